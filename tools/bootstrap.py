@@ -1,0 +1,159 @@
+"""Make .venv with everything that Parnas needs, from plain Python; `make setup` calls this.
+
+    python3 tools/bootstrap.py
+    TORCH_INDEX=URL python3 tools/bootstrap.py    # another build of torch, from this package index
+    python3 tools/bootstrap.py --requirements     # print what requirements.lock is made from
+
+Where the interpreter has a fitting torch already (a GPU image), that one is used.
+"""
+
+# Old interpreters must get as far as the message about their version: no syntax above 3.6 here.
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+TORCH = "torch==2.13.0"
+# What the code is tried with; a torch that is there already must lie in this range.
+TORCH_FROM, TORCH_BELOW = (2, 11), (2, 14)
+PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--requirements", action="store_true", help="print the version ranges, without torch"
+    )
+    arguments = parser.parse_args()
+    check_interpreter()
+    if arguments.requirements:
+        print("\n".join(requirements()))
+        return
+    stamp = os.path.join(VENV, ".ok")
+    if os.path.exists(stamp):
+        os.remove(stamp)
+    found = torch_of(base_interpreter())
+    if found:
+        say(f"set-up: torch {found} is there already; adding the rest to it")
+        make_venv("--system-site-packages")
+        pip("the other packages, by version ranges", *requirements())
+    else:
+        make_venv()
+        index = os.environ.get("TORCH_INDEX")
+        pip(TORCH, TORCH, *(["--extra-index-url", index] if index else []))
+        pip("requirements.lock", "-r", os.path.join(ROOT, "requirements.lock"))
+    with open(stamp, "w"):
+        pass
+    say("set-up: done")
+
+
+def check_interpreter() -> None:
+    """Exit with one line where this interpreter cannot be used."""
+    if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
+        names = [f"python3.{minor}" for minor in range(PYTHON_FROM[1], PYTHON_BELOW[1])]
+        there = [name for name in reversed(names) if runs(name)]
+        fail(
+            f"Parnas needs Python 3.{PYTHON_FROM[1]} to 3.{PYTHON_BELOW[1] - 1}; "
+            f"{sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}. "
+            f"Run: make PYTHON={there[0] if there else '/path/to/' + names[-1]} setup"
+        )
+    if importlib.util.find_spec("ensurepip") is None:
+        fail("this Python cannot make virtual environments; on Debian: apt install python3-venv")
+
+
+def runs(name: str) -> bool:
+    """Whether a command of this name is there and works (a pyenv shim may be there only)."""
+    if shutil.which(name) is None:
+        return False
+    call = subprocess.run([name, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return call.returncode == 0
+
+
+def base_interpreter() -> str:
+    """The interpreter whose packages --system-site-packages means."""
+    return getattr(sys, "_base_executable", None) or sys.executable
+
+
+def torch_of(python: str) -> "str | None":
+    """The version of a fitting torch that this interpreter can import, else None."""
+    call = subprocess.run(
+        [python, "-I", "-c", "import torch; print(torch.__version__)"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    version = call.stdout.decode().strip()
+    try:
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+    except ValueError:
+        return None
+    return version if TORCH_FROM <= numbers < TORCH_BELOW else None
+
+
+def requirements() -> "list[str]":
+    """The version ranges of pyproject.toml with its dev extra, torch left out."""
+    import tomllib
+
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        project = tomllib.load(file)["project"]
+    ranges: list[str] = project["dependencies"] + project["optional-dependencies"]["dev"]
+    return [each for each in ranges if not each.startswith("torch>")]
+
+
+def make_venv(*options: str) -> None:
+    """A virtual environment; one of another kind or another Python, or half of one, is replaced."""
+    if is_usable(bool(options)):
+        return
+    say("set-up: {} with Python {}.{}.{}".format(VENV, *sys.version_info[:3]))
+    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, VENV], check=True)
+
+
+def is_usable(system_packages: bool) -> bool:
+    """Whether .venv is there already, as it would be made now."""
+    wanted = "include-system-site-packages = " + str(system_packages).lower()
+    try:
+        with open(os.path.join(VENV, "pyvenv.cfg")) as file:
+            kind_fits = wanted in file.read()
+        ask = "import pip, sys; print(sys.version_info[:2])"
+        answer = subprocess.run([PYTHON, "-c", ask], stdout=subprocess.PIPE)
+    except OSError:
+        return False
+    return kind_fits and answer.stdout.decode().strip() == str(sys.version_info[:2])
+
+
+def pip(what: str, *arguments: str) -> None:
+    """Install quietly; pip's own words appear where it fails."""
+    say("set-up: installing " + what)
+    call = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*call, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        sys.stderr.write(done.stdout.decode(errors="replace"))
+        fail("set-up: pip could not install " + what)
+
+
+def say(line: str) -> None:
+    """One line of progress, at once."""
+    print(line, flush=True)
+
+
+def fail(line: str) -> None:
+    """Exit with code 2 and a line on stderr."""
+    sys.stderr.write(line + "\n")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Corpora, lossless tokenizers, token files, training batches and exactly-once evaluation."""
+
+from data.batches import Batch, ContextBatches
+from data.config import DataConfig, FilesConfig, TokenizerConfig
+from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
+from data.evaluation import EvaluationBatch, EvaluationStreams
+from data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from data.tokens import Prepared, TokenArray, prepare, scored_bytes
+
+__all__ = [
+    "CORPORA",
+    "SPLITS",
+    "Batch",
+    "ContextBatches",
+    "Corpus",
+    "DataConfig",
+    "Document",
+    "EvaluationBatch",
+    "EvaluationStreams",
+    "FilesConfig",
+    "Prepared",
+    "Split",
+    "TokenArray",
+    "Tokenizer",
+    "TokenizerConfig",
+    "load_corpus",
+    "load_tokenizer",
+    "prepare",
+    "scored_bytes",
+    "train_tokenizer",
+]

@@ -1,0 +1,109 @@
+"""Folders that are whole or absent, also when two processes build the same one at once."""
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+INFO = "info.json"
+_BLOCK = 1 << 20
+
+
+def default_cache() -> Path:
+    """PARNAS_CACHE, or ~/.cache/parnas."""
+    return Path(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas").expanduser()
+
+
+def key_hash(key: dict[str, Any]) -> str:
+    """Hash of everything that decides a folder's content."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+
+
+def damage(folder: Path, key: dict[str, Any]) -> str | None:
+    """Say what is wrong with a folder by its sidecar and file sizes; None when it is whole."""
+    try:
+        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        if info["key"] != key:
+            return f"{INFO} belongs to other text or another tokenizer"
+        sizes = {name: entry["bytes"] for name, entry in info["files"].items()}
+    except FileNotFoundError:
+        return f"{INFO} is missing"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{INFO} is damaged"
+    for name, size in sizes.items():
+        path = folder / name
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            return (
+                f"{name} has {found} bytes instead of {size}"
+                if path.exists()
+                else (f"{name} is missing")
+            )
+    return None
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """The sidecar of a whole folder."""
+    info: dict[str, Any] = json.loads((folder / INFO).read_text(encoding="utf-8"))
+    return info
+
+
+def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Fill a temporary sibling and rename it into place; a whole folder already there stays.
+
+    Args:
+        final: where the folder goes.
+        key: what decides its content; kept in the sidecar.
+        fill: writes files into the folder it is given and returns more sidecar entries.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    work = final.with_name(f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    work.mkdir()
+    try:
+        entries = fill(work)
+        files = {path.name: _describe(path) for path in sorted(work.iterdir())}
+        content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
+        (work / INFO).write_text(content, encoding="utf-8")
+        _flush(work / INFO)
+        _publish(work, final, key)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
+    """Rename into place. The loser of a race keeps the winner's folder."""
+    while True:
+        try:
+            os.rename(work, final)
+            return
+        except OSError:
+            # An existing folder refuses the rename; anything else is a real failure.
+            if not final.exists():
+                raise
+        if damage(final, key) is None:
+            return
+        aside = work.with_name(f"{work.name}.damaged")
+        try:
+            os.rename(final, aside)
+        except FileNotFoundError:
+            continue
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    _flush(path)
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _flush(path: Path) -> None:
+    """Put a file on the disk, so that a rename cannot outlive its content in a crash."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

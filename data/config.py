@@ -1,0 +1,83 @@
+"""What an experiment says about its text, its tokenizer and its streams."""
+
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from data.corpora import CORPORA
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class FilesConfig(_Section):
+    """The user's own three text files."""
+
+    train: str = Field(description="Path of the training text, relative to the current folder.")
+    valid: str = Field(description="Path of the validation text.")
+    test: str = Field(description="Path of the test text.")
+
+
+class TokenizerConfig(_Section):
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "bytes"] = Field(
+        default="bpe",
+        description="bpe: SentencePiece trained on the training text; bytes: 256 ids.",
+    )
+    vocabulary: int | None = Field(
+        default=None, ge=300, description="Number of ids with <doc> (bpe only; default 4096)."
+    )
+
+    @model_validator(mode="after")
+    def _bytes_have_no_vocabulary(self) -> "TokenizerConfig":
+        if self.kind == "bytes" and self.vocabulary is not None:
+            raise ValueError(
+                f"vocabulary: has no effect with kind bytes, found {self.vocabulary}; leave it out"
+            )
+        return self
+
+
+class DataConfig(_Section):
+    """Corpus, tokenizer, training streams and evaluation streams."""
+
+    corpus: str = Field(
+        description="Name of a registered corpus.",
+        json_schema_extra={"enum": list[Any](CORPORA)},
+    )
+    files: FilesConfig | None = Field(default=None, description="Paths, for corpus: files.")
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    batch: int = Field(default=16, ge=1, description="Training streams read side by side.")
+    segment: int = Field(default=64, ge=1, description="Tokens of each stream in one step.")
+    evaluation_streams: int = Field(default=8, ge=1, description="Streams of an evaluation pass.")
+    evaluation_segment: int | None = Field(
+        default=None, ge=1, description="Tokens per evaluation step (default: segment)."
+    )
+    warm_tokens: int = Field(
+        default=0, ge=0, description="Unscored tokens before each evaluation stream's interval."
+    )
+    validation_tokens: int | None = Field(
+        default=None, ge=2, description="Only the first so many validation tokens (default: all)."
+    )
+    test_tokens: int | None = Field(
+        default=None, ge=2, description="Only the first so many test tokens (default: all)."
+    )
+
+    @field_validator("corpus")
+    @classmethod
+    def _corpus_is_registered(cls, name: str) -> str:
+        if name not in CORPORA:
+            near = get_close_matches(name, CORPORA, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"must be one of {', '.join(CORPORA)}; found {name!r}{hint}")
+        return name
+
+    @model_validator(mode="after")
+    def _files_belong_to_files(self) -> "DataConfig":
+        if self.corpus == "files" and self.files is None:
+            raise ValueError("files: corpus files needs train, valid and test paths")
+        if self.corpus != "files" and self.files is not None:
+            raise ValueError(f"files: has no effect with corpus {self.corpus}; leave it out")
+        return self

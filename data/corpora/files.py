@@ -1,0 +1,56 @@
+"""files: the user's own training, validation and test text."""
+
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data.corpora.base import SPLITS, Corpus, Document, Split
+
+if TYPE_CHECKING:
+    from data.config import DataConfig
+
+NAME = "files"
+
+
+def load(config: "DataConfig", base: Path) -> Corpus:
+    """Read three UTF-8 files, one document each, byte for byte.
+
+    Args:
+        config: its `files` section gives the paths.
+        base: folder that relative paths start from.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or two splits are the same text.
+    """
+    assert config.files is not None, "the config's own check lets no corpus: files without paths"
+    splits: dict[Split, list[Document]] = {}
+    for split in SPLITS:
+        path = base / Path(getattr(config.files, split)).expanduser()
+        splits[split] = [Document(f"{split}.txt", _read(path, split, base))]
+    for one, other in combinations(SPLITS, 2):
+        if splits[one][0].text == splits[other][0].text:
+            raise ValueError(
+                f"data.files: {one} ({getattr(config.files, one)}) and "
+                f"{other} ({getattr(config.files, other)}) are the same text, so nothing "
+                f"would be held out; give each split its own text"
+            )
+    return Corpus(NAME, splits, {"paths": config.files.model_dump()})
+
+
+def _read(path: Path, split: Split, base: Path) -> str:
+    where = f"data.files.{split}: {path}"
+    if not path.exists():
+        raise ValueError(f"{where}: no such file; relative paths start from {base.resolve()}")
+    if not path.is_file():
+        raise ValueError(f"{where}: is not a file; give the path of one text file")
+    raw = path.read_bytes()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where}: is not UTF-8, byte {error.start} is 0x{raw[error.start]:02x} "
+            f"({error.reason}); convert it, for example with `iconv -f latin1 -t utf-8`"
+        ) from error
+    if not text:
+        raise ValueError(f"{where}: is empty; give a file with text")
+    return text

@@ -1,0 +1,56 @@
+"""tokenizer.json: versioned, plain, refused by name when damaged or unknown."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from data.pieces import IdArray
+
+FILE = "tokenizer.json"
+VERSION = 1
+
+
+class TokenizerFile(BaseModel):
+    """What tokenizer.json says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: Literal[1]
+    kind: Literal["bpe", "bytes"]
+    vocabulary_size: int
+    digest: str
+    ranks: tuple[int, ...]
+
+
+def write_tokenizer_file(folder: Path, kind: str, digest: str, rank_V: IdArray) -> None:
+    """Write tokenizer.json: the kind, and the id (rank) of each source id."""
+    content = {
+        "version": VERSION,
+        "kind": kind,
+        "vocabulary_size": len(rank_V),
+        "digest": digest,
+        "ranks": rank_V.tolist(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read_tokenizer_file(folder: Path) -> TokenizerFile:
+    """Read tokenizer.json.
+
+    Raises:
+        ValueError: damaged, or of another version or kind than this program knows.
+        OSError: cannot be read.
+    """
+    path = folder / FILE
+    try:
+        return TokenizerFile.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "content"
+        raise ValueError(
+            f"{path}: {where}: {first['msg']} (this program reads version {VERSION}); "
+            f"save the tokenizer again"
+        ) from error

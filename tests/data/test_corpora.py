@@ -1,0 +1,189 @@
+"""Corpora: splits that share nothing, the same on every call, exact bytes, clear refusals."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from data import CORPORA, SPLITS, DataConfig, load_corpus
+from data.corpora import Corpus, Document, python_stdlib
+from data.corpora.base import hash_share
+from data.corpora.pydoc_topics import _group
+
+HERE = Path()
+
+
+@pytest.fixture(scope="module")
+def stdlib() -> Corpus:
+    return load_corpus(DataConfig(corpus="python-stdlib"), HERE)
+
+
+def every_name(corpus: Corpus) -> list[str]:
+    return [document.name for split in SPLITS for document in corpus.documents(split)]
+
+
+def names(corpus: Corpus) -> dict[str, list[str]]:
+    return {split: [document.name for document in corpus.documents(split)] for split in SPLITS}
+
+
+def test_stdlib_splits_share_no_file_and_are_the_same_again(stdlib: Corpus) -> None:
+    again = load_corpus(DataConfig(corpus="python-stdlib"), HERE)
+    assert again.digest == stdlib.digest
+    assert names(again) == names(stdlib)
+    every = every_name(stdlib)
+    assert len(every) == len(set(every))
+    assert all(names(stdlib)[split] == sorted(names(stdlib)[split]) for split in SPLITS)
+
+
+def test_stdlib_is_large_mostly_training_and_without_tests_and_tables(stdlib: Corpus) -> None:
+    sizes = stdlib.notes["bytes"]
+    total = sum(sizes.values())
+    assert total > 5_000_000
+    assert 0.8 < sizes["train"] / total < 0.97
+    skipped = {"test", "tests", "idle_test", "site-packages", "encodings", "pydoc_data", "pgen2"}
+    for split in SPLITS:
+        for name in names(stdlib)[split]:
+            assert not skipped & set(name.split("/"))
+            assert not name.startswith("/")
+    assert "argparse.py" in every_name(stdlib)
+
+
+def test_a_documents_text_has_the_bytes_of_its_file(tmp_path: Path) -> None:
+    raw = b"\xef\xbb\xbfx = 1\r\ny = '\xc3\xa9'\r\x0c\n\x00"
+    library = write_library(tmp_path)
+    (library / "dos.py").write_bytes(raw)
+    corpus = python_stdlib.read_library(library)
+    found = {d.name: d.text.encode() for split in SPLITS for d in corpus.documents(split)}
+    assert found["dos.py"] == raw
+
+
+def write_library(folder: Path) -> Path:
+    for number in range(120):
+        path = folder / f"package{number % 3}" / f"module{number}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# {number}\n" + "value = 1\n" * 1000)
+    return folder
+
+
+def test_only_library_text_is_taken_and_undecodable_files_are_counted(tmp_path: Path) -> None:
+    library = write_library(tmp_path)
+    before = python_stdlib.read_library(library)
+    for path in ("test/a.py", "x/tests/b.py", "idlelib/idle_test/c.py", "site-packages/d.py",
+                 "encodings/e.py", "pydoc_data/f.py", "lib2to3/pgen2/g.py", "h.txt",
+                 "_sysconfigdata__linux.py"):  # fmt: skip
+        (library / path).parent.mkdir(parents=True, exist_ok=True)
+        (library / path).write_text("not library text\n")
+    (library / "latin.py").write_bytes(b"# caf\xe9\n")
+    corpus = python_stdlib.read_library(library)
+    assert names(corpus) == names(before)
+    assert corpus.digest == before.digest
+    assert corpus.notes["undecodable_files"] == ["latin.py"]
+    (library / "lib2to3/pygram.py").write_text("pass\n")
+    assert "lib2to3/pygram.py" in every_name(python_stdlib.read_library(library))
+
+
+def test_another_file_moves_no_file_to_another_split(tmp_path: Path) -> None:
+    library = write_library(tmp_path)
+    before = names(python_stdlib.read_library(library))
+    (library / "added.py").write_text("pass\n")
+    after = names(python_stdlib.read_library(library))
+    for split in SPLITS:
+        assert [name for name in after[split] if name != "added.py"] == before[split]
+
+
+def test_the_hash_of_a_name_is_the_same_in_every_process() -> None:
+    # int(`printf argparse.py | sha256sum`[:12], 16) / 16**12
+    assert hash_share("argparse.py") == 0xC93FA5724C1B / 16**12
+    assert all(0 <= hash_share(str(i)) < 1 for i in range(1000))
+
+
+def test_a_library_without_sources_says_what_to_use(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("pass\n")
+    with pytest.raises(ValueError, match=r"holds 5 characters in 1 .* use corpus: files"):
+        python_stdlib.read_library(tmp_path)
+
+
+def test_digest_sees_names_bytes_and_splits() -> None:
+    def digest(*splits: tuple[str, str]) -> str:
+        documents = {s: [Document(n, t)] for s, (n, t) in zip(SPLITS, splits, strict=True)}
+        return Corpus("x", documents, {}).digest
+
+    plain = digest(("a", "text"), ("b", "more"), ("c", "last"))
+    assert plain == digest(("a", "text"), ("b", "more"), ("c", "last"))
+    assert plain != digest(("at", "ext"), ("b", "more"), ("c", "last"))
+    assert plain != digest(("a", "tex"), ("b", "more"), ("c", "last"))
+    assert plain != digest(("b", "more"), ("a", "text"), ("c", "last"))
+
+
+def test_overlap_counts_long_held_out_lines_that_stand_in_training() -> None:
+    long, other, short = "x" * 60, "y" * 60, "z" * 59
+    documents = {
+        "train": [Document("t", f"{long}\n{short}\n")],
+        "valid": [Document("v", f"{long}\n{other}\n{long}\n{short}\n{other}")],
+        "test": [Document("s", f"{other}\n")],
+    }
+    found = Corpus("x", documents, {}).notes["lines_found_in_train"]  # type: ignore[arg-type]
+    assert (found["valid"]["lines"], found["valid"]["found"]) == (4, 2)
+    assert found["valid"]["share"] == 0.5
+    assert found["test"]["share"] == 0.0
+
+
+def test_topics_load_and_share_no_long_line_with_training() -> None:
+    corpus = load_corpus(DataConfig(corpus="pydoc-topics"), HERE)
+    assert sum(corpus.notes["bytes"].values()) > 300_000
+    for split in ("valid", "test"):
+        assert corpus.notes["documents"][split] > 1
+        assert corpus.notes["lines_found_in_train"][split]["found"] == 0
+    every = every_name(corpus)
+    assert len(every) == len(set(every))
+
+
+def test_documents_that_share_a_long_line_are_grouped_through_each_other() -> None:
+    one, other = "x" * 60, "y" * 60
+    texts = {"a": one, "b": "short", "c": other, "d": f"{other}\n{one}", "e": "short"}
+    groups = _group([Document(name, text) for name, text in texts.items()])
+    assert groups == {"a": "a", "b": "b", "c": "a", "d": "a", "e": "e"}
+
+
+def test_files_are_read_byte_for_byte(own_files: DataConfig, tmp_path: Path) -> None:
+    corpus = load_corpus(own_files, tmp_path)
+    for split in SPLITS:
+        (document,) = corpus.documents(split)
+        assert document.text.encode() == (tmp_path / f"{split}.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"data\.files\.valid: .*valid\.txt: no such file; relative paths start from"),
+        (b"", r"valid\.txt: is empty; give a file with text"),
+        (b"caf\xc3\xa9 \xff", r"valid\.txt: is not UTF-8, byte 6 is 0xff .*iconv"),
+        (b"caf\xc3", r"byte 3 is 0xc3 \(unexpected end of data\)"),
+    ],
+)
+def test_unusable_files_are_refused(
+    own_files: DataConfig, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "valid.txt"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_corpus(own_files, tmp_path)
+
+
+def test_a_folder_is_not_a_text_file(own_files: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "valid.txt").unlink()
+    (tmp_path / "valid.txt").mkdir()
+    with pytest.raises(ValueError, match="is not a file"):
+        load_corpus(own_files, tmp_path)
+
+
+def test_the_same_text_in_two_splits_is_refused(own_files: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_bytes((tmp_path / "train.txt").read_bytes())
+    with pytest.raises(ValueError, match=r"train \(train.txt\) and test \(test.txt\) are the same"):
+        load_corpus(own_files, tmp_path)
+
+
+def test_an_unknown_corpus_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ValidationError, match=r"found 'python_stdlib'; did you mean 'python-stdl"):
+        DataConfig(corpus="python_stdlib")
+    assert DataConfig.model_json_schema()["properties"]["corpus"]["enum"] == list(CORPORA)

@@ -1,0 +1,245 @@
+"""Token files: exact, ranked by training counts, and whole in the cache or not there."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data import SPLITS, DataConfig, prepare, scored_bytes
+from data.cache import build_folder, damage
+
+WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
+
+
+def with_tokenizer(config: DataConfig, **tokenizer: object) -> DataConfig:
+    return DataConfig.model_validate(config.model_dump() | {"tokenizer": tokenizer})
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes"])
+def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, kind: str) -> None:
+    config = own_files if kind == "bpe" else with_tokenizer(own_files, kind="bytes")
+    ready = prepare(config, tmp_path, tmp_path / "cache")
+    for split in SPLITS:
+        raw = (tmp_path / f"{split}.txt").read_bytes()
+        tokens = ready.tokens[split]
+        assert tokens.dtype == np.uint16
+        assert tokens[0] == ready.tokenizer.doc_id
+        assert (tokens == ready.tokenizer.doc_id).sum() == 1
+        assert ready.tokenizer.decode_bytes(tokens) == raw
+        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == len(raw)
+        assert np.array_equal(tokens[1:], ready.tokenizer.encode(raw.decode()))
+
+
+def test_ids_are_ranked_by_training_counts(own_files: DataConfig, tmp_path: Path) -> None:
+    ready = prepare(own_files, tmp_path, tmp_path / "cache")
+    counts_V = np.bincount(ready.tokens["train"], minlength=340)
+    assert np.array_equal(ready.counts_V, counts_V)
+    assert (np.diff(counts_V) <= 0).all()
+    assert counts_V[ready.tokenizer.doc_id] == 1
+
+
+def test_the_tokenizer_learns_from_the_training_split_only(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    before = prepare(own_files, tmp_path, tmp_path / "cache")
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(f"{split} words " * 50)
+    after = prepare(own_files, tmp_path, tmp_path / "cache")
+    assert after.corpus_digest != before.corpus_digest
+    assert after.folder != before.folder
+    assert after.tokenizer.digest == before.tokenizer.digest
+    assert np.array_equal(after.counts_V, before.counts_V)
+
+
+def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> None:
+    config = DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": {"kind": "bytes"}})
+    ready = prepare(config, tmp_path, tmp_path)
+    for split in SPLITS:
+        tokens, doc = ready.tokens[split], ready.tokenizer.doc_id
+        assert tokens[0] == doc
+        assert (tokens == doc).sum() == ready.notes["documents"][split]
+        assert len(tokens) == ready.notes["tokens"][split]
+        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == ready.notes["bytes"][split]
+
+
+def test_chunked_encoding_gives_the_ids_of_the_whole_text(
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = prepare(own_files, tmp_path, tmp_path / "whole")
+    monkeypatch.setattr("data.tokens._CHUNK", 7)
+    told: list[str] = []
+    chunked = prepare(own_files, tmp_path, tmp_path / "chunked", told.append)
+    for split in SPLITS:
+        assert np.array_equal(whole.tokens[split], chunked.tokens[split])
+    assert np.array_equal(whole.counts_V, chunked.counts_V)
+    assert any("encoding train" in line for line in told)
+    assert scored_bytes(chunked.tokens["test"], chunked.tokenizer.byte_length_V) == 90
+
+
+def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:
+    byte_length_V = np.array([0, 1, 5])
+    assert scored_bytes(np.array([2, 0, 1, 2], dtype=np.uint16), byte_length_V) == 6
+    assert scored_bytes(np.array([2], dtype=np.uint16), byte_length_V) == 0
+
+
+def test_tokens_are_read_only(own_files: DataConfig, tmp_path: Path) -> None:
+    tokens = prepare(own_files, tmp_path, tmp_path / "cache").tokens["train"]
+    with pytest.raises(ValueError, match="read-only"):
+        tokens[0] = 1
+
+
+def test_validation_and_test_end_where_the_config_says(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    whole = prepare(own_files, tmp_path, tmp_path / "cache")
+    config = own_files.model_copy(update={"validation_tokens": 9, "test_tokens": 10**6})
+    cut = prepare(config, tmp_path, tmp_path / "cache")
+    assert cut.folder == whole.folder
+    assert np.array_equal(cut.tokens["valid"], whole.tokens["valid"][:9])
+    assert len(cut.tokens["test"]) == len(whole.tokens["test"])
+
+
+def test_a_second_call_builds_nothing_and_leaves_no_rubbish(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    folder = prepare(own_files, tmp_path, cache).folder
+    written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    told: list[str] = []
+    prepare(own_files, tmp_path, cache, told.append)
+    assert not told
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
+    assert list(cache.iterdir()) == [folder]
+
+
+def test_the_cache_folder_comes_from_the_environment(
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "elsewhere"))
+    assert prepare(own_files, tmp_path).folder.parent == tmp_path / "elsewhere"
+
+
+def test_another_tokenizer_has_another_folder(own_files: DataConfig, tmp_path: Path) -> None:
+    folders = {
+        prepare(with_tokenizer(own_files, **tokenizer), tmp_path, tmp_path / "cache").folder
+        for tokenizer in ({"vocabulary": 340}, {"vocabulary": 330}, {"kind": "bytes"})
+    }
+    assert len(folders) == 3
+
+
+@pytest.mark.parametrize("name", ["train.bin", "valid.bin", "tokenizer.model", "info.json"])
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_a_damaged_cache_is_built_again(
+    own_files: DataConfig, tmp_path: Path, name: str, how: str
+) -> None:
+    whole = prepare(own_files, tmp_path, tmp_path / "cache")
+    expected = {split: np.array(whole.tokens[split]) for split in SPLITS}
+    path = whole.folder / name
+    path.write_bytes(path.read_bytes()[:-2]) if how == "cut" else path.unlink()
+    told: list[str] = []
+    again = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
+    assert name in told[0]
+    assert "building it again" in told[0]
+    assert again.tokenizer.digest == whole.tokenizer.digest
+    for split in SPLITS:
+        assert np.array_equal(again.tokens[split], expected[split])
+    assert list((tmp_path / "cache").iterdir()) == [again.folder]
+
+
+def test_ids_outside_the_vocabulary_are_refused(own_files: DataConfig, tmp_path: Path) -> None:
+    folder = prepare(own_files, tmp_path, tmp_path / "cache").folder
+    path = folder / "train.bin"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(ValueError, match=r"are damaged \(holds id 65535.*delete this folder"):
+        prepare(own_files, tmp_path, tmp_path / "cache")
+
+
+def test_a_build_that_fails_leaves_nothing(own_files: DataConfig, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="4096 ids asked for"):
+        prepare(with_tokenizer(own_files), tmp_path, tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_folder_that_appears_during_the_build_wins(tmp_path: Path) -> None:
+    final, key = tmp_path / "folder", {"a": 1}
+
+    def fill(folder: Path, text: str) -> dict[str, object]:
+        (folder / "file").write_text(text)
+        return {}
+
+    def slow(folder: Path) -> dict[str, object]:
+        build_folder(final, key, lambda inner: fill(inner, "winner"))
+        return fill(folder, "loser")
+
+    build_folder(final, key, slow)
+    assert (final / "file").read_text() == "winner"
+    assert damage(final, key) is None
+    assert damage(final, {"a": 2}) == "info.json belongs to other text or another tokenizer"
+    assert list(tmp_path.iterdir()) == [final]
+
+
+_PREPARE = """
+import sys
+from pathlib import Path
+from data import DataConfig, prepare
+base = Path(sys.argv[1])
+config = DataConfig.model_validate_json((base / "config.json").read_text())
+print("ready", flush=True)
+sys.stdin.readline()
+ready = prepare(config, base, base / "cache")
+print(ready.folder.name, ready.tokenizer.digest, sum(len(t) for t in ready.tokens.values()))
+"""
+
+
+def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(own_files.model_dump_json())
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PREPARE, str(tmp_path)],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    answers = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0, 0]
+    (answer,) = answers
+    (folder,) = (tmp_path / "cache").iterdir()
+    told: list[str] = []
+    ready = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
+    assert answer.split()[0] == folder.name == ready.folder.name
+    assert not told
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    check = "import sys, data; sys.exit('torch' in sys.modules)"
+    here = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", check], cwd=here).returncode == 0
+
+
+@pytest.mark.skipif(not WIKITEXT.is_dir(), reason="shared/data/wikitext-2-small is not here")
+def test_wikitext_comes_back_exactly(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        shutil.copy(WIKITEXT / f"{split}.txt", tmp_path)
+    config = DataConfig.model_validate(
+        {"corpus": "files", "files": {s: f"{s}.txt" for s in SPLITS}}
+    )
+    ready = prepare(config, tmp_path, tmp_path / "cache")
+    for split in SPLITS:
+        raw = (tmp_path / f"{split}.txt").read_bytes()
+        assert ready.tokenizer.decode_bytes(ready.tokens[split]) == raw
+        assert len(ready.tokens[split]) < len(raw) / 3

@@ -1,0 +1,50 @@
+"""Blocks, language model, adaptive softmax, architecture files; needs nothing else of Parnas.
+
+A saved model is one line away: `model = load_model("runs/x/model")`.
+"""
+
+from model.architecture import (
+    Architecture,
+    ArchitectureCosts,
+    Evidence,
+    FlopsKey,
+    TokenizerIdentity,
+    load_architecture,
+)
+from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
+from model.config import ModelConfig, SoftmaxConfig
+from model.language_model import Costs, LanguageModel, Mix
+from model.layout import layout_letters, parse_layout
+from model.saving import build_model, load_model, save_model
+from model.slot import Slot, Terms
+from model.softmax import AdaptiveSoftmax, ClusterTables
+from model.stream import StreamState
+
+__all__ = [
+    "BLOCKS",
+    "AdaptiveSoftmax",
+    "Architecture",
+    "ArchitectureCosts",
+    "Block",
+    "BlockKind",
+    "BlockOptions",
+    "Candidate",
+    "ClusterTables",
+    "Costs",
+    "Evidence",
+    "FlopsKey",
+    "LanguageModel",
+    "Mix",
+    "ModelConfig",
+    "Slot",
+    "SoftmaxConfig",
+    "StreamState",
+    "Terms",
+    "TokenizerIdentity",
+    "build_model",
+    "layout_letters",
+    "load_architecture",
+    "load_model",
+    "parse_layout",
+    "save_model",
+]

@@ -1,0 +1,176 @@
+"""The architecture of a derived model and the JSON file that carries it between the phases."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from model.blocks import Candidate
+from model.config import SoftmaxConfig
+from model.layout import layout_letters
+from model.problems import describe
+
+# A file larger than this is not read: the largest that the schema allows is smaller.
+MAX_BYTES = 16 * 2**20
+
+
+def _every_option_given(candidate: Candidate) -> Candidate:
+    absent = [name for name in type(candidate).model_fields if name in candidate.missing]
+    if "label" not in candidate.model_fields_set:
+        absent.insert(0, "label")
+    if absent:
+        raise ValueError("\n".join(f"{name}: missing" for name in absent))
+    return candidate
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TokenizerIdentity(_Part):
+    """Which tokenizer the ids of the vocabulary come from."""
+
+    digest: str = Field(max_length=200, description="Hash of its pieces and ranks.")
+
+
+class FlopsKey(_Part):
+    """For which segments the FLOPs per token were counted."""
+
+    batch: int = Field(ge=1, description="Streams.")
+    segment: int = Field(ge=1, description="Tokens a stream reads at once.")
+    mass: tuple[float, ...] = Field(
+        min_length=1, max_length=65, description="Part of the tokens in the head and each tail."
+    )
+
+
+class ArchitectureCosts(_Part):
+    """What the model costs."""
+
+    parameters: int = Field(ge=0)
+    flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
+    key: FlopsKey
+
+
+class Evidence(_Part):
+    """Why these candidates were chosen."""
+
+    method: str = Field(max_length=200, description="Name of the derivation.")
+    pi: tuple[dict[str, float], ...] = Field(
+        default=(), description="Final probability of each label, per slot; none: not searched."
+    )
+    margins: tuple[float, ...] = Field(
+        default=(), description="Per slot, pi of the choice less that of the runner-up."
+    )
+
+
+class Architecture(_Part):
+    """A derived model: one candidate per slot and all that is needed to build it."""
+
+    version: Literal[1] = 1
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
+    slots: tuple[Annotated[Candidate, AfterValidator(_every_option_given)], ...] = Field(
+        max_length=4096, description="The choice of each slot, every option given."
+    )
+    softmax: SoftmaxConfig
+    vocabulary_size: int = Field(ge=1, le=2**24)
+    tokenizer: TokenizerIdentity
+    costs: ArchitectureCosts | None = None
+    evidence: Evidence | None = None
+    provenance: dict[str, str] = Field(
+        default_factory=dict, description="Where it comes from: run, seed, commit, ..."
+    )
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> "Architecture":
+        problems = [] if self.slots else ["slots: there is none"]
+        try:
+            self.softmax.check_vocabulary(self.vocabulary_size)
+        except ValueError as error:
+            problems.append(str(error))
+        if self.evidence is not None:
+            for field in ("pi", "margins"):
+                found = len(getattr(self.evidence, field))
+                if found not in (0, len(self.slots)):
+                    problems.append(
+                        f"evidence.{field}: {found} entries for {len(self.slots)} slots"
+                    )
+        if self.costs is not None and len(self.costs.key.mass) != len(self.softmax.cutoffs) + 1:
+            problems.append(
+                f"costs.key.mass: {len(self.costs.key.mass)} entries for "
+                f"{len(self.softmax.cutoffs) + 1} clusters"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def to_json(self) -> str:
+        """The file's text; the same architecture always gives the same bytes."""
+        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str) -> "Architecture":
+        """The inverse of `to_json`.
+
+        Args:
+            text: the file's text.
+            source: the file's name, for messages.
+
+        Raises:
+            ValueError: what is wrong with the text, one line per problem.
+        """
+        problems = _problems_of_json(text)
+        if not problems:
+            try:
+                return cls.model_validate_json(text, strict=True)
+            except ValidationError as error:
+                problems = describe(error, cls)
+        raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
+
+    def letters(self) -> str:
+        """The layout, e.g. "a d a i": letters for the default labels, others as they are."""
+        return layout_letters(self.slots)
+
+
+def load_architecture(path: Path | str) -> Architecture:
+    """Read an architecture file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: what is wrong with the file, one line per problem.
+    """
+    path = Path(path)
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; this is not an architecture")
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    return Architecture.from_json(text, str(path))
+
+
+def _problems_of_json(text: str) -> list[str]:
+    """What the schema cannot see: broken JSON, keys that stand twice, another version."""
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        repeated.extend(sorted({name for name in names if names.count(name) > 1}))
+        return dict(pairs)
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        return [f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}"]
+    except (RecursionError, ValueError) as error:
+        return [f"not JSON that can be read: {error}"]
+    if repeated:
+        return [f"{name}: stands more than once in one object" for name in repeated]
+    # Only for a version that is known can the rest be judged.
+    version = value.get("version") if isinstance(value, dict) else None
+    if version is None:
+        return ["version: missing"]
+    if type(version) is not int or version != 1:
+        return [f"version: {version!r} is unknown; this program reads version 1"]
+    return []

@@ -1,0 +1,26 @@
+"""The registry of block kinds. A new kind is one file here and one line in BLOCKS."""
+
+from typing import TYPE_CHECKING, Annotated, Union
+
+from pydantic import Field
+
+from model.blocks.attention import AttentionBlock, AttentionOptions
+from model.blocks.base import Block, BlockKind, BlockOptions
+from model.blocks.dense import DenseBlock, DenseOptions
+from model.blocks.identity import IdentityBlock, IdentityOptions
+
+BLOCKS: dict[str, BlockKind] = {
+    "attention": BlockKind("a", AttentionOptions, AttentionBlock),
+    "dense": BlockKind("d", DenseOptions, DenseBlock),
+    "identity": BlockKind("i", IdentityOptions, IdentityBlock),
+}
+
+if TYPE_CHECKING:
+    Candidate = BlockOptions
+else:
+    Candidate = Annotated[
+        Union[tuple(kind.options for kind in BLOCKS.values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
+
+__all__ = ["BLOCKS", "Block", "BlockKind", "BlockOptions", "Candidate"]

@@ -1,0 +1,134 @@
+"""What every block kind has: options, a place in the registry, and the block's contract.
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
+from torch import Tensor, nn
+
+# The default of an option that may be left out; `BlockOptions.completed` puts a value there.
+LEFT_OUT: Any = None
+
+# Two characters or more: single letters stand for the default candidates.
+Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]+$", max_length=40)]
+
+INIT_STD = 0.02
+
+
+class BlockOptions(BaseModel):
+    """One candidate: a kind, a label that is unique among the candidates, the kind's options.
+
+    An option that is left out takes the model section's value (`completed`). Only what was given
+    is ever written out, so a candidate that is saved and read again means the same.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    kind: str
+    label: Label
+
+    @field_validator("label")
+    @classmethod
+    def _label_can_name_a_module(cls, label: str) -> str:
+        if hasattr(nn.ModuleDict(), label):
+            raise ValueError(f"{label!r} is a name that torch keeps for itself; choose another")
+        return label
+
+    @model_serializer
+    def _given_options(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name)
+            for name in type(self).model_fields
+            if name in {"kind", "label"} | self.model_fields_set
+        }
+
+    @property
+    def missing(self) -> list[str]:
+        """The options that were left out."""
+        return [
+            name
+            for name in type(self).model_fields
+            if name not in {"kind", "label"} | self.model_fields_set
+        ]
+
+    def completed(self, d_model: int, defaults: Mapping[str, Any]) -> Self:
+        """The same candidate with every option set.
+
+        Args:
+            d_model: width of the residual stream.
+            defaults: the model section's value of each option.
+
+        Raises:
+            ValueError: the sizes do not fit together.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        taken = {name: defaults[name] for name in self.missing}
+        values = {"kind": self.kind, "label": self.label, **taken, **given}
+        try:
+            return type(self).model_validate(self._derived(values, d_model))
+        except ValidationError as error:
+            lines = [f"{problem['loc'][0]}: {problem['msg']}" for problem in error.errors()]
+            raise ValueError("\n".join(lines)) from None
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        """The values with those filled in that follow from others."""
+        return values
+
+
+class Block(Protocol):
+    """What a slot asks of a block.
+
+    The block adds `delta` to the residual stream. It reads `memory_rows` rows of memory and gets
+    c = norm([memory; x]), with M = valid_BM.shape[1] rows before the T of the segment. Its own
+    state is None or a tensor whose first axis is the stream, zero for a stream that starts.
+    """
+
+    memory_rows: int
+    # Whether delta is always 0: the slot then calls neither the norm nor the block.
+    adds_nothing: bool
+
+    def __call__(
+        self, c_BSD: Tensor, valid_BM: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The residual delta (B, T, D), the next state, and an auxiliary loss (0-d) or None."""
+        ...
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product."""
+        ...
+
+
+@dataclass(frozen=True)
+class BlockKind:
+    """A line of the registry.
+
+    Attributes:
+        letter: stands for the default candidate of this kind in a layout.
+        options: what a candidate of this kind may say.
+        block: makes the block from (options, d_model, dropout).
+    """
+
+    letter: str
+    options: type[BlockOptions]
+    block: Callable[..., nn.Module]
+
+
+def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:
+    """A linear layer with weights from N(0, 0.02) and biases 0."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.normal_(layer.weight, std=INIT_STD)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer

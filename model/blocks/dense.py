@@ -1,0 +1,70 @@
+"""The position-wise dense block and its gated variants (Shazeer 2020).
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model   F d_ffn
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+
+Activation = Literal["relu", "gelu", "swiglu", "geglu"]
+
+_ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+}
+_GATED = {"swiglu", "geglu"}
+
+
+class DenseOptions(BlockOptions):
+    """Options of a dense candidate."""
+
+    kind: Literal["dense"] = "dense"
+    label: Label = "dense"
+    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width, used as given.")
+    activation: Activation = Field(
+        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
+    )
+
+
+class DenseBlock(nn.Module):
+    """W2 act(W1 x + b1) + b2, or W2 (act(W1 x) * V x) without biases.
+
+    The rows of `inner` are W1, and for a gated activation W1 and then V: the first half of what
+    it gives is the gate, the half that is activated.
+    """
+
+    memory_rows = 0
+    adds_nothing = False
+
+    def __init__(self, options: DenseOptions, d_model: int, dropout: float) -> None:
+        super().__init__()
+        assert not options.missing, options.missing
+        self.activation = options.activation
+        self.dropout = dropout
+        gated = options.activation in _GATED
+        self.inner = linear(d_model, options.d_ffn * (2 if gated else 1), bias=not gated)
+        self.outer = linear(options.d_ffn, d_model, bias=not gated)
+
+    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:
+        """Apply the two layers to every token of the segment."""
+        inner = self.inner(c_BSD[:, valid_BM.shape[1] :])
+        activate = _ACTIVATE[self.activation]
+        if self.activation in _GATED:
+            gate_BTF, value_BTF = inner.chunk(2, dim=-1)
+            h_BTF = activate(gate_BTF) * value_BTF
+        else:
+            h_BTF = activate(inner)
+        h_BTF = F.dropout(h_BTF, self.dropout, self.training)
+        return self.outer(h_BTF), None, None
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """Two matrices, or three for a gated activation."""
+        return 2.0 * (self.inner.weight.numel() + self.outer.weight.numel())

@@ -1,0 +1,35 @@
+"""The identity: the slot passes its input on.
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model
+"""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from model.blocks.base import BlockOptions, Label
+
+
+class IdentityOptions(BlockOptions):
+    """The identity has no options."""
+
+    kind: Literal["identity"] = "identity"
+    label: Label = "identity"
+
+
+class IdentityBlock(nn.Module):
+    """A delta of 0, without parameters and without cost."""
+
+    memory_rows = 0
+    adds_nothing = True
+
+    def __init__(self, options: IdentityOptions, d_model: int, dropout: float) -> None:
+        super().__init__()
+
+    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:
+        """Add nothing."""
+        return c_BSD.new_zeros(c_BSD[:, valid_BM.shape[1] :].shape), None, None
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """Nothing is computed."""
+        return 0.0

@@ -1,0 +1,130 @@
+"""What an experiment says about the model."""
+
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from model.blocks import BLOCKS, Candidate
+from model.blocks.dense import Activation
+
+DEFAULT_FACTOR = 4
+
+
+class SoftmaxConfig(BaseModel):
+    """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    cutoffs: tuple[int, ...] = Field(
+        default=(),
+        max_length=64,
+        description="First id of each tail cluster, increasing; none: plain softmax.",
+    )
+    factor: float | None = Field(
+        default=None,
+        ge=1,
+        description=f"Tail t = 1, 2, ... has width d_model / factor^t (default {DEFAULT_FACTOR}).",
+    )
+    sizes: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] | None = Field(
+        default=None, description="Widths of the tails, instead of factor."
+    )
+    tied: bool = Field(default=True, description="Input embedding shares the softmax's tables.")
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> "SoftmaxConfig":
+        if any(b <= a for a, b in pairwise((0, *self.cutoffs))):
+            raise ValueError(
+                f"cutoffs: must be above 0 and strictly increasing, found {list(self.cutoffs)}"
+            )
+        if self.sizes is not None and self.factor is not None:
+            raise ValueError("sizes: give either factor or sizes, not both")
+        if self.sizes is not None and len(self.sizes) != len(self.cutoffs):
+            raise ValueError(
+                f"sizes: {len(self.sizes)} widths for {len(self.cutoffs)} cutoffs; give one each"
+            )
+        if not self.cutoffs and self.factor is not None:
+            raise ValueError("factor: has no effect without cutoffs; leave it out")
+        return self
+
+    def check_vocabulary(self, vocabulary_size: int) -> None:
+        """Raise ValueError where the cutoffs do not lie inside the vocabulary."""
+        if self.cutoffs and self.cutoffs[-1] >= vocabulary_size:
+            raise ValueError(
+                f"softmax.cutoffs: {self.cutoffs[-1]} is not below the vocabulary "
+                f"{vocabulary_size}; give smaller cutoffs or fewer"
+            )
+
+    def tail_widths(self, d_model: int) -> tuple[int, ...]:
+        """The width of each tail, at least 1."""
+        if self.sizes is not None:
+            return self.sizes
+        factor = DEFAULT_FACTOR if self.factor is None else self.factor
+        return tuple(
+            max(1, int(d_model // factor ** (tail + 1))) for tail in range(len(self.cutoffs))
+        )
+
+
+class ModelConfig(BaseModel):
+    """Sizes of the model; a candidate's options left out take the value given here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
+    d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
+    n_heads: int = Field(default=4, ge=1, description="Attention heads.")
+    d_head: int | None = Field(
+        default=None, ge=1, description="Width of a head (default d_model / n_heads)."
+    )
+    window: int | None = Field(
+        default=None, ge=1, description="Keys a query sees, itself included (default: all)."
+    )
+    memory: int = Field(default=64, ge=0, description="Memory rows of an attention slot.")
+    d_ffn: int = Field(ge=1, description="Inner width of a dense block.")
+    activation: Activation = Field(default="relu", description="Of a dense block.")
+    dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="On embeddings and residual deltas."
+    )
+    candidates: tuple[Candidate, ...] = Field(
+        default=("attention", "dense", "identity"),
+        validate_default=True,
+        description="What a slot may become: a kind, or a kind with options and a label.",
+    )
+    softmax: SoftmaxConfig = SoftmaxConfig()
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _a_name_is_a_kind(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        return tuple({"kind": item} if isinstance(item, str) else item for item in value)
+
+    @model_validator(mode="after")
+    def _candidates_fit(self) -> "ModelConfig":
+        if not self.candidates:
+            raise ValueError("candidates: there is none; a slot needs at least one")
+        labels = [candidate.label for candidate in self.candidates]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
+        self.completed_candidates()
+        return self
+
+    def completed_candidates(self) -> tuple[Candidate, ...]:
+        """The candidates with every option filled in.
+
+        Raises:
+            ValueError: the sizes of a candidate do not fit together.
+        """
+        completed, problems = [], []
+        options = {name for kind in BLOCKS.values() for name in kind.options.model_fields}
+        defaults = self.model_dump(include=options)
+        for number, candidate in enumerate(self.candidates):
+            try:
+                completed.append(candidate.completed(self.d_model, defaults))
+            except ValueError as error:
+                for line in str(error).splitlines():
+                    given = line.partition(":")[0] in candidate.model_fields_set
+                    problems.append(f"candidates[{number}].{line}" if given else line)
+        if problems:
+            raise ValueError("\n".join(dict.fromkeys(problems)))
+        return tuple(completed)

@@ -1,0 +1,169 @@
+"""The Transformer-XL language model, for search (many candidates a slot) and after it (one).
+
+B batch   T segment length   M memory length   D d_model   V vocabulary   J tails   L slots
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.blocks import Candidate
+from model.config import SoftmaxConfig
+from model.slot import Slot, Terms
+from model.softmax import AdaptiveSoftmax, ClusterTables
+from model.stream import StreamState
+
+# Per slot what is computed there.
+Mix = Sequence[Terms]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product.
+
+    Attributes:
+        embedding: projections of the tails.
+        slots: per slot the cost of each candidate by label.
+        softmax: with each token's share of the tails.
+    """
+
+    embedding: float
+    slots: tuple[dict[str, float], ...]
+    softmax: float
+
+    @property
+    def total(self) -> float:
+        """The cost of a model with one candidate in every slot."""
+        assert all(len(slot) == 1 for slot in self.slots), "a SuperNet has no total without a mix"
+        return self.embedding + self.softmax + sum(sum(slot.values()) for slot in self.slots)
+
+
+class LanguageModel(nn.Module):
+    """Embedding, residual slots, one last norm, adaptive softmax.
+
+    Args:
+        slots: the candidates of each slot, every option set.
+        d_model: width of the residual stream.
+        vocabulary_size: number of ids; id 0 is the most frequent.
+        softmax: clusters of the vocabulary, and whether the embedding shares their tables.
+        dropout: on the embedding, what each block adds, a dense block's inner layer, and the
+            input of the softmax.
+
+    Raises:
+        ValueError: a cutoff is not below the vocabulary.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[Sequence[Candidate]],
+        *,
+        d_model: int,
+        vocabulary_size: int,
+        softmax: SoftmaxConfig,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.d_model, self.dropout = d_model, dropout
+        self.vocabulary_size = vocabulary_size
+        # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
+        self.embedding = None if softmax.tied else ClusterTables(vocabulary_size, d_model, softmax)
+        made = nn.ModuleList(Slot(candidates, d_model, dropout) for candidates in slots)
+        # A ModuleList does not tell a type checker what it holds.
+        self.slots = cast(Sequence[Slot], made)
+        self.norm = nn.LayerNorm(d_model)
+        self.softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
+
+    @property
+    def tables(self) -> ClusterTables:
+        """Where the embedding looks ids up."""
+        return self.softmax if self.embedding is None else self.embedding
+
+    def initial_state(self, batch: int) -> StreamState:
+        """The state of streams that have seen nothing."""
+        like = self.norm.weight
+        rows = [slot.memory_rows for slot in self.slots]
+        return StreamState(
+            memory=tuple(like.new_zeros(batch, m, self.d_model) if m else None for m in rows),
+            seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
+            blocks=tuple((None,) * len(slot.labels) for slot in self.slots),
+        )
+
+    def forward(
+        self, ids_BT: Tensor, state: StreamState, mix: Mix | None = None
+    ) -> tuple[Tensor, StreamState, Tensor | None]:
+        """Read one segment of every stream.
+
+        Args:
+            ids_BT: the ids, each stream's going on where `state` ended.
+            state: what the streams carry.
+            mix: per slot the (candidate index, weight) pairs that are computed; None computes
+                the one candidate of every slot.
+
+        Returns:
+            h_BTD: what `nll` and `log_prob` take.
+            state: the state after the segment.
+            aux_loss: sum of the blocks' auxiliary losses; None where there is none.
+
+        Raises:
+            ValueError: no mix for a slot with several candidates.
+        """
+        mix = self._only_candidates() if mix is None else mix
+        x_BTD = self._drop(self.tables.embed(ids_BT))
+        memory, blocks, aux = [], [], None
+        for slot, terms, *carried in zip(self.slots, mix, state.memory, state.blocks, strict=True):
+            slot_memory, slot_states = carried
+            x_BTD, slot_memory, slot_states, slot_aux = slot(
+                x_BTD, slot_memory, state.seen_B, slot_states, terms
+            )
+            memory.append(slot_memory)
+            blocks.append(slot_states)
+            if slot_aux is not None:
+                aux = slot_aux if aux is None else aux + slot_aux
+        seen_B = state.seen_B + ids_BT.shape[1]
+        return self._drop(self.norm(x_BTD)), StreamState(tuple(memory), seen_B, tuple(blocks)), aux
+
+    def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
+        """-log p(target) in nats, float32 or wider."""
+        return self.softmax.nll(h_BTD, target_BT)
+
+    def log_prob(self, h_BTD: Tensor) -> Tensor:
+        """Log-probabilities (B, T, V) of the next id, float32 or wider."""
+        return self.softmax.log_prob(h_BTD)
+
+    def flops_per_token(self, batch: int, segment: int, mass_J1: Sequence[float]) -> Costs:
+        """What the forward pass of a segment costs per token.
+
+        Args:
+            batch: streams; the encodings of the distances are computed once for all of them.
+            segment: tokens a stream reads at once; the memory is projected once per segment.
+            mass_J1: part of the tokens in the head and in each tail, summing to 1.
+        """
+        assert abs(sum(mass_J1) - 1) < 1e-6, mass_J1
+
+        def slot_costs(slot: Slot) -> dict[str, float]:
+            blocks = {label: slot.block(label) for label in slot.labels}
+            return {
+                label: block.flops(batch, segment, block.memory_rows)
+                for label, block in blocks.items()
+            }
+
+        return Costs(
+            embedding=self.tables.embedding_flops(mass_J1),
+            slots=tuple(slot_costs(slot) for slot in self.slots),
+            softmax=self.softmax.flops(mass_J1),
+        )
+
+    def _drop(self, x_BTD: Tensor) -> Tensor:
+        return F.dropout(x_BTD, self.dropout, self.training)
+
+    def _only_candidates(self) -> Mix:
+        for number, slot in enumerate(self.slots):
+            if len(slot.labels) > 1:
+                raise ValueError(
+                    f"mix: slot {number} has {len(slot.labels)} candidates; say what is computed"
+                )
+        return [[(0, None)]] * len(self.slots)

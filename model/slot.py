@@ -1,0 +1,104 @@
+"""One residual slot: the weighted sum of what its candidates add.
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.blocks import BLOCKS, Block, Candidate
+
+# The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
+Terms = Sequence[tuple[int, Tensor | None]]
+
+
+class Slot(nn.Module):
+    """x + sum_k w_k f_k(norm_k([memory; x])), pre-norm, with one norm per candidate.
+
+    The slot owns one memory of detached inputs, as long as its greediest candidate reads; every
+    candidate takes the tail it needs. It is kept up to date whatever is computed. A slot whose
+    candidates read none has none. A SuperNet has several candidates in a slot, a derived model
+    one.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.labels = tuple(candidate.label for candidate in candidates)
+        assert len(set(self.labels)) == len(self.labels), self.labels
+        self.dropout = dropout
+        self.blocks = nn.ModuleDict()
+        self.norms = nn.ModuleDict()
+        for candidate in candidates:
+            block = BLOCKS[candidate.kind].block(candidate, d_model, dropout)
+            self.blocks[candidate.label] = block
+            if next(block.parameters(), None) is not None:
+                self.norms[candidate.label] = nn.LayerNorm(d_model)
+        self.memory_rows = max(self.block(label).memory_rows for label in self.labels)
+
+    def block(self, label: str) -> Block:
+        """The block of a candidate."""
+        return cast(Block, self.blocks[label])
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory_BMD: Tensor | None,
+        seen_B: Tensor,
+        states: tuple[Tensor | None, ...],
+        terms: Terms,
+    ) -> tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]:
+        """Apply the candidates that `terms` names.
+
+        Args:
+            x_BTD: the residual stream.
+            memory_BMD: the inputs before it, None where nothing reads them.
+            seen_B: tokens seen since each stream was reset: how many rows of memory are valid.
+            states: the candidates' own states.
+            terms: which candidates are computed, and their weights.
+
+        Returns:
+            The residual stream, the memory and the states for the next segment, and the weighted
+            sum of the auxiliary losses (None where there is none).
+        """
+        out_BTD, aux, next_states = x_BTD, None, list(states)
+        for index, weight in terms:
+            block = self.block(self.labels[index])
+            if block.adds_nothing:
+                continue
+            c_BSD, valid_BM = self._context(self.labels[index], x_BTD, memory_BMD, seen_B)
+            delta_BTD, state, block_aux = block(c_BSD, valid_BM, states[index])
+            delta_BTD = F.dropout(delta_BTD, self.dropout, self.training)
+            out_BTD = out_BTD + (delta_BTD if weight is None else weight * delta_BTD)
+            next_states[index] = None if state is None else state.detach()
+            if block_aux is not None:
+                block_aux = block_aux if weight is None else weight * block_aux
+                aux = block_aux if aux is None else aux + block_aux
+        return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
+
+    def _context(
+        self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None, seen_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The normalised [memory; x] that a candidate reads, and which of its rows are valid."""
+        rows = self.block(label).memory_rows
+        c_BSD = x_BTD
+        if rows:
+            assert memory_BMD is not None
+            c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
+        if label in self.norms:
+            c_BSD = self.norms[label](c_BSD)
+        age_M = torch.arange(rows, 0, -1, device=seen_B.device)
+        return c_BSD, age_M <= seen_B[:, None]
+
+
+def _next_memory(memory_BMD: Tensor | None, x_BTD: Tensor) -> Tensor | None:
+    """The last M rows of [memory; x], detached."""
+    if memory_BMD is None:
+        return None
+    rows, segment = memory_BMD.shape[1], x_BTD.shape[1]
+    if segment >= rows:
+        return x_BTD.detach()[:, segment - rows :].contiguous()
+    return torch.cat([memory_BMD[:, segment:], x_BTD.detach()], dim=1)

@@ -1,0 +1,136 @@
+"""Adaptive softmax (Grave et al. 2017) and the adaptive embedding that can share its tables.
+
+The vocabulary, sorted by falling frequency, is cut into a head and J tails. The head's softmax
+is over its words and one entry per tail; a tail has its own softmax over its words.
+
+B batch   T segment length   N = B * T rows   D d_model   V vocabulary   J tails
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.config import SoftmaxConfig
+
+
+class ClusterTables(nn.Module):
+    """The tables of the clusters: the head's rows of width D, each tail's of its own width.
+
+    `projections[t]` (d_t, D) takes a hidden state to tail t's width, and a row of tail t's table
+    back to width D. Tail t starts from N(0, 0.02) and its projection from N(0, 1 / d_t): logits
+    and embeddings of all clusters then start at one scale.
+
+    Args:
+        vocabulary_size: number of ids.
+        d_model: width of the model.
+        config: cutoffs and widths of the tails.
+        extra_rows: further rows at the end of the head.
+
+    Raises:
+        ValueError: a cutoff is not below the vocabulary.
+    """
+
+    def __init__(
+        self, vocabulary_size: int, d_model: int, config: SoftmaxConfig, *, extra_rows: int = 0
+    ) -> None:
+        super().__init__()
+        config.check_vocabulary(vocabulary_size)
+        self.bounds = (*config.cutoffs, vocabulary_size)
+        self.d_model = d_model
+        self.head = _normal(self.bounds[0] + extra_rows, d_model, std=0.02)
+        self.tables = nn.ParameterList()
+        self.projections = nn.ParameterList()
+        for tail, width in enumerate(config.tail_widths(d_model)):
+            words = self.bounds[tail + 1] - self.bounds[tail]
+            self.tables.append(_normal(words, width, std=0.02))
+            self.projections.append(_normal(width, d_model, std=width**-0.5))
+
+    def rows_of_tail(self, tail: int, id_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the ids of a tail stand, and their rows in its table."""
+        low, high = self.bounds[tail], self.bounds[tail + 1]
+        row_R = ((id_N >= low) & (id_N < high)).nonzero().flatten()
+        return row_R, id_N[row_R] - low
+
+    def embed(self, ids_BT: Tensor) -> Tensor:
+        """The embeddings of the ids, times sqrt(D) (Baevski and Auli 2018).
+
+        With tables from N(0, 0.02) the factor brings the residual stream to the size of what
+        the slots add to it.
+        """
+        id_N = ids_BT.flatten()
+        out_ND = F.embedding(id_N.clamp(max=self.bounds[0] - 1), self.head)
+        for tail, (table, projection) in enumerate(zip(self.tables, self.projections, strict=True)):
+            row_R, word_R = self.rows_of_tail(tail, id_N)
+            tail_RD = F.embedding(word_R, table) @ projection
+            out_ND = out_ND.index_copy(0, row_R, tail_RD.to(out_ND.dtype))
+        return out_ND.view(*ids_BT.shape, -1) * self.d_model**0.5
+
+    def embedding_flops(self, mass_J1: Sequence[float]) -> float:
+        """FLOPs of `embed` per token: look-ups are free, tails are projected."""
+        return sum(
+            2.0 * mass * projection.numel()
+            for mass, projection in zip(mass_J1[1:], self.projections, strict=True)
+        )
+
+
+class AdaptiveSoftmax(ClusterTables):
+    """Log-probabilities of the next id; without cutoffs a plain softmax.
+
+    There are no biases; the layout is that of torch.nn.AdaptiveLogSoftmaxWithLoss: `head` holds
+    the head's words and then a row per tail. Results are float32 or wider, in the order of the
+    rows given. A tail that no target of a batch lies in gets a gradient of zero (in torch's
+    module: none).
+    """
+
+    def __init__(self, vocabulary_size: int, d_model: int, config: SoftmaxConfig) -> None:
+        tails = len(config.cutoffs)
+        super().__init__(vocabulary_size, d_model, config, extra_rows=tails)
+
+    def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
+        """-log p(target) in nats; a tail is computed only where a target lies in it."""
+        h_ND, target_N = h_BTD.flatten(0, -2), target_BT.flatten()
+        entry_N = target_N.clamp(max=self.bounds[0] - 1)
+        tail_parts = []
+        for tail in range(len(self.tables)):
+            row_R, word_R = self.rows_of_tail(tail, target_N)
+            entry_N = entry_N.index_fill(0, row_R, self.bounds[0] + tail)
+            logit_RV = self._tail_logits(tail, h_ND[row_R])
+            tail_parts.append((row_R, F.cross_entropy(logit_RV, word_R, reduction="none")))
+        nll_N = F.cross_entropy(_wide(F.linear(h_ND, self.head)), entry_N, reduction="none")
+        for row_R, nll_R in tail_parts:
+            nll_N = nll_N.index_add(0, row_R, nll_R)
+        return nll_N.view(target_BT.shape)
+
+    def log_prob(self, h_BTD: Tensor) -> Tensor:
+        """The log-probabilities (B, T, V) of all ids."""
+        head = _wide(F.linear(h_BTD, self.head)).log_softmax(-1)
+        words = self.bounds[0]
+        parts = [head[..., :words]]
+        for tail in range(len(self.tables)):
+            within = self._tail_logits(tail, h_BTD).log_softmax(-1)
+            parts.append(head[..., words + tail, None] + within)
+        return torch.cat(parts, dim=-1)
+
+    def _tail_logits(self, tail: int, h_ND: Tensor) -> Tensor:
+        return _wide(F.linear(F.linear(h_ND, self.projections[tail]), self.tables[tail]))
+
+    def flops(self, mass_J1: Sequence[float]) -> float:
+        """FLOPs of `nll` per token, given the part of the targets in each cluster.
+
+        Every token pays for the head, also for its entries that stand for tails.
+        """
+        tails = zip(mass_J1[1:], self.tables, self.projections, strict=True)
+        return 2.0 * self.head.numel() + sum(
+            2.0 * mass * (table.numel() + projection.numel()) for mass, table, projection in tails
+        )
+
+
+def _normal(rows: int, columns: int, *, std: float) -> nn.Parameter:
+    return nn.Parameter(torch.empty(rows, columns).normal_(std=std))
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """The logits in float32 or wider."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

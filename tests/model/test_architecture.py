@@ -1,0 +1,180 @@
+"""The architecture file: what is written is what is read, and nothing else is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model import Architecture, SoftmaxConfig, load_architecture, parse_layout
+from tests.model.tiny import D_MODEL, VOCABULARY, candidate
+
+CANDIDATES = [
+    candidate("attention"),
+    candidate("dense"),
+    candidate("identity"),
+    candidate("dense", label="wide", d_ffn=20),
+    candidate("attention", label="near", window=3),
+]
+
+
+def architecture(layout: str = "a d i wide near", **fields: Any) -> Architecture:
+    slots = parse_layout(layout, CANDIDATES)
+    pi = {"attention": 0.1 + 0.2, "dense": 0.7}
+    given: dict[str, Any] = {
+        "name": "argmax",
+        "d_model": D_MODEL,
+        "slots": slots,
+        "softmax": SoftmaxConfig(cutoffs=(5, 11)),
+        "vocabulary_size": VOCABULARY,
+        "tokenizer": {"digest": "abc"},
+        "costs": {
+            "parameters": 12,
+            "flops_per_token": 3.5,
+            "key": {"batch": 2, "segment": 5, "mass": [0.5, 0.25, 0.25]},
+        },
+        "evidence": {"method": "argmax", "pi": [pi] * len(slots), "margins": [0.1] * len(slots)},
+        "provenance": {"run": "runs/x", "wort": "gr\u00fcn"},
+    }
+    return Architecture(**{**given, **fields})
+
+
+@pytest.mark.parametrize("fields", [{}, {"costs": None, "evidence": None, "provenance": {}}])
+def test_text_becomes_the_same_object_and_the_same_text(fields: dict[str, Any]) -> None:
+    made = architecture(**fields)
+    again = Architecture.from_json(made.to_json(), "x")
+    assert again == made
+    assert again.to_json() == made.to_json()
+    assert made.to_json().isascii()
+
+
+def test_letters_give_the_layout_back() -> None:
+    made = architecture()
+    assert made.letters() == "a d i wide near"
+    assert parse_layout(made.letters(), CANDIDATES) == made.slots
+
+
+def refusal(change: Any) -> list[str]:
+    """What is said of a file in which `change` altered something."""
+    value = json.loads(architecture().to_json())
+    change(value)
+    with pytest.raises(ValueError, match=r"^architecture\.json: ") as raised:
+        Architecture.from_json(json.dumps(value), "architecture.json")
+    return str(raised.value).splitlines()
+
+
+CHANGES: dict[str, tuple[Any, str]] = {
+    "kind": (
+        lambda v: v["slots"][3].update(kind="atention"),
+        "slots[3].kind: unknown kind 'atention'; did you mean 'attention'?",
+    ),
+    "far_kind": (
+        lambda v: v["slots"][3].update(kind="xyz"),
+        "slots[3].kind: unknown kind 'xyz'; known: attention, dense, identity",
+    ),
+    "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing"),
+    "field": (lambda v: v.update(nam=1), "nam: unknown field; did you mean 'name'?"),
+    "option": (
+        lambda v: v["slots"][0].update(n_head=1),
+        "slots[0].n_head: unknown field; did you mean 'n_heads'?",
+    ),
+    "key_field": (
+        lambda v: v["costs"]["key"].update(segmet=1),
+        "costs.key.segmet: unknown field; did you mean 'segment'?",
+    ),
+    "no_field": (lambda v: v.pop("d_model"), "d_model: missing"),
+    "no_option": (lambda v: v["slots"][0].pop("window"), "slots[0].window: missing"),
+    "no_label": (lambda v: v["slots"][2].pop("label"), "slots[2].label: missing"),
+    "null_option": (
+        lambda v: v["slots"][1].update(d_ffn=None),
+        "slots[1].d_ffn: should be a valid integer; found None",
+    ),
+    "text_number": (
+        lambda v: v.update(d_model="8"),
+        "d_model: should be a valid integer; found '8'",
+    ),
+    "bool_number": (
+        lambda v: v["slots"][1].update(d_ffn=True),
+        "slots[1].d_ffn: should be a valid integer; found True",
+    ),
+    "huge": (
+        lambda v: v.update(d_model=10**9),
+        "d_model: should be less than or equal to 65536; found 1000000000",
+    ),
+    "version": (
+        lambda v: v.update(version=2, slots="other"),
+        "version: 2 is unknown; this program reads version 1",
+    ),
+    "no_version": (lambda v: v.pop("version"), "version: missing"),
+    "cutoffs": (
+        lambda v: v.update(vocabulary_size=11),
+        "softmax.cutoffs: 11 is not below the vocabulary 11; give smaller cutoffs or fewer",
+    ),
+    "order": (
+        lambda v: v["softmax"].update(cutoffs=[11, 5]),
+        "softmax.cutoffs: must be above 0 and strictly increasing, found [11, 5]",
+    ),
+    "evidence": (
+        lambda v: v["evidence"]["margins"].pop(),
+        "evidence.margins: 4 entries for 5 slots",
+    ),
+    "mass": (lambda v: v["costs"]["key"]["mass"].pop(), "costs.key.mass: 2 entries for 3 clusters"),
+    "path": (
+        lambda v: v.update(name="../x"),
+        "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'; found '../x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_is_wrong_is_named_by_its_path(case: str) -> None:
+    change, message = CHANGES[case]
+    assert refusal(change) == [f"architecture.json: {message}"]
+
+
+def test_all_problems_are_told_at_once() -> None:
+    def change(value: dict[str, Any]) -> None:
+        value.pop("d_model")
+        value["slots"][0].pop("memory")
+        value["slots"][3]["kind"] = "atention"
+
+    assert refusal(change) == [
+        "architecture.json: d_model: missing",
+        "architecture.json: slots[0].memory: missing",
+        "architecture.json: slots[3].kind: unknown kind 'atention'; did you mean 'attention'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: not JSON"),
+        ('{"version": 1,}', "line 1, column 15: not JSON"),
+        ('{"version": 1, "name": "x", "name": "y"}', "name: stands more than once"),
+        ('{"version": true}', "version: True is unknown"),
+        ("[1]", "version: missing"),
+        ("[" * 100_000, "not JSON that can be read"),
+    ],
+)
+def test_broken_json_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^a.json: {message}"):
+        Architecture.from_json(text, "a.json")
+
+
+def test_no_slot_is_refused() -> None:
+    with pytest.raises(ValueError, match="slots: there is none"):
+        architecture(slots=(), evidence=None)
+
+
+def test_a_file_is_read_with_its_name_in_messages(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(architecture().to_json())
+    assert load_architecture(path) == architecture()
+    path.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"a\.json: not UTF-8 text"):
+        load_architecture(path)
+    path.write_bytes(b" " * (16 * 2**20 + 1))
+    with pytest.raises(ValueError, match=r"a\.json: larger than"):
+        load_architecture(path)
+    with pytest.raises(OSError, match="none"):
+        load_architecture(tmp_path / "none.json")

@@ -1,0 +1,134 @@
+"""Relative attention against the formula, computed pair by pair.
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.blocks.attention import AttentionBlock, AttentionOptions, sinusoid
+from tests.model.tiny import D_MODEL, candidate, normal, randomise
+
+
+def block(**options: int | None) -> AttentionBlock:
+    made = candidate("attention", **options)
+    assert isinstance(made, AttentionOptions)
+    attention = AttentionBlock(made, D_MODEL, 0.0)
+    randomise(attention)
+    return attention
+
+
+def encoding(distance: int) -> Tensor:
+    """R_n of Dai et al.: the sines and then the cosines of n * 10000^(-2m/D)."""
+    angles = [distance * 10000 ** (-2 * m / D_MODEL) for m in range(D_MODEL // 2)]
+    values = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def one_by_one(attention: AttentionBlock, c_BSD: Tensor, valid_BM: Tensor) -> Tensor:
+    """The formula of the block's docstring in a loop over (i, j)."""
+    heads, width, memory = attention.n_heads, attention.d_head, valid_BM.shape[1]
+    segment = c_BSD.shape[1] - memory
+    w_q, w_r = attention.query.weight, attention.position.weight
+    w_k, w_v = attention.key_value.weight.chunk(2)
+    rows = []
+    for b in range(c_BSD.shape[0]):
+        for i in range(segment):
+            out = []
+            for h in range(heads):
+                part = slice(h * width, (h + 1) * width)
+                q = w_q[part] @ c_BSD[b, memory + i]
+                scores, values = [], []
+                for j in range(memory + i + 1):
+                    distance = memory + i - j
+                    if attention.window is not None and distance >= attention.window:
+                        continue
+                    if j < memory and not valid_BM[b, j]:
+                        continue
+                    k, r = w_k[part] @ c_BSD[b, j], w_r[part] @ encoding(distance)
+                    score = (q + attention.u_HK[h]) @ k + (q + attention.v_HK[h]) @ r
+                    scores.append(score / math.sqrt(width))
+                    values.append(w_v[part] @ c_BSD[b, j])
+                out.append(torch.stack(scores).softmax(0) @ torch.stack(values))
+            rows.append(attention.output.weight @ torch.cat(out))
+    return torch.stack(rows).view(c_BSD.shape[0], segment, D_MODEL)
+
+
+CASES = {
+    "no_memory": (5, 0, None),
+    "short_memory": (5, 2, None),
+    "long_memory": (3, 7, None),
+    "one_token": (1, 4, None),
+    "one_token_no_memory": (1, 0, None),
+    "window": (5, 3, 4),
+    "window_of_one": (4, 0, 1),
+    "window_wider_than_all": (4, 3, 50),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("d_head", [4, 3])
+def test_output_and_gradients_are_those_of_the_formula(case: str, d_head: int) -> None:
+    segment, memory, window = CASES[case]
+    attention = block(window=window, memory=memory, d_head=d_head)
+    c_BSD = normal(3, memory + segment, D_MODEL).requires_grad_()
+    age_M = torch.arange(memory, 0, -1)
+    valid_BM = age_M <= torch.tensor([0, 1, memory])[:, None]
+    weight = normal(3, segment, D_MODEL, seed=5)
+    inputs = [c_BSD, *attention.parameters()]
+
+    delta, state, aux = attention(c_BSD, valid_BM, None)
+    expected = one_by_one(attention, c_BSD, valid_BM)
+
+    assert state is None
+    assert aux is None
+    torch.testing.assert_close(delta, expected, rtol=0, atol=1e-12)
+    found = torch.autograd.grad((delta * weight).sum(), inputs)
+    wanted = torch.autograd.grad((expected * weight).sum(), inputs)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+
+
+def test_all_five_matrices_and_both_biases_are_there() -> None:
+    attention = block(n_heads=2, d_head=5)
+    count = sum(parameter.numel() for parameter in attention.parameters())
+    assert count == 5 * D_MODEL * 10 + 2 * 10
+
+
+def test_what_stands_in_invalid_rows_does_not_matter() -> None:
+    attention = block(memory=3)
+    c_BSD, valid_BM = normal(2, 7, D_MODEL), torch.tensor([[False, True, True]] * 2)
+    other_BSD = c_BSD.clone()
+    other_BSD[:, 0] = 1e6
+    before, after = (attention(c, valid_BM, None)[0] for c in (c_BSD, other_BSD))
+    torch.testing.assert_close(before, after, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("window", "memory", "rows"), [(None, 6, 6), (4, 6, 3), (4, 2, 2), (1, 6, 0)]
+)
+def test_memory_rows_are_those_a_query_can_see(window: int | None, memory: int, rows: int) -> None:
+    assert block(window=window, memory=memory).memory_rows == rows
+
+
+def test_distances_stay_apart_in_half_precision() -> None:
+    encoded_SD = sinusoid(2100, 64, like=torch.zeros(1, dtype=torch.bfloat16))
+    assert encoded_SD.dtype == torch.bfloat16
+    exact_SD = sinusoid(2100, 64, like=torch.zeros(1, dtype=torch.float64))
+    assert (encoded_SD.double() - exact_SD).abs().max() < 0.005
+
+
+def test_an_odd_width_is_encoded() -> None:
+    assert sinusoid(4, 5, like=torch.zeros(1)).shape == (4, 5)
+
+
+def test_autocast_to_bfloat16_is_close_to_float32() -> None:
+    attention = block(memory=4).float()
+    c_BSD, valid_BM = normal(2, 9, D_MODEL).float(), torch.ones(2, 4, dtype=torch.bool)
+    wanted = attention(c_BSD, valid_BM, None)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention(c_BSD, valid_BM, None)[0]
+    assert (found - wanted).abs().max() < 0.05 * wanted.abs().max()

@@ -1,0 +1,84 @@
+"""What the model section may say, and what candidates take from it."""
+
+from typing import Any
+
+import pytest
+
+from model import ModelConfig
+
+SIZES: dict[str, Any] = {"slots": 2, "d_model": 16, "d_ffn": 32}
+
+
+def config(**keys: Any) -> ModelConfig:
+    return ModelConfig.model_validate({**SIZES, **keys})
+
+
+def test_options_left_out_take_the_sections_value() -> None:
+    made = config(
+        n_heads=2, window=5, memory=7, activation="gelu",
+        candidates=["attention", "dense", {"kind": "dense", "label": "wide", "d_ffn": 99}],
+    ).completed_candidates()  # fmt: skip
+    assert [candidate.model_dump() for candidate in made] == [
+        {"kind": "attention", "label": "attention", "n_heads": 2, "d_head": 8, "window": 5,
+         "memory": 7},
+        {"kind": "dense", "label": "dense", "d_ffn": 32, "activation": "gelu"},
+        {"kind": "dense", "label": "wide", "d_ffn": 99, "activation": "gelu"},
+    ]  # fmt: skip
+
+
+def test_a_window_of_null_is_a_value() -> None:
+    candidates = [{"kind": "attention", "window": None}, {"kind": "attention", "label": "near"}]
+    made = config(window=5, candidates=candidates).completed_candidates()
+    assert [candidate.model_dump()["window"] for candidate in made] == [None, 5]
+
+
+def test_a_config_that_is_saved_and_read_again_means_the_same() -> None:
+    candidates = [{"kind": "attention", "window": None}, {"kind": "attention", "label": "near"}]
+    first = config(window=5, candidates=candidates)
+    again = ModelConfig.model_validate(first.model_dump(mode="json"))
+    assert again == first
+    assert again.completed_candidates() == first.completed_candidates()
+
+
+def test_a_completed_candidate_completes_to_itself() -> None:
+    for candidate in config().completed_candidates():
+        assert candidate.missing == []
+        assert candidate.completed(16, config().model_dump()) == candidate
+
+
+def test_heads_must_divide_the_width_unless_d_head_is_given() -> None:
+    message = "n_heads: 5 does not divide d_model 16; give d_head or another n_heads"
+    with pytest.raises(ValueError, match=f"Value error, {message}"):
+        config(n_heads=5)
+    assert config(n_heads=5, d_head=3).completed_candidates()[0].model_dump()["d_head"] == 3
+    candidates = ["dense", {"kind": "attention", "n_heads": 5}]
+    with pytest.raises(ValueError, match=rf"Value error, candidates\[1\]\.{message}"):
+        config(candidates=candidates)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        (["dense", "dense"], "labels must differ"),
+        ([], "there is none"),
+        (["attentoin"], "attentoin"),
+        ([{"kind": "dense", "n_heads": 2}], "n_heads"),
+        ([{"kind": "dense", "d_ffn": None}], "d_ffn"),
+        ([{"kind": "dense", "label": "d"}], "label"),
+        ([{"kind": "dense", "label": "Wide"}], "label"),
+        ([{"kind": "dense", "label": "a.b"}], "label"),
+        ([{"kind": "dense", "label": "float"}], "'float' is a name that torch keeps"),
+        ([{"kind": "dense", "label": "x" * 41}], "label"),
+    ],
+)
+def test_bad_candidates_are_refused(candidates: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(candidates=candidates)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"dropout": 1.0}, {"d_modle": 3}, {"window": 0}, {"d_ffn": 2**21}, {"slots": 0}]
+)
+def test_bad_keys_are_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(keys))):
+        config(**keys)

@@ -1,0 +1,143 @@
+"""A slot's sum, its memory and its candidates' own states."""
+
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model import BLOCKS, BlockKind, BlockOptions, Slot
+from model.blocks.base import Label
+from tests.model.tiny import D_MODEL, candidate, normal, randomise
+
+
+class ShiftOptions(BlockOptions):
+    """A kind with a state and an auxiliary loss."""
+
+    kind: Literal["shift"] = "shift"
+    label: Label = "shift"
+
+
+class ShiftBlock(nn.Module):
+    """Adds a multiple of the token before; its state is the last token."""
+
+    memory_rows = 0
+    adds_nothing = False
+
+    def __init__(self, options: ShiftOptions, d_model: int, dropout: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: Tensor | None) -> Any:
+        state = torch.zeros_like(c_BSD[:, 0]) if state is None else state
+        shifted_BTD = torch.cat([state[:, None], c_BSD[:, :-1]], dim=1)
+        return self.factor * shifted_BTD, c_BSD[:, -1], self.factor.square().sum()
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def with_shift(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BLOCKS, "shift", BlockKind("s", ShiftOptions, ShiftBlock))
+
+
+def slot_of(*candidates: Any, dropout: float = 0.0) -> Slot:
+    slot = Slot(candidates, D_MODEL, dropout)
+    randomise(slot)
+    return slot
+
+
+THREE = [candidate("attention"), candidate("dense"), candidate("identity")]
+SEEN = torch.tensor([0, 5])
+NO_STATES = (None, None, None)
+
+
+def test_output_is_the_weighted_sum_of_deltas() -> None:
+    slot, x_BTD, memory_BMD = slot_of(*THREE), normal(2, 4, D_MODEL), normal(2, 6, D_MODEL, seed=4)
+    weight_C = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+
+    def output(terms: Any) -> Tensor:
+        return slot(x_BTD, memory_BMD, SEEN, NO_STATES, terms)[0]
+
+    deltas = [output([(index, None)]) - x_BTD for index in range(3)]
+    mixed = output([(index, weight_C[index]) for index in range(3)])
+    wanted = x_BTD + sum(w * delta for w, delta in zip(weight_C, deltas, strict=True))
+    torch.testing.assert_close(mixed, wanted, rtol=0, atol=1e-12)
+    assert torch.equal(deltas[2], torch.zeros_like(x_BTD))
+
+
+def test_each_candidate_has_its_own_norm_and_identity_none() -> None:
+    slot = slot_of(*THREE)
+    assert set(slot.norms) == {"attention", "dense"}
+    assert [name for name, _ in slot.named_parameters() if "identity" in name] == []
+    block, norm = slot.block("dense"), slot.norms["dense"]
+    x_BTD, none_BM = normal(2, 4, D_MODEL), torch.ones(2, 0, dtype=torch.bool)
+    memory_BMD = normal(2, 6, D_MODEL, seed=4)
+    wanted = x_BTD + block(norm(x_BTD), none_BM, None)[0]
+    found = slot(x_BTD, memory_BMD, SEEN, NO_STATES, [(1, None)])[0]
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("segment", [1, 4, 6, 9])
+@pytest.mark.parametrize("drawn", [0, 1, 2])
+def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> None:
+    slot, x_BTD = slot_of(*THREE), normal(2, segment, D_MODEL).requires_grad_()
+    memory_BMD = normal(2, 6, D_MODEL, seed=4)
+    next_BMD = slot(x_BTD, memory_BMD, SEEN, NO_STATES, [(drawn, None)])[1]
+    assert torch.equal(next_BMD, torch.cat([memory_BMD, x_BTD], dim=1)[:, -6:])
+    assert not next_BMD.requires_grad
+
+
+def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
+    short = candidate("attention", label="short", memory=2)
+    windowed = candidate("attention", label="windowed", window=4)
+    assert slot_of(short, candidate("dense")).memory_rows == 2
+    assert slot_of(short, windowed).memory_rows == 3
+    assert slot_of(candidate("dense"), candidate("identity")).memory_rows == 0
+    assert slot_of(candidate("attention", window=1)).memory_rows == 0
+
+
+def test_a_candidate_reads_the_tail_that_it_needs() -> None:
+    short = candidate("attention", label="short", memory=2)
+    both, alone = slot_of(candidate("attention"), short), slot_of(short)
+    weights = both.state_dict()
+    alone.load_state_dict({name: weights[name] for name in alone.state_dict()})
+    x_BTD, memory_BMD = normal(2, 4, D_MODEL), normal(2, 6, D_MODEL, seed=4)
+    for seen in (0, 1, 4, 9):
+        seen_B = torch.full((2,), seen)
+        found = both(x_BTD, memory_BMD, seen_B, (None, None), [(1, None)])[0]
+        wanted = alone(x_BTD, memory_BMD[:, -2:], seen_B, (None,), [(0, None)])[0]
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
+    slot, x_BTD = slot_of(candidate("dense"), dropout=0.5), normal(2, 50, D_MODEL)
+    torch.manual_seed(0)
+    trained = slot.train()(x_BTD, None, SEEN, (None,), [(0, None)])[0]
+    kept = (trained == x_BTD).double().mean().item()
+    assert 0.35 < kept < 0.65
+    slot.eval()
+    first, second = (slot(x_BTD, None, SEEN, (None,), [(0, None)])[0] for _ in range(2))
+    assert torch.equal(first, second)
+    assert not (first == x_BTD).any()
+
+
+@pytest.mark.usefixtures("with_shift")
+def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> None:
+    slot = slot_of(candidate("dense"), candidate("shift"))
+    x_BTD = normal(2, 6, D_MODEL)
+    whole = slot(x_BTD, None, SEEN, (None, None), [(1, None)])[0]
+    first, _, states, _ = slot(x_BTD[:, :4], None, SEEN, (None, None), [(1, None)])
+    assert states[0] is None
+    assert not states[1].requires_grad
+    _, _, untouched, no_aux = slot(x_BTD[:, 4:], None, SEEN, states, [(0, None)])
+    assert untouched[1] is states[1]
+    assert no_aux is None
+    second = slot(x_BTD[:, 4:], None, SEEN, states, [(1, None)])[0]
+    torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=0, atol=1e-12)
+
+    half = torch.tensor(0.5, dtype=torch.float64)
+    full_aux = slot(x_BTD, None, SEEN, (None, None), [(1, None)])[3]
+    half_aux = slot(x_BTD, None, SEEN, (None, None), [(0, half), (1, half)])[3]
+    torch.testing.assert_close(half_aux, full_aux / 2)

@@ -1,0 +1,194 @@
+"""Adaptive softmax against torch's and against a plain one; the embedding that shares its tables.
+
+B batch   T segment length   D d_model   V vocabulary
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from model import AdaptiveSoftmax, ClusterTables, SoftmaxConfig
+from tests.model.tiny import normal, randomise
+
+V, D = 20, 8
+CUTOFFS: list[tuple[int, ...]] = [(), (5,), (4, 9, 15), (1, 19)]
+every_cut = pytest.mark.parametrize("cutoffs", CUTOFFS, ids=str)
+
+
+def softmax_of(cutoffs: tuple[int, ...], **options: Any) -> AdaptiveSoftmax:
+    softmax = AdaptiveSoftmax(V, D, SoftmaxConfig(cutoffs=cutoffs, **options))
+    randomise(softmax)
+    return softmax
+
+
+def torch_twin(softmax: AdaptiveSoftmax, factor: float) -> torch.nn.AdaptiveLogSoftmaxWithLoss:
+    """Torch's module with the same weights."""
+    cutoffs = list(softmax.bounds[:-1])
+    twin = torch.nn.AdaptiveLogSoftmaxWithLoss(D, V, cutoffs, div_value=factor).double()
+    weights = [softmax.head]
+    for table, projection in zip(softmax.tables, softmax.projections, strict=True):
+        weights += [projection, table]
+    for theirs, ours in zip(twin.parameters(), weights, strict=True):
+        theirs.data.copy_(ours.data)
+    return twin
+
+
+EVERY_ID = torch.arange(2 * V).view(2, V) % V
+
+
+@pytest.mark.parametrize("cutoffs", CUTOFFS[1:], ids=str)
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_values_and_gradients_are_those_of_torchs_adaptive_softmax(
+    cutoffs: tuple[int, ...], factor: float
+) -> None:
+    softmax = softmax_of(cutoffs, factor=factor)
+    twin = torch_twin(softmax, factor)
+    h_BTD, target_BT = normal(2, V, D).requires_grad_(), EVERY_ID
+    weight_BT = normal(2, V, seed=4)
+    nll_BT = softmax.nll(h_BTD, target_BT)
+    wanted_BT = -twin(h_BTD.flatten(0, 1), target_BT.flatten()).output.view(2, V)
+    torch.testing.assert_close(nll_BT, wanted_BT, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        softmax.log_prob(h_BTD).flatten(0, 1), twin.log_prob(h_BTD.flatten(0, 1))
+    )
+
+    ours = [h_BTD, softmax.head]
+    for table, projection in zip(softmax.tables, softmax.projections, strict=True):
+        ours += [projection, table]
+    found = torch.autograd.grad((nll_BT * weight_BT).sum(), ours)
+    expected = torch.autograd.grad((wanted_BT * weight_BT).sum(), [h_BTD, *twin.parameters()])
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+@every_cut
+def test_probabilities_sum_to_one_and_agree_with_nll(cutoffs: tuple[int, ...]) -> None:
+    softmax, h_BTD = softmax_of(cutoffs), normal(2, V, D)
+    log_prob_BTV = softmax.log_prob(h_BTD)
+    assert log_prob_BTV.shape == (2, V, V)
+    torch.testing.assert_close(log_prob_BTV.exp().sum(-1), torch.ones(2, V).double())
+    picked = log_prob_BTV.gather(-1, EVERY_ID[..., None])[..., 0]
+    torch.testing.assert_close(softmax.nll(h_BTD, EVERY_ID), -picked, rtol=0, atol=1e-12)
+
+
+def test_without_cutoffs_it_is_cross_entropy() -> None:
+    softmax, h_BTD = softmax_of(()), normal(2, V, D)
+    wanted = F.cross_entropy((h_BTD @ softmax.head.T).flatten(0, 1), EVERY_ID.flatten())
+    torch.testing.assert_close(softmax.nll(h_BTD, EVERY_ID).mean(), wanted)
+    assert softmax.head.shape == (V, D)
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2], [5, 6, 19], [0]], ids=str)
+def test_a_cluster_without_targets_gets_a_gradient_of_zero(ids: list[int]) -> None:
+    softmax = softmax_of((4, 9, 15))
+    target_BT = torch.tensor([ids])
+    h_BTD = normal(1, len(ids), D)
+    nll_BT = softmax.nll(h_BTD, target_BT)
+    wanted = -softmax.log_prob(h_BTD).gather(-1, target_BT[..., None])[..., 0]
+    torch.testing.assert_close(nll_BT, wanted, rtol=0, atol=1e-12)
+    nll_BT.sum().backward()
+    for tail, table in enumerate(softmax.tables):
+        low, high = softmax.bounds[tail], softmax.bounds[tail + 1]
+        hit = any(low <= target < high for target in ids)
+        assert table.grad is not None
+        assert (table.grad.abs().max() > 0) == hit
+
+
+def test_results_are_float32_at_least() -> None:
+    softmax = softmax_of((5,)).bfloat16()
+    h_BTD = normal(2, V, D).bfloat16()
+    assert softmax.nll(h_BTD, EVERY_ID).dtype == torch.float32
+    assert softmax.log_prob(h_BTD).dtype == torch.float32
+    assert softmax_of((5,)).nll(normal(2, V, D), EVERY_ID).dtype == torch.float64
+
+
+@every_cut
+@pytest.mark.parametrize("extra_rows", [0, 2])
+def test_embedding_looks_up_the_row_of_each_id(cutoffs: tuple[int, ...], extra_rows: int) -> None:
+    tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs), extra_rows=extra_rows)
+    randomise(tables)
+    rows = [tables.head[: tables.bounds[0]]]
+    rows += [t @ p for t, p in zip(tables.tables, tables.projections, strict=True)]
+    wanted = torch.cat(rows)[EVERY_ID] * D**0.5
+    found = tables.embed(EVERY_ID)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    weight = normal(2, V, D, seed=6)
+    parameters = list(tables.parameters())
+    grads = torch.autograd.grad((found * weight).sum(), parameters)
+    expected = torch.autograd.grad((wanted * weight).sum(), parameters)
+    for a, b in zip(grads, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def mass_of(ids_BT: Tensor, softmax: ClusterTables) -> list[float]:
+    bounds = (0, *softmax.bounds)
+    return [
+        ((ids_BT >= low) & (ids_BT < high)).double().mean().item() for low, high in pairwise(bounds)
+    ]
+
+
+@every_cut
+def test_declared_flops_are_those_that_torch_counts(cutoffs: tuple[int, ...]) -> None:
+    softmax = softmax_of(cutoffs)
+    ids_BT = torch.tensor([[0, 0, 0, 1, 4, 5, 9, 12, 19, 2]])
+    mass = mass_of(ids_BT, softmax)
+    with FlopCounterMode(display=False) as counter:
+        softmax.nll(normal(1, 10, D), ids_BT)
+    assert softmax.flops(mass) * 10 == pytest.approx(counter.get_total_flops(), rel=1e-12)
+    with FlopCounterMode(display=False) as counter:
+        softmax.embed(ids_BT)
+    assert softmax.embedding_flops(mass) * 10 == pytest.approx(counter.get_total_flops(), rel=1e-12)
+
+
+def test_all_clusters_start_at_one_scale() -> None:
+    torch.manual_seed(0)
+    softmax = AdaptiveSoftmax(3000, 64, SoftmaxConfig(cutoffs=(1000, 2000), factor=4))
+    embedded = softmax.embed(torch.arange(3000)[None])[0]
+    head, first, second = (part.std().item() for part in embedded.split(1000))
+    assert first == pytest.approx(head, rel=0.15)
+    assert second == pytest.approx(head, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("options", "widths"),
+    [
+        ({"cutoffs": (4, 9, 15)}, (32, 8, 2)),
+        ({"cutoffs": (4, 9, 15), "factor": 2}, (64, 32, 16)),
+        ({"cutoffs": (4, 9, 15), "factor": 100}, (1, 1, 1)),
+        ({"cutoffs": (4, 9), "sizes": (50, 3)}, (50, 3)),
+        ({}, ()),
+    ],
+)
+def test_tail_widths_follow_factor_or_sizes(
+    options: dict[str, Any], widths: tuple[int, ...]
+) -> None:
+    assert SoftmaxConfig(**options).tail_widths(128) == widths
+
+
+def test_cutoffs_beyond_the_vocabulary_are_refused() -> None:
+    for vocabulary in (2000, 2500):
+        with pytest.raises(
+            ValueError, match=rf"softmax\.cutoffs: 2500 is not below the vocabulary {vocabulary};"
+        ):
+            AdaptiveSoftmax(vocabulary, D, SoftmaxConfig(cutoffs=(100, 2500)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cutoffs": (5, 5)}, r"cutoffs: must be above 0 and strictly increasing, found \[5, 5\]"),
+        ({"cutoffs": (0, 5)}, "cutoffs: must be above 0"),
+        ({"cutoffs": (5,), "sizes": (4, 2)}, "sizes: 2 widths for 1 cutoffs"),
+        ({"cutoffs": (5,), "sizes": (4,), "factor": 2}, "either factor or sizes"),
+        ({"factor": 2}, "factor: has no effect without cutoffs"),
+        ({"cutoffs": (5,), "sizes": (0,)}, "greater than or equal to 1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SoftmaxConfig(**options)

@@ -1,0 +1,159 @@
+"""Streams cut into segments, reset and stored.
+
+B batch   T segment length   M memory length   D d_model
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import Candidate, LanguageModel, StreamState
+from model.blocks.attention import AttentionBlock
+from tests.model.tiny import candidate, language_model, normal, tokens
+
+LENGTH = 13
+
+
+def read(model: LanguageModel, ids_BT: Tensor, segment: int) -> Tensor:
+    """The hidden states of a stream that is read in segments."""
+    state, parts = model.initial_state(ids_BT.shape[0]), []
+    for part_BT in ids_BT.split(segment, dim=1):
+        h_BTD, state, _ = model(part_BT, state)
+        parts.append(h_BTD)
+    return torch.cat(parts, dim=1)
+
+
+def layers(**options: Any) -> list[list[Candidate]]:
+    attention = candidate("attention", **options)
+    return [[attention], [candidate("dense")], [candidate("identity")], [attention], [attention]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"memory": LENGTH}, {"memory": 40}, {"window": 4, "memory": 3}, {"window": 4, "memory": 9}],
+    ids=str,
+)
+@pytest.mark.parametrize("segment", [1, 3, 7])
+def test_segments_of_any_length_give_what_one_long_pass_gives(
+    options: dict[str, int], segment: int
+) -> None:
+    model, ids_BT = language_model(layers(**options)), tokens(2, LENGTH)
+    found, wanted = read(model, ids_BT, segment), read(model, ids_BT, LENGTH)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"window": 4, "memory": 2}, {"memory": LENGTH - 7}], ids=str)
+def test_a_memory_one_row_too_short_is_seen(options: dict[str, int]) -> None:
+    model, ids_BT = language_model(layers(**options)), tokens(2, LENGTH)
+    difference = read(model, ids_BT, 3) - read(model, ids_BT, LENGTH)
+    assert difference.abs().max() > 1e-3
+
+
+def test_one_stream_is_reset_alone() -> None:
+    model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
+    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
+    reset = state.reset(torch.tensor([False, True]))
+    h_BTD = model(ids_BT[:, 4:], reset)[0]
+    went_on = model(ids_BT[:, 4:], state)[0]
+    fresh = model(ids_BT[:, 4:], model.initial_state(2))[0]
+    torch.testing.assert_close(h_BTD[0], went_on[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(h_BTD[1], fresh[1], rtol=0, atol=1e-12)
+    assert reset.seen_B.tolist() == [4, 0]
+    assert state.seen_B.tolist() == [4, 4]
+
+
+def test_resetting_all_streams_is_starting_anew() -> None:
+    model = language_model(layers(memory=6))
+    _, state, _ = model(tokens(2, 4), model.initial_state(2))
+    fresh, reset = model.initial_state(2).tensors(), state.reset().tensors()
+    assert fresh.keys() == reset.keys()
+    assert all(torch.equal(fresh[name], reset[name]) for name in fresh)
+
+
+def test_a_reset_forgets_even_what_is_not_a_number() -> None:
+    state = StreamState(
+        memory=(torch.full((2, 3, 4), float("nan")),),
+        seen_B=torch.tensor([5, 5]),
+        blocks=((torch.full((2, 4), float("nan")),),),
+    ).reset(torch.tensor([True, False]))
+    for tensor in (state.memory[0], state.blocks[0][0]):
+        assert tensor is not None
+        assert torch.equal(tensor[0], torch.zeros_like(tensor[0]))
+        assert tensor[1].isnan().all()
+
+
+def test_no_gradient_flows_into_memory() -> None:
+    model, ids_BT = language_model(layers(memory=6), tied=False), tokens(2, 8) % 5
+    ids_BT[:, 4:] += 5
+    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
+    h_BTD, _, _ = model(ids_BT[:, 4:], state)
+    model.nll(h_BTD, ids_BT[:, 4:]).sum().backward()
+    assert model.embedding is not None
+    grad = model.embedding.head.grad
+    assert grad is not None
+    assert torch.equal(grad[:5], torch.zeros_like(grad[:5]))
+    assert grad[5:10].abs().max() > 0
+    assert not any(memory.requires_grad for memory in state.memory if memory is not None)
+
+
+def test_weights_learn_through_memory_rows() -> None:
+    """Memory holds inputs: keys and values of its rows are computed from today's weights."""
+    model = language_model([[candidate("attention", memory=4)]])
+    _, state, _ = model(tokens(1, 4), model.initial_state(1))
+    block = model.slots[0].blocks["attention"]
+    assert isinstance(block, AttentionBlock)
+    weight, target_BT = block.key_value.weight, tokens(1, 1, seed=5)
+
+    def loss() -> Tensor:
+        return model.nll(model(tokens(1, 1, seed=3), state)[0], target_BT).sum()
+
+    direction = normal(*weight.shape)
+    slope = (torch.autograd.grad(loss(), weight)[0] * direction).sum().item()
+    sides = []
+    for step in (1e-5, -2e-5):
+        weight.data += step * direction
+        sides.append(loss().item())
+    assert slope == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6)
+
+
+def test_memory_stands_only_where_it_is_read() -> None:
+    model = language_model(layers(memory=6))
+    state = model.initial_state(3)
+    for _ in range(2):
+        assert [m if m is None else tuple(m.shape) for m in state.memory] == [
+            (3, 6, 8), None, None, (3, 6, 8), (3, 6, 8)
+        ]  # fmt: skip
+        _, state, _ = model(tokens(3, 4), state)
+
+
+def test_state_returns_from_its_tensors() -> None:
+    model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
+    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
+    tensors = state.tensors()
+    pointers = {tensor.data_ptr() for tensor in tensors.values()}
+    assert len(pointers) == len(tensors)
+    back = StreamState.from_tensors(tensors, like=model.initial_state(2))
+    assert torch.equal(model(ids_BT[:, 4:], back)[0], model(ids_BT[:, 4:], state)[0])
+
+
+def test_own_states_of_candidates_return_from_their_tensors() -> None:
+    fresh = StreamState(memory=(None,), seen_B=torch.zeros(2).long(), blocks=((None, None),))
+    state = StreamState(
+        memory=(None,), seen_B=torch.tensor([1, 2]), blocks=((None, torch.ones(2, 3)),)
+    )
+    back = StreamState.from_tensors(state.tensors(), like=fresh)
+    assert back.blocks[0][0] is None
+    assert back.blocks[0][1] is not None
+    assert torch.equal(back.blocks[0][1], torch.ones(2, 3))
+
+
+def test_the_state_of_another_model_is_refused() -> None:
+    model = language_model(layers(memory=6))
+    tensors = model.initial_state(2).tensors()
+    with pytest.raises(ValueError, match=r"seen: shape \(2,\), expected \(3,\)"):
+        StreamState.from_tensors(tensors, like=model.initial_state(3))
+    del tensors["memory.3"]
+    with pytest.raises(ValueError, match=r"memory\.3: not of this model"):
+        StreamState.from_tensors(tensors, like=model.initial_state(2))

@@ -1,0 +1,56 @@
+"""Tiny models with large random weights, in which no effect is too small to be seen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from model import BLOCKS, Candidate, LanguageModel, ModelConfig, SoftmaxConfig
+
+D_MODEL = 8
+VOCABULARY = 23
+DEFAULTS: dict[str, Any] = ModelConfig(
+    slots=1, d_model=D_MODEL, d_ffn=12, n_heads=2, memory=6
+).model_dump()
+
+
+def candidate(kind: str, **options: Any) -> Candidate:
+    """A candidate of width D_MODEL; options left out are small."""
+    given = {"kind": kind, "label": kind, **options}
+    return BLOCKS[kind].options.model_validate(given).completed(D_MODEL, DEFAULTS)
+
+
+def randomise(module: nn.Module, seed: int = 0) -> None:
+    """Draw every parameter from N(0, 0.5), in float64."""
+    module.double()
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data.normal_(std=0.5, generator=generator)
+
+
+def language_model(
+    slots: Sequence[Sequence[Candidate]], *, dropout: float = 0.0, **softmax: Any
+) -> LanguageModel:
+    """A random float64 model in evaluation mode."""
+    model = LanguageModel(
+        slots,
+        d_model=D_MODEL,
+        vocabulary_size=VOCABULARY,
+        softmax=SoftmaxConfig(**softmax),
+        dropout=dropout,
+    )
+    randomise(model)
+    return model.eval()
+
+
+def tokens(batch: int, length: int, seed: int = 1) -> torch.Tensor:
+    """Random ids."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCABULARY, (batch, length), generator=generator)
+
+
+def normal(*shape: int, seed: int = 2) -> torch.Tensor:
+    """Standard normal numbers in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)

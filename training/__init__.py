@@ -1,0 +1,1 @@
+"""Training: the loop, optimisers, schedules, evaluation, checkpoints, run folders."""

@@ -1,0 +1,81 @@
+"""What an experiment says about the run, the optimiser and phase 2."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    """A frozen section that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RunConfig(Section):
+    """Where and how a phase runs; of these only `precision` is part of its identity."""
+
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of weights, draws and dropout.")
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.",
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads (default: all).")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="bfloat16: matrix products under autocast."
+    )
+    log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
+    validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
+    checkpoint_every: int = Field(default=500, ge=1, description="Steps between checkpoints.")
+    tensorboard: bool = Field(default=False, description="Also write TensorBoard event files.")
+
+
+class OptimiserConfig(Section):
+    """An optimiser of the weights and its learning-rate schedule."""
+
+    kind: Literal["adamw", "adam", "sgd"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
+    betas: tuple[float, float] | None = Field(
+        default=None, description="Adam's decay rates (default 0.9 and 0.999)."
+    )
+    eps: float | None = Field(default=None, gt=0, description="Of Adam (default 1e-8).")
+    weight_decay: float = Field(default=0.01, ge=0, description="Matrices only.")
+    clip_norm: float | None = Field(default=0.25, gt=0, description="Largest global gradient norm.")
+    warmup_steps: int = Field(default=100, ge=0, description="Steps of linear warm-up from zero.")
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    final: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Learning rate at the last step as a part of lr (default 0).",
+    )
+
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> "OptimiserConfig":
+        if self.kind == "sgd" and (self.betas is not None or self.eps is not None):
+            raise ValueError("kind: sgd has neither betas nor eps; leave them out")
+        if self.schedule == "constant" and self.final is not None:
+            raise ValueError(f"final: has no effect with schedule constant, found {self.final}")
+        if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas: must lie in [0, 1), found {self.betas}")
+        return self
+
+
+class RetrainConfig(Section):
+    """Phase 2: training the derived model from scratch."""
+
+    steps: int = Field(ge=1, description="Optimiser steps.")
+    optimiser: OptimiserConfig = OptimiserConfig()
+
+    @model_validator(mode="after")
+    def _warmup_fits(self) -> "RetrainConfig":
+        check_warmup(self.optimiser, self.steps)
+        return self
+
+
+def check_warmup(optimiser: OptimiserConfig, steps: int) -> None:
+    """Raise ValueError where the warm-up would not end before the last step."""
+    if optimiser.warmup_steps >= steps:
+        raise ValueError(
+            f"optimiser.warmup_steps: {optimiser.warmup_steps} must be below steps {steps}"
+        )

@@ -1,0 +1,108 @@
+"""Evaluation without noise that scores every token exactly once."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from model import LanguageModel, Mix
+
+
+class EvaluationBatch(Protocol):
+    """One segment of all streams, and which of its targets count."""
+
+    @property
+    def input_BT(self) -> Tensor: ...  # noqa: D102
+    @property
+    def target_BT(self) -> Tensor: ...  # noqa: D102
+    @property
+    def score_BT(self) -> Tensor: ...  # noqa: D102
+    @property
+    def first(self) -> bool: ...  # noqa: D102
+
+
+class Streams(Protocol):
+    """The evaluation text cut into streams."""
+
+    @property
+    def scored(self) -> int:
+        """How many targets count in all."""
+        ...
+
+    def __iter__(self) -> Iterator[EvaluationBatch]:
+        """The segments in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Totals of one pass; every other measure follows from them."""
+
+    nats: float
+    tokens: int
+    bytes: int
+
+    @property
+    def nats_per_token(self) -> float:
+        """Mean negative log-likelihood."""
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """exp(total nats / total tokens), never a mean of perplexities."""
+        return math.exp(min(self.nats_per_token, 700.0))
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Total bits over the bytes of the raw text that the scored tokens stand for."""
+        return self.nats / (math.log(2) * self.bytes)
+
+    def row(self) -> dict[str, float | int]:
+        """The measures under the names of the run files."""
+        return {
+            "nats_per_token": self.nats_per_token,
+            "perplexity": self.perplexity,
+            "bits_per_byte": self.bits_per_byte,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+        }
+
+
+@torch.inference_mode()
+def evaluate(
+    model: LanguageModel,
+    streams: Streams,
+    *,
+    byte_length_V: Tensor,
+    device: torch.device,
+    mix: Mix | None = None,
+) -> Evaluation:
+    """Score a text once; no dropout, no Gumbel noise, no random number is drawn.
+
+    Args:
+        model: the network; it is put back into its training mode afterwards.
+        streams: the text; each pass starts with empty memories.
+        byte_length_V: bytes of raw text that each id stands for.
+        device: where the model lives.
+        mix: a SuperNet's fixed weights.
+    """
+    training = model.training
+    model.eval()
+    nats = torch.zeros((), dtype=torch.float64, device=device)
+    tokens = raw_bytes = 0
+    state = None
+    for batch in streams:
+        if state is None or batch.first:
+            state = model.initial_state(batch.input_BT.shape[0])
+        h_BTD, state, _ = model(batch.input_BT.to(device), state, mix)
+        nll_BT = model.nll(h_BTD, batch.target_BT.to(device))
+        nats += nll_BT.double()[batch.score_BT.to(device)].sum()
+        scored_N = batch.target_BT[batch.score_BT]
+        tokens += scored_N.numel()
+        raw_bytes += int(byte_length_V[scored_N].sum())
+    model.train(training)
+    assert tokens == streams.scored, (tokens, streams.scored)
+    return Evaluation(nats=float(nats), tokens=tokens, bytes=raw_bytes)

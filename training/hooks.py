@@ -1,0 +1,188 @@
+"""What happens around a step; each hook decides for itself whether it is due."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from training.checkpoint import VERSION, save_checkpoint, write_tensors
+from training.evaluation import Evaluation
+from training.loop import Metrics
+from training.metrics import MetricsFile
+from training.screen import Screen
+from training.signals import Stopped, StopRequest
+from training.state import Best, TrainState
+
+LOSS_BOUND_NATS = 50.0
+
+
+class Diverged(Exception):
+    """The loss is not a number or beyond any sense."""
+
+
+class Writer(Protocol):
+    """TensorBoard's writer, as far as it is used."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Record one number."""
+        ...
+
+
+@dataclass
+class Clock:
+    """Seconds of training, those of earlier processes included."""
+
+    before_s: float
+    began: float = field(default_factory=time.monotonic)
+
+    def elapsed_s(self) -> float:
+        """Seconds so far."""
+        return self.before_s + time.monotonic() - self.began
+
+
+@dataclass
+class LogHook:
+    """Writes a training row every `every` steps; only then does the device synchronise."""
+
+    metrics_file: MetricsFile
+    screen: Screen
+    clock: Clock
+    every: int
+    until: int
+    columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
+    writer: Writer | None = None
+    _tokens: int | None = None
+    _at_s: float = 0.0
+
+    def __call__(self, state: TrainState, metrics: Metrics) -> None:
+        """Log where a line is due."""
+        if self._tokens is None:
+            self._tokens = state.tokens - int(metrics["tokens"])
+            self._at_s = 0.0
+        self.screen.advance(state.step)
+        if state.step % self.every and state.step != self.until:
+            return
+        row = self._row(state, metrics)
+        check_finite(state, row["loss_nats"])
+        state.loss_sum.zero_()
+        state.loss_steps = 0
+        self.metrics_file.append(row)
+        self.screen.train_line(row)
+        write_scalars(self.writer, "train", row)
+
+    def _row(self, state: TrainState, metrics: Metrics) -> dict[str, Any]:
+        now_s = self.clock.elapsed_s() - self.clock.before_s
+        loss_nats = float(state.loss_sum) / state.loss_steps
+        speed = (state.tokens - (self._tokens or 0)) / max(now_s - self._at_s, 1e-9)
+        self._tokens, self._at_s = state.tokens, now_s
+        return {
+            "kind": "train",
+            "step": state.step,
+            "loss_nats": loss_nats,
+            "perplexity": math.exp(min(loss_nats, 700.0)),
+            "lr": float(metrics["lr"]),
+            "grad_norm": float(metrics["grad_norm"]),
+            **self.columns(state),
+            "tokens": state.tokens,
+            "tokens_per_s": round(speed, 1),
+            "elapsed_s": round(self.clock.elapsed_s(), 3),
+        }
+
+
+def check_finite(state: TrainState, loss_nats: float) -> None:
+    """Stop a run whose numbers have left the ground.
+
+    Raises:
+        Diverged: names the step, the tensor and what to try.
+    """
+    bad = next(
+        (name for name, p in state.model.named_parameters() if not torch.isfinite(p).all()), None
+    )
+    if bad is None and math.isfinite(loss_nats) and loss_nats < LOSS_BOUND_NATS:
+        return
+    where = f"parameter {bad} is not finite" if bad else f"the loss is {loss_nats:.3g} nats"
+    raise Diverged(
+        f"diverged at step {state.step}: {where}; lower optimiser.lr, raise "
+        "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
+    )
+
+
+def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:
+    """Send a row's numbers to TensorBoard, where it is wanted."""
+    if writer is not None:
+        for key, value in row.items():
+            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes"}:
+                writer.add_scalar(f"{prefix}/{key}", value, row["step"])
+
+
+@dataclass
+class ValidationHook:
+    """Evaluates one or more nets; the last one named decides which step is best."""
+
+    nets: Mapping[str, Callable[[TrainState], Evaluation]]
+    metrics_file: MetricsFile
+    screen: Screen
+    clock: Clock
+    every: int
+    until: int
+    best_path: Path
+    writer: Writer | None = None
+
+    def __call__(self, state: TrainState, metrics: Metrics) -> None:
+        """Validate where it is due."""
+        if state.step % self.every and state.step != self.until:
+            return
+        nats = math.inf
+        for net, evaluation_of in self.nets.items():
+            evaluation = evaluation_of(state)
+            nats = evaluation.nats_per_token
+            row = {
+                "kind": "valid",
+                "step": state.step,
+                "net": net,
+                **evaluation.row(),
+                "elapsed_s": round(self.clock.elapsed_s(), 3),
+            }
+            self.metrics_file.append(row)
+            self.screen.valid_line(row, _last_train_perplexity(self.metrics_file.rows()))
+            write_scalars(self.writer, f"valid_{net}", row)
+        if nats < state.best.nats_per_token:
+            state.best = Best(nats_per_token=nats, step=state.step)
+            tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
+            tensors |= {f"parameter.{k}": v for k, v in state.parameters.items()}
+            write_tensors(self.best_path, tensors, {"version": VERSION, "step": state.step})
+
+
+def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    return next((row["perplexity"] for row in reversed(rows) if row["kind"] == "train"), None)
+
+
+@dataclass
+class CheckpointHook:
+    """Saves the state every `every` steps, at the end, and when a signal came."""
+
+    path: Path
+    identity: str
+    metrics_file: MetricsFile
+    clock: Clock
+    stop: StopRequest
+    every: int
+    until: int
+    before: Callable[[], None] = lambda: None
+
+    def __call__(self, state: TrainState, metrics: Metrics) -> None:
+        """Save where it is due; raise Stopped after the save where a signal came."""
+        stopping = self.stop.number
+        if state.step % self.every and state.step != self.until and stopping is None:
+            return
+        check_finite(state, float(metrics["loss_nats"]))
+        state.elapsed_s = self.clock.elapsed_s()
+        self.metrics_file.sync()
+        self.before()
+        save_checkpoint(self.path, state, self.identity)
+        if stopping is not None and state.step != self.until:
+            raise Stopped(stopping)

@@ -1,0 +1,48 @@
+"""metrics.jsonl: one JSON object a line, cut back to the checkpoint on a resume."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from training.files import write_whole
+
+
+class MetricsFile:
+    """Appends rows; on a resume, rows after the checkpoint's step are dropped first."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path = path
+        kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+        write_whole(path, "".join(kept))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one row and hand it to the system at once."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def sync(self) -> None:
+        """Make the rows so far durable, before a checkpoint that relies on them."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far."""
+        return [json.loads(line) for line in _whole_lines(self.path)]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of the file; a torn last line, left by a kill, is not one."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, TypeError, KeyError):
+            step = None
+        if not isinstance(step, int):
+            raise ValueError(f"{path}:{number}: damaged line; remove the run directory")
+    return lines

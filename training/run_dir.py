@@ -1,0 +1,123 @@
+"""A phase's folder: who it belongs to, and how a second start is told from another experiment."""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from training.files import write_whole
+
+Identity = Mapping[str, Any]
+
+
+def identity_hash(identity: Identity) -> str:
+    """Hash of the sections and inputs that make a phase what it is."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
+    """Take a folder for a phase, or find that it is this phase's own already.
+
+    Args:
+        folder: where the phase writes.
+        identity: its own sections and the hashes of its inputs.
+        files: text files saved beside the identity before step 0.
+
+    Returns:
+        True where the folder holds this phase already (the run resumes).
+
+    Raises:
+        ValueError: the folder holds another experiment; nothing is written.
+    """
+    path = folder / "identity.json"
+    if path.exists():
+        try:
+            there = json.loads(path.read_text())
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged ({error}); use another --run directory") from error
+        if there != json.loads(json.dumps(identity)):
+            raise ValueError(_difference(folder, there, identity))
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        write_whole(folder / name, text)
+    write_whole(path, json.dumps(identity, indent=1, sort_keys=True) + "\n")
+    return False
+
+
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{prefix}{key}.")
+    else:
+        yield prefix.rstrip("."), json.loads(json.dumps(value))
+
+
+def _difference(folder: Path, there: Any, here: Identity) -> str:
+    old, new = dict(_flat(there)), dict(_flat(here))
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    shown = [f"{key} is {old.get(key)} there and {new.get(key)} here" for key in keys[:4]]
+    more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
+    return (
+        f"{folder}: holds another experiment ({'; '.join(shown)}{more}); "
+        "use another --run directory or remove this one"
+    )
+
+
+def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
+    """What a run ran on, as JSON: versions, device, threads, commit, command."""
+    packages = ("numpy", "sentencepiece", "safetensors", "pydantic", "optuna")
+    facts = {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "packages": {name: _version(name) for name in packages},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        **extra,
+    }
+    return json.dumps(facts, indent=1) + "\n"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _commit() -> str | None:
+    here = Path(__file__).resolve().parent
+    try:
+        head = _git(here, "rev-parse", "HEAD").strip()
+        dirty = _git(here, "status", "--porcelain", "--untracked-files=no").strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{head}-changed" if dirty else head
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout

@@ -1,0 +1,86 @@
+"""What a person sees while a phase runs: a bar on a terminal, plain lines elsewhere, train.log."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+_HEADER = f"{'iteration':>10} {'train ppl':>10} {'valid ppl':>10} {'time':>8}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Screen:
+    """Progress of one phase on the screen and in its train.log."""
+
+    def __init__(self, log: Path, *, title: str, steps: int, start: int) -> None:
+        self._log = log
+        self._title = title
+        self._steps = steps
+        self._start = start
+        self._began = time.monotonic()
+        self._bar = tqdm(
+            total=steps, initial=start, desc=title, unit="step", disable=None, leave=True
+        )
+        self._table_started = False
+
+    def say(self, text: str) -> None:
+        """One message, on the screen and in train.log."""
+        self._bar.clear()
+        print(text, flush=True)
+        self._record(text)
+
+    def _record(self, text: str) -> None:
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    def advance(self, step: int) -> None:
+        """Move the bar to a step."""
+        self._bar.update(step - self._bar.n)
+
+    def train_line(self, row: dict[str, Any]) -> None:
+        """Show one training row: loss, perplexity, tau, tokens/s, time left."""
+        shown = {"loss": f"{row['loss_nats']:.3f}", "ppl": f"{row['perplexity']:.1f}"}
+        if "tau" in row:
+            shown |= {"tau": f"{row['tau']:.2f}", "H(pi)": f"{row['entropy']:.2f}"}
+        shown["tok/s"] = f"{row['tokens_per_s']:.0f}"
+        self._bar.set_postfix(shown)
+        done = row["step"] - self._start
+        left_s = (time.monotonic() - self._began) / max(done, 1) * (self._steps - row["step"])
+        line = f"{self._title} {row['step']:>6}/{self._steps}  " + "  ".join(
+            f"{name} {value}" for name, value in shown.items()
+        )
+        line += f"  left {_duration(left_s)}"
+        if self._bar.disable:
+            print(line, flush=True)
+        self._record(line)
+
+    def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
+        """Show one validation and add its row to the table of train.log."""
+        net = "" if row["net"] == "model" else f" ({row['net']} net)"
+        self._bar.clear()
+        print(
+            f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
+            f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}, "
+            f"{row['bits_per_byte']:.4f} bits/byte over {row['tokens']} tokens",
+            flush=True,
+        )
+        if not self._table_started:
+            self._record(_HEADER)
+            self._table_started = True
+        train = "-" if train_perplexity is None else f"{train_perplexity:.2f}"
+        self._record(
+            f"{row['step']:>10} {train:>10} {row['perplexity']:>10.2f} "
+            f"{_duration(row['elapsed_s']):>8}{net}"
+        )
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.close()
+        sys.stdout.flush()

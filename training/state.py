@@ -1,0 +1,44 @@
+"""All that a training run is at one moment: what a checkpoint holds and a resume needs."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from model import LanguageModel, StreamState
+
+
+@dataclass
+class Best:
+    """The best validation so far."""
+
+    nats_per_token: float = float("inf")
+    step: int = -1
+
+
+@dataclass
+class TrainState:
+    """One home for everything that changes from step to step.
+
+    Attributes:
+        model: the language model.
+        optimisers: by name; "weights" always, "alpha" in a search.
+        streams: memories carried from batch to batch, by stream name.
+        parameters: trained parameters outside the model (alpha).
+        step: steps done.
+        loss_sum: sum of the losses since the last line of the log, in nats.
+        loss_steps: how many they are.
+        best: best validation so far.
+        elapsed_s: seconds of training before this process.
+    """
+
+    model: LanguageModel
+    optimisers: dict[str, torch.optim.Optimizer]
+    streams: dict[str, StreamState]
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    step: int = 0
+    loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    loss_steps: int = 0
+    tokens: int = 0
+    best: Best = field(default_factory=Best)
+    elapsed_s: float = 0.0

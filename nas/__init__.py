@@ -1,0 +1,1 @@
+"""Search: Gumbel draws, tau, estimators, the search step, derivation, comparison."""

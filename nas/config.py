@@ -1,0 +1,111 @@
+"""What an experiment says about search, derivation and comparison."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from training.config import OptimiserConfig, Section, check_warmup
+
+
+class TauConfig(Section):
+    """The temperature of the Gumbel softmax over the steps in which alpha moves."""
+
+    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = "linear"
+    start: float = Field(default=1.0, gt=0, description="tau until and at alpha's first step.")
+    end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
+    stairs: int | None = Field(
+        default=None, ge=2, description="Number of equal stairs (step only; default 5)."
+    )
+
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> "TauConfig":
+        if self.schedule == "constant" and self.end is not None:
+            raise ValueError(f"end: has no effect with schedule constant, found {self.end}")
+        if self.schedule != "step" and self.stairs is not None:
+            raise ValueError(f"stairs: has no effect with schedule {self.schedule}")
+        return self
+
+
+class AlphaConfig(Section):
+    """How the architecture parameters alpha are trained."""
+
+    data: Literal["shared", "split", "prequential"] = Field(
+        default="prequential",
+        description="shared: one step on one batch; split: a part of the training text for alpha; "
+        "prequential: alpha on the next batch, then the weights on it.",
+    )
+    share: float | None = Field(
+        default=None, gt=0, lt=1, description="Part of the training text (split only; 0.2)."
+    )
+    freeze: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.25, description="Part of the steps before alpha's first step."
+    )
+    every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
+    lr: float | Literal["auto"] = Field(
+        default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
+    )
+    betas: tuple[float, float] = (0.5, 0.999)
+    weight_decay: float = Field(default=0.0, ge=0)
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        default="cosine", description="cosine and linear end at 0."
+    )
+
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> "AlphaConfig":
+        if self.data != "split" and self.share is not None:
+            raise ValueError(f"share: has no effect with data {self.data}, found {self.share}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas: must lie in [0, 1), found {self.betas}")
+        if self.lr != "auto" and self.lr <= 0:
+            raise ValueError(f"lr: must be above 0 or auto, found {self.lr}")
+        return self
+
+
+class SearchConfig(Section):
+    """Phase 1: training the SuperNet."""
+
+    steps: int = Field(ge=2, description="Steps of the weights.")
+    estimator: Literal["soft", "straight_through", "single_path"] = "soft"
+    hold: int | Literal["auto"] = Field(
+        default="auto",
+        description="Steps for which one draw is held; auto: 1 for soft, "
+        "max(4, ceil(memory / segment) + 1) for hard draws.",
+    )
+    tau: TauConfig = TauConfig()
+    alpha: AlphaConfig = AlphaConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+
+    @model_validator(mode="after")
+    def _schedules_fit(self) -> "SearchConfig":
+        check_warmup(self.optimiser, self.steps)
+        if self.hold != "auto" and self.hold < 1:
+            raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
+        return self
+
+
+class DeriveConfig(Section):
+    """How the choice is made discrete."""
+
+    method: str = Field(default="argmax", description="Name of a registered derivation.")
+    average: float = Field(
+        default=0.2, gt=0, le=1, description="argmax: part of the steps whose alpha is averaged."
+    )
+    p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
+    k: int = Field(default=2, ge=0, description="sandwich: slots at each end.")
+    seed: int = Field(default=0, ge=0, description="random: seed of the draw.")
+    flops: float | None = Field(
+        default=None, gt=0, description="random: FLOPs per token to hit within 5% (default: free)."
+    )
+    layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
+
+
+class CompareConfig(Section):
+    """Which opponents the derived layout must beat."""
+
+    opponents: list[str] = Field(
+        default=["interleaved", "par", "random"], description="Registered derivations."
+    )
+    random_layouts: int = Field(default=1, ge=1, description="How many random opponents.")
+    seeds: list[int] = Field(default=[0], min_length=1, description="Retraining seeds.")
+    latency_batch: int = Field(default=1, ge=1, description="Streams of the latency measurement.")
+    latency_repeats: int = Field(default=30, ge=3, description="Timed passes per model.")

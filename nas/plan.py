@@ -1,0 +1,65 @@
+"""What a search's settings come to: alpha's first step and rate, how long draws are held."""
+
+import math
+from dataclasses import dataclass
+
+from nas.config import SearchConfig
+from nas.estimators import HARD
+from nas.tau import tau_at
+from training.schedules import decay
+
+ALPHA_TRAVEL = 10.0
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """Schedules of one search as pure functions of the step."""
+
+    config: SearchConfig
+    memory: int
+    segment: int
+
+    @property
+    def alpha_start(self) -> int:
+        """First step in which alpha moves."""
+        return math.ceil(self.config.alpha.freeze * self.config.steps)
+
+    @property
+    def hold(self) -> int:
+        """Steps for which one draw stands.
+
+        A new hard draw every segment makes attention read memory rows that other subnets made;
+        held for as long as the memory reaches back plus one, most rows are the subnet's own.
+        """
+        if self.config.hold != "auto":
+            return self.config.hold
+        if self.config.estimator not in HARD:
+            return 1
+        return max(4, math.ceil(self.memory / self.segment) + 1)
+
+    def alpha_due(self, step: int) -> bool:
+        """Whether alpha moves in this step."""
+        since = step - self.alpha_start
+        return since >= 0 and since % self.config.alpha.every == 0
+
+    def alpha_lr(self, step: int) -> float:
+        """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""
+        last = max(self.config.steps - 1 - self.alpha_start, 1)
+        progress = (step - self.alpha_start) / last
+        factor = decay(self.config.alpha.schedule, progress, 0.0)
+        return self.alpha_peak_lr * factor
+
+    @property
+    def alpha_peak_lr(self) -> float:
+        """Alpha's learning rate at its first step."""
+        if self.config.alpha.lr != "auto":
+            return self.config.alpha.lr
+        steps = range(self.alpha_start, self.config.steps, self.config.alpha.every)
+        last = max(self.config.steps - 1 - self.alpha_start, 1)
+        kind = self.config.alpha.schedule
+        total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in steps)
+        return ALPHA_TRAVEL / max(total, 1.0)
+
+    def tau(self, step: int) -> float:
+        """Temperature of this step."""
+        return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.config.steps)

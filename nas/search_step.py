@@ -1,0 +1,95 @@
+"""One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model import Mix
+from nas.estimators import ESTIMATORS
+from nas.gumbel import gumbel_noise
+from nas.plan import SearchPlan
+from training.loop import Batch, Batches, Metrics
+from training.optimisers import set_learning_rate
+from training.state import TrainState
+from training.step import WeightStep, stream_at
+
+
+def build_alpha(slots: int, candidates: int) -> nn.Parameter:
+    """alpha_LC at 0: pi is uniform. It lives on the CPU, so that a hard draw costs no sync."""
+    return nn.Parameter(torch.zeros(slots, candidates))
+
+
+def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.optim.Optimizer:
+    """Adam over alpha alone."""
+    config = plan.config.alpha
+    return torch.optim.Adam(
+        [alpha_LC], lr=plan.alpha_peak_lr, betas=config.betas, weight_decay=config.weight_decay
+    )
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """Draws once, moves alpha where it is due, then trains the weights under the same draw.
+
+    Attributes:
+        plan: schedules.
+        weight_step: the step that retraining takes as well.
+        seed: of the Gumbel noise.
+        alpha_batches: the text of alpha (split), else None.
+    """
+
+    plan: SearchPlan
+    weight_step: WeightStep
+    seed: int
+    alpha_batches: Batches | None = None
+    noise: Callable[[int, int, int, int], Tensor] = gumbel_noise
+
+    def __call__(self, state: TrainState, batch: Batch) -> Metrics:
+        """One step of alpha's data mode."""
+        if self.plan.config.alpha.data == "shared":
+            return self._shared(state, batch)
+        if self.plan.alpha_due(state.step):
+            self._alpha_step(state, batch)
+        with torch.no_grad():
+            mix = self.mix(state)
+        return self.weight_step(state, batch, mix)
+
+    def mix(self, state: TrainState) -> Mix:
+        """This step's draw: noise held for `plan.hold` steps, alpha and tau as they are now."""
+        alpha_LC = state.parameters["alpha"]
+        noise_LC = self.noise(self.seed, state.step // self.plan.hold, *alpha_LC.shape)
+        estimator = ESTIMATORS[self.plan.config.estimator]
+        return estimator(alpha_LC, noise_LC, self.plan.tau(state.step))
+
+    def _alpha_step(self, state: TrainState, batch: Batch) -> None:
+        """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
+        alpha_LC = state.parameters["alpha"]
+        name = "weights"
+        if self.alpha_batches is not None:
+            name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
+        stream = stream_at(state, name, batch)
+        _, loss, stream = self.weight_step.forward.loss(state, batch, stream, self.mix(state))
+        if self.alpha_batches is not None:
+            state.streams["alpha"] = stream
+        # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
+        (alpha_LC.grad,) = torch.autograd.grad(loss, [alpha_LC], materialize_grads=True)
+        self._update_alpha(state)
+
+    def _alpha_index(self, state: TrainState) -> int:
+        return (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
+
+    def _shared(self, state: TrainState, batch: Batch) -> Metrics:
+        """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
+        alpha_LC = state.parameters["alpha"]
+        alpha_LC.grad = torch.zeros_like(alpha_LC)
+        metrics = self.weight_step(state, batch, self.mix(state))
+        if self.plan.alpha_due(state.step):
+            self._update_alpha(state)
+        return metrics
+
+    def _update_alpha(self, state: TrainState) -> None:
+        optimiser = state.optimisers["alpha"]
+        set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
+        optimiser.step()

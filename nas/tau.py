@@ -1,0 +1,67 @@
+"""The temperature of the Gumbel softmax as a pure function of the step."""
+
+import math
+from collections.abc import Callable
+
+from nas.config import TauConfig
+
+DEFAULT_END = 0.3
+DEFAULT_STAIRS = 5
+
+
+def linear(progress: float, start: float, end: float, stairs: int) -> float:
+    """A straight line from start to end."""
+    return start + (end - start) * progress
+
+
+def cosine(progress: float, start: float, end: float, stairs: int) -> float:
+    """Half a cosine: flat at both ends."""
+    return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def exponential(progress: float, start: float, end: float, stairs: int) -> float:
+    """A constant ratio from step to step; `end` is reached, it is not a decay rate."""
+    return start * (end / start) ** progress
+
+
+def step(progress: float, start: float, end: float, stairs: int) -> float:
+    """Equal geometric stairs, the first at start and the last at end."""
+    stair = min(int(progress * stairs), stairs - 1)
+    return start * (end / start) ** (stair / (stairs - 1))
+
+
+def constant(progress: float, start: float, end: float, stairs: int) -> float:
+    """One value."""
+    return start
+
+
+TAU_SCHEDULES: dict[str, Callable[[float, float, float, int], float]] = {
+    "constant": constant,
+    "linear": linear,
+    "cosine": cosine,
+    "exponential": exponential,
+    "step": step,
+}
+
+
+def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) -> float:
+    """Temperature of one step.
+
+    The clock begins with alpha's first step: until then tau is `start`.
+
+    Args:
+        config: schedule and ends.
+        step_index: from 0.
+        alpha_start: first step in which alpha moves.
+        steps: steps in all; the last one, `steps - 1`, has `end`.
+    """
+    span = steps - 1 - alpha_start
+    elapsed = step_index - alpha_start
+    progress = min(max(elapsed / span, 0.0), 1.0) if span > 0 else float(elapsed >= 0)
+    if progress == 0.0:
+        return config.start
+    end = DEFAULT_END if config.end is None else config.end
+    stairs = DEFAULT_STAIRS if config.stairs is None else config.stairs
+    if progress == 1.0 and config.schedule != "constant":
+        return end
+    return TAU_SCHEDULES[config.schedule](progress, config.start, end, stairs)

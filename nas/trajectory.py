@@ -1,0 +1,107 @@
+"""How the probabilities pi move: every step's true softmax(alpha), never a sample."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.plan import SearchPlan
+from training.files import write_whole
+from training.loop import Metrics
+from training.state import TrainState
+
+MOST_CSV_STEPS = 500
+
+
+def softmax(alpha: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Softmax over the last axis."""
+    shifted = np.exp(alpha - alpha.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def entropy_share(pi_LC: NDArray[np.float32]) -> float:
+    """Mean entropy of pi over the slots as a part of the uniform one's."""
+    if pi_LC.shape[-1] == 1:
+        return 0.0
+    safe = np.clip(pi_LC, 1e-30, None)
+    entropy_L = -(pi_LC * np.log(safe)).sum(-1)
+    return float(entropy_L.mean() / np.log(pi_LC.shape[-1]))
+
+
+def margins(pi_LC: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Per slot: the likeliest candidate's probability less the second one's."""
+    if pi_LC.shape[-1] == 1:
+        return pi_LC[..., 0]
+    ordered = np.sort(pi_LC, axis=-1)
+    return ordered[..., -1] - ordered[..., -2]
+
+
+@dataclass
+class Trajectory:
+    """alpha after each step, with that step's tau."""
+
+    labels: Sequence[str]
+    plan: SearchPlan
+    alpha: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def __call__(self, state: TrainState, metrics: Metrics) -> None:
+        """Record alpha after a step (a hook of the loop)."""
+        assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
+        self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
+
+    def save(self, path: Path) -> None:
+        """Write pi.npz whole."""
+        count = len(self.alpha)
+        alpha_NLC = np.stack(self.alpha)
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer,
+            step=np.arange(1, count + 1),
+            pi=softmax(alpha_NLC),
+            alpha=alpha_NLC,
+            tau=np.array([self.plan.tau(step) for step in range(count)], dtype=np.float32),
+            labels=np.array(self.labels),
+            alpha_start=np.array(self.plan.alpha_start),
+        )
+        write_whole(path, buffer.getvalue())
+
+    def resume(self, path: Path, steps: int) -> None:
+        """Take the first `steps` rows of an earlier pi.npz back."""
+        recorded = load_pi(path)["alpha"]
+        if len(recorded) < steps:
+            raise ValueError(
+                f"{path}: has {len(recorded)} steps, the checkpoint {steps}; "
+                "remove the run directory to start again"
+            )
+        self.alpha = list(recorded[:steps])
+
+
+def load_pi(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The arrays of a pi.npz.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    if not path.exists():
+        raise ValueError(f"{path}: not found; run search.py first")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise ValueError(f"{path}: damaged ({error}); run search.py again") from error
+
+
+def write_pi_csv(npz: Path, csv: Path) -> None:
+    """The long table step, slot, candidate, pi; thinned to at most MOST_CSV_STEPS steps."""
+    arrays = load_pi(npz)
+    count = len(arrays["step"])
+    rows = np.unique(np.linspace(0, count - 1, min(count, MOST_CSV_STEPS)).round().astype(int))
+    lines = ["step,slot,candidate,pi"]
+    for row in rows:
+        for slot, pi_C in enumerate(arrays["pi"][row]):
+            for label, value in zip(arrays["labels"], pi_C, strict=True):
+                lines.append(f"{arrays['step'][row]},{slot},{label},{value:.6g}")
+    write_whole(csv, "\n".join(lines) + "\n")

@@ -1,0 +1,211 @@
+"""The search step: which data alpha sees, when it moves, which draw stands."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from model import LanguageModel
+from nas.config import SearchConfig
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from tests import tiny
+from training.config import OptimiserConfig
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+OPTIMISER = {"kind": "sgd", "lr": 0.05, "warmup_steps": 0, "clip_norm": None}
+
+
+class Stream:
+    """Batches by index that remember which were asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.asked: list[int] = []
+
+    def batch(self, index: int) -> Any:
+        self.asked.append(index)
+        return tiny.batch(seed=1000 * self.seed + index, first=index == 0)
+
+
+def make(
+    steps: int = 12, *, estimator: str = "soft", hold: Any = "auto", **alpha: Any
+) -> tuple[SearchStep, TrainState]:
+    config = SearchConfig.model_validate(
+        {
+            "steps": steps,
+            "estimator": estimator,
+            "hold": hold,
+            "optimiser": OPTIMISER,
+            "alpha": {"freeze": 0.25, "lr": 0.1, **alpha},
+        }
+    )
+    plan = SearchPlan(config, memory=5, segment=4)
+    model = tiny.supernet()
+    alpha_LC = build_alpha(3, 3)
+    state = tiny.state_of(
+        model,
+        optimisers={"alpha": build_alpha_optimiser(alpha_LC, plan)},
+        parameters={"alpha": alpha_LC},
+        streams={"alpha": model.initial_state(2)},
+    )
+    weight_step = WeightStep(Forward(torch.device("cpu"), "float32"), config.optimiser, steps)
+    extra = Stream(2) if config.alpha.data == "split" else None
+    return SearchStep(plan, weight_step, 0, extra), state
+
+
+def run(step: SearchStep, state: TrainState, steps: int) -> list[torch.Tensor]:
+    stream, alphas = Stream(1), []
+    for index in range(steps):
+        step(state, stream.batch(index))
+        state.step += 1
+        alphas.append(state.parameters["alpha"].detach().clone())
+    return alphas
+
+
+def weights(model: LanguageModel) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+@pytest.mark.parametrize("estimator", ["soft", "straight_through", "single_path"])
+def test_alpha_is_bit_identical_until_its_first_step_and_moves_from_there(
+    data: str, estimator: str
+) -> None:
+    step, state = make(data=data, estimator=estimator, every=1)
+    alphas = run(step, state, 12)
+    assert step.plan.alpha_start == 3
+    assert all(torch.equal(alpha, torch.zeros(3, 3)) for alpha in alphas[:3])
+    assert not torch.equal(alphas[5], alphas[2])
+    assert torch.isfinite(alphas[-1]).all()
+
+
+def test_alpha_moves_every_so_many_steps() -> None:
+    step, state = make(data="prequential", every=3)
+    alphas = [torch.zeros(3, 3), *run(step, state, 12)]
+    moved = [not torch.equal(a, b) for a, b in pairwise(alphas)]
+    assert [index for index, flag in enumerate(moved) if flag] == [3, 6, 9]
+
+
+def test_the_last_alpha_step_has_learning_rate_0() -> None:
+    step, state = make(data="prequential")
+    alphas = run(step, state, 12)
+    assert torch.equal(alphas[-1], alphas[-2])
+    assert step.plan.alpha_lr(11) == 0.0
+    assert step.plan.alpha_lr(3) == 0.1
+
+
+def test_an_alpha_step_leaves_the_weights_and_their_gradients_alone() -> None:
+    step, state = make(data="prequential")
+    state.step = 5
+    before = weights(state.model)
+    step._alpha_step(state, tiny.batch())
+    assert all(torch.equal(a, b) for a, b in zip(before, weights(state.model), strict=True))
+    assert all(parameter.grad is None for parameter in state.model.parameters())
+    assert state.parameters["alpha"].abs().sum() > 0
+
+
+def test_prequential_alpha_sees_the_batch_before_the_weights_train_on_it() -> None:
+    """The alpha step's gradient is that of the weights before this step on this step's batch."""
+    step, state = make(data="prequential")
+    run(step, state, 4)
+    batch = tiny.batch(seed=77)
+    net, alpha_LC = state.model, state.parameters["alpha"]
+    h_BTD, _, _ = net(batch.input_BT, state.streams["weights"], step.mix(state))
+    loss = net.nll(h_BTD, batch.target_BT).mean()
+    (expected_LC,) = torch.autograd.grad(loss, [alpha_LC])
+    before = state.streams["weights"].seen_B.clone()
+    step(state, batch)
+    assert alpha_LC.grad is not None
+    assert torch.allclose(alpha_LC.grad, expected_LC, atol=1e-12)
+    assert torch.equal(state.streams["weights"].seen_B, before + 4)
+
+
+def test_split_alpha_reads_its_own_stream_in_order_with_its_own_memory() -> None:
+    step, state = make(data="split", every=2)
+    run(step, state, 12)
+    assert isinstance(step.alpha_batches, Stream)
+    assert step.alpha_batches.asked == [0, 1, 2, 3, 4]
+    assert state.streams["alpha"].seen_B.tolist() == [20, 20]
+    assert state.streams["weights"].seen_B.tolist() == [48, 48]
+
+
+def test_shared_takes_both_gradients_from_one_pass() -> None:
+    step, state = make(data="shared", freeze=0.0)
+    batch = tiny.batch(seed=5, first=True)
+    mix = step.mix(state)
+    net = state.model
+    h_BTD, _, _ = net(batch.input_BT, net.initial_state(2), mix)
+    loss = net.nll(h_BTD, batch.target_BT).mean()
+    (expected_LC,) = torch.autograd.grad(loss, [state.parameters["alpha"]])
+    step(state, batch)
+    grad_LC = state.parameters["alpha"].grad
+    assert grad_LC is not None
+    assert torch.allclose(grad_LC, expected_LC, atol=1e-12)
+
+
+@pytest.mark.parametrize("data", ["shared", "prequential"])
+def test_a_draw_of_identity_everywhere_is_a_gradient_of_0(data: str) -> None:
+    step, state = make(data=data, estimator="single_path", freeze=0.0)
+    noise_LC = torch.tensor([[0.0, 0.0, 50.0]] * 3)
+    step = SearchStep(step.plan, step.weight_step, 0, None, lambda *_: noise_LC)
+    step(state, tiny.batch(first=True))
+    assert torch.equal(state.parameters["alpha"], torch.zeros(3, 3))
+
+
+def test_hard_draws_are_held_for_as_long_as_the_memory_reaches_back_plus_one() -> None:
+    for memory, segment, expected in ((5, 4, 4), (64, 8, 9), (0, 4, 4), (33, 8, 6)):
+        config = SearchConfig(
+            steps=9, estimator="single_path", optimiser=OptimiserConfig(warmup_steps=0)
+        )
+        assert SearchPlan(config, memory, segment).hold == expected
+        soft = config.model_copy(update={"estimator": "soft"})
+        assert SearchPlan(soft, memory, segment).hold == 1
+        three = config.model_copy(update={"hold": 3})
+        assert SearchPlan(three, memory, segment).hold == 3
+
+
+def test_noise_is_drawn_once_a_step_and_held() -> None:
+    step, state = make(steps=12, estimator="straight_through", hold=4)
+    asked: list[int] = []
+
+    def noise(seed: int, draw: int, slots: int, count: int) -> torch.Tensor:
+        asked.append(draw)
+        return torch.zeros(slots, count)
+
+    step = SearchStep(step.plan, step.weight_step, 0, None, noise)
+    run(step, state, 12)
+    assert sorted(set(asked)) == [0, 1, 2]
+    frozen = asked[:3]
+    assert frozen == [0, 0, 0]
+    assert asked[3:5] == [0, 0]
+
+
+def test_auto_learning_rate_lets_alpha_travel_the_same_for_any_number_of_steps() -> None:
+    for schedule in ("cosine", "linear", "constant"):
+        for steps in (40, 400):
+            config = SearchConfig.model_validate(
+                {"steps": steps, "optimiser": OPTIMISER, "alpha": {"schedule": schedule}}
+            )
+            plan = SearchPlan(config, 0, 1)
+            total = sum(plan.alpha_lr(step) for step in range(plan.alpha_start, steps))
+            assert total == pytest.approx(10.0)
+
+
+def test_single_path_leaves_the_undrawn_candidates_without_a_gradient() -> None:
+    step, state = make(estimator="single_path")
+    noise_LC = torch.tensor([[50.0, 0.0, 0.0], [0.0, 50.0, 0.0], [0.0, 0.0, 50.0]])
+    step = SearchStep(step.plan, step.weight_step, 0, None, lambda *_: noise_LC)
+    before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
+    step(state, tiny.batch(first=True))
+    moved = {name for name, p in state.model.named_parameters() if not torch.equal(before[name], p)}
+    assert any(name.startswith("slots.0.blocks.attention") for name in moved)
+    assert any(name.startswith("slots.1.blocks.dense") for name in moved)
+    assert not any(
+        name.startswith(("slots.0.blocks.dense", "slots.1.blocks.attention")) for name in moved
+    )
+    assert not any(name.startswith("slots.2") for name in moved)
+    undrawn = [p for name, p in state.model.named_parameters() if "slots.0.blocks.dense" in name]
+    assert all(p.grad is None for p in undrawn)

@@ -1,0 +1,106 @@
+"""A task whose true layout is known: attention first, dense second.
+
+The next of 32 tokens is a fixed random table's entry for (current token, token k back), and in
+one step of four a random token instead; without that noise the stream falls into a short cycle.
+Attention must fetch the token k back; only then can a dense block look the pair up.
+"""
+
+import numpy as np
+import torch
+
+from data import ContextBatches, EvaluationStreams
+from model import Candidate, LanguageModel, ModelConfig, layout_letters
+from nas.config import SearchConfig
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from training.config import OptimiserConfig
+from training.evaluation import evaluate
+from training.loop import train
+from training.optimisers import build_optimiser
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+TOKENS, BACK, NOISE = 32, 3, 0.25
+BATCH, SEGMENT = 32, 32
+FORWARD = Forward(torch.device("cpu"), "float32")
+MODEL = ModelConfig.model_validate(
+    {
+        "slots": 2,
+        "d_model": 16,
+        "n_heads": 1,
+        "d_ffn": 512,
+        "memory": 8,
+        "dropout": 0.0,
+        "candidates": ["attention", "dense"],
+    }
+)
+OPTIMISER = OptimiserConfig(lr=1e-2, warmup_steps=20, schedule="cosine", weight_decay=0.0)
+_ENTRY = 1 - NOISE + NOISE / TOKENS
+# Entropy of the next token for one who knows the table.
+FLOOR_NATS = -_ENTRY * np.log(_ENTRY) - (TOKENS - 1) * NOISE / TOKENS * np.log(NOISE / TOKENS)
+
+
+def stream(length: int, seed: int) -> np.ndarray:
+    """Tokens of the task; the table is the same for every seed."""
+    table = np.random.default_rng(0).integers(TOKENS, size=(TOKENS, TOKENS))
+    generator = np.random.default_rng([1, seed])
+    random = generator.integers(TOKENS, size=length)
+    noisy = generator.random(length) < NOISE
+    tokens = random.copy()
+    for t in range(BACK + 1, length):
+        if not noisy[t]:
+            tokens[t] = table[tokens[t - 1], tokens[t - 1 - BACK]]
+    return tokens.astype(np.uint16)
+
+
+def build(slots: list[tuple[Candidate, ...]], seed: int) -> LanguageModel:
+    """A model of these slots."""
+    torch.manual_seed(seed)
+    return LanguageModel(
+        slots, d_model=16, vocabulary_size=TOKENS, softmax=MODEL.softmax, dropout=0.0
+    )
+
+
+def layouts() -> dict[str, tuple[Candidate, Candidate]]:
+    """The four layouts of two slots."""
+    candidates = MODEL.completed_candidates()
+    pairs = [(first, second) for first in candidates for second in candidates]
+    return {layout_letters(pair): pair for pair in pairs}
+
+
+def train_alone(layout: tuple[Candidate, ...], steps: int, seed: int) -> float:
+    """Nats per token of a layout on fresh text, trained alone."""
+    model = build([(candidate,) for candidate in layout], seed)
+    state = TrainState(
+        model=model,
+        optimisers={"weights": build_optimiser(model, OPTIMISER)},
+        streams={"weights": model.initial_state(BATCH)},
+    )
+    batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
+    train(state, batches, WeightStep(FORWARD, OPTIMISER, steps), [], steps)
+    text = EvaluationStreams(stream(20_000, seed + 100), streams=BATCH, segment=SEGMENT)
+    lengths_V = torch.ones(TOKENS, dtype=torch.int64)
+    return evaluate(model, text, byte_length_V=lengths_V, device=torch.device("cpu")).nats_per_token
+
+
+def search(steps: int, seed: int, *, cut_alpha: bool = False, **settings: object) -> np.ndarray:
+    """Final pi of a search; `cut_alpha` takes alpha's gradient away."""
+    config = SearchConfig.model_validate({"steps": steps, "optimiser": OPTIMISER, **settings})
+    plan = SearchPlan(config, memory=MODEL.memory, segment=SEGMENT)
+    model = build([MODEL.completed_candidates()] * 2, seed)
+    alpha_LC = build_alpha(2, 2)
+    if cut_alpha:
+        alpha_LC.register_hook(torch.zeros_like)
+    state = TrainState(
+        model=model,
+        optimisers={
+            "weights": build_optimiser(model, OPTIMISER),
+            "alpha": build_alpha_optimiser(alpha_LC, plan),
+        },
+        streams={"weights": model.initial_state(BATCH)},
+        parameters={"alpha": alpha_LC},
+    )
+    batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
+    step = SearchStep(plan, WeightStep(FORWARD, OPTIMISER, steps), seed)
+    train(state, batches, step, [], steps)
+    return torch.softmax(alpha_LC.detach(), -1).numpy()

@@ -1,0 +1,1 @@
+"""From an experiment to its parts and phases; imported by scripts and tools only."""

@@ -1,0 +1,144 @@
+"""From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from assembly.workbench import Workbench, cluster_mass, costs, layout_costs
+from model import (
+    Architecture,
+    ArchitectureCosts,
+    FlopsKey,
+    TokenizerIdentity,
+    build_model,
+    layout_letters,
+    load_architecture,
+)
+from nas.config import DeriveConfig
+from nas.derivation import DERIVATIONS, Derived, Request
+from training.files import write_whole
+
+MOST_NAME = 60
+
+
+def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
+    """Derive a layout by a registered method.
+
+    Raises:
+        ValueError: the method is unknown or cannot serve here.
+    """
+    if config.method not in DERIVATIONS:
+        raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
+    experiment = bench.experiment
+    seed = experiment.run.seed
+    trajectory = bench.run_dir / "search" / f"seed-{seed}" / "pi.npz"
+    derived = DERIVATIONS[config.method](
+        Request(
+            config=config,
+            candidates=experiment.model.completed_candidates(),
+            slots=experiment.model.slots,
+            flops_per_token=layout_costs(bench),
+            trajectory=trajectory,
+        )
+    )
+    return _architecture(bench, derived, _name(config, seed, derived))
+
+
+def _name(config: DeriveConfig, search_seed: int, derived: Derived) -> str:
+    """What the architecture's files and folders are called: its method and what varies it."""
+    suffix = {
+        "argmax": str(search_seed),
+        "par": str(config.p),
+        "sandwich": str(config.k),
+        "random": str(config.seed),
+        "layout": _short(layout_letters(derived.layout)),
+    }.get(config.method)
+    return config.method if suffix is None else f"{config.method}-{suffix}"
+
+
+def _short(layout: str) -> str:
+    """A layout as part of a file name: letters without blanks, a long one with its hash."""
+    words = layout.split()
+    text = ("" if all(len(word) == 1 for word in words) else "-").join(words)
+    if len(text) <= MOST_NAME:
+        return text
+    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture:
+    """The architecture of a derived layout: sizes, costs, evidence, provenance."""
+    config, data = bench.experiment.model, bench.experiment.data
+    bare = Architecture(
+        name=name,
+        d_model=config.d_model,
+        slots=derived.layout,
+        softmax=config.softmax,
+        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
+        tokenizer=TokenizerIdentity(digest=bench.prepared.tokenizer.digest),
+    )
+    with torch.device("meta"):
+        model = build_model(bare)
+    mass = cluster_mass(bench.prepared.counts_V, config.softmax.cutoffs)
+    table = ArchitectureCosts(
+        parameters=sum(p.numel() for p in model.parameters()),
+        flops_per_token=costs(bench, model).total,
+        key=FlopsKey(batch=data.batch, segment=data.segment, mass=mass),
+    )
+    return bare.model_copy(
+        update={
+            "costs": table,
+            "evidence": derived.evidence,
+            "provenance": {"corpus": data.corpus, **bench.inputs()},
+        }
+    )
+
+
+def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
+    """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
+
+    Raises:
+        ValueError: there is none, or it is damaged or of another tokenizer.
+    """
+    if layout is not None:
+        options = {"method": layout} if layout in DERIVATIONS else {"method": "layout"}
+        config = bench.experiment.derive.model_copy(update={**options, "layout": layout})
+        architecture = derive(bench, config)
+        write_architecture(bench, architecture)
+        return architecture
+    path = file or bench.run_dir / "architecture.json"
+    if not path.exists():
+        remedy = "" if file else f"; run derive.py {bench.run_dir} first, or give --layout"
+        raise ValueError(f"{path}: not found{remedy}")
+    return load_architecture(path)
+
+
+def write_architecture(bench: Workbench, architecture: Architecture) -> Path:
+    """Write RUN/architectures/NAME.json."""
+    path = bench.run_dir / "architectures" / f"{architecture.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, architecture.to_json())
+    return path
+
+
+def choose(bench: Workbench, architecture: Architecture) -> Path:
+    """Write the architecture as one of the run's and as the chosen one."""
+    write_architecture(bench, architecture)
+    path = bench.run_dir / "architecture.json"
+    write_whole(path, architecture.to_json())
+    return path
+
+
+def describe(architecture: Architecture) -> str:
+    """Layout, confidence per slot and costs, for the screen."""
+    lines = [f"layout {architecture.letters()}   ({architecture.name})"]
+    evidence, costs = architecture.evidence, architecture.costs
+    assert evidence is not None
+    assert costs is not None
+    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
+        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
+        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}")
+    lines.append(
+        f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,230 @@
+"""From an experiment to its parts: text, streams, model, optimisers, run directory."""
+
+import hashlib
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import cli
+from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
+from experiment import Experiment, dump_experiment, load_experiment
+from model import Architecture, Costs, LanguageModel, Mix
+from nas.derivation import Layout
+from training.evaluation import Evaluation, evaluate
+from training.run_dir import environment
+from training.step import Forward
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """One experiment with its text prepared and its device chosen."""
+
+    experiment: Experiment
+    run_dir: Path
+    prepared: Prepared
+    device: torch.device
+
+    @property
+    def forward(self) -> Forward:
+        """How losses are computed."""
+        return Forward(device=self.device, precision=self.experiment.run.precision)
+
+    @cached_property
+    def byte_length_V(self) -> Tensor:
+        """Bytes of raw text that each id stands for."""
+        return torch.tensor(self.prepared.tokenizer.byte_length_V)
+
+    def streams(self, split: Split) -> EvaluationStreams:
+        """A split as evaluation streams."""
+        data = self.experiment.data
+        return EvaluationStreams(
+            self.prepared.tokens[split],
+            streams=data.evaluation_streams,
+            segment=data.evaluation_segment or data.segment,
+            warm=data.warm_tokens,
+        )
+
+    def evaluate(
+        self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
+    ) -> Evaluation:
+        """Score a split once."""
+        return evaluate(
+            model, streams, byte_length_V=self.byte_length_V, device=self.device, mix=mix
+        )
+
+    def training_batches(self, tokens: Any = None) -> ContextBatches:
+        """The training text, or a part of it, as contiguous streams."""
+        data = self.experiment.data
+        tokens = self.prepared.tokens["train"] if tokens is None else tokens
+        return ContextBatches(tokens, batch=data.batch, segment=data.segment)
+
+    def inputs(self) -> dict[str, str]:
+        """Hashes of the input files, for a phase's identity."""
+        return {
+            "corpus": self.prepared.corpus_digest,
+            "tokenizer": self.prepared.tokenizer.digest,
+        }
+
+    def data_identity(self) -> dict[str, Any]:
+        """The data section as far as it makes a phase what it is; texts count by their hash."""
+        return self.experiment.data.model_dump(mode="json", exclude={"files"})
+
+    def files(self) -> dict[str, str]:
+        """What each phase saves in its own folder before step 0."""
+        extra = {
+            "corpus": self.experiment.data.corpus,
+            "corpus_digest": self.prepared.corpus_digest,
+            "corpus_notes": self.prepared.notes,
+            "seed": self.experiment.run.seed,
+        }
+        return {
+            "experiment.yaml": dump_experiment(self.experiment),
+            "environment.json": environment(self.device, extra),
+        }
+
+
+def set_up(experiment: Experiment, run_dir: Path) -> Workbench:
+    """Choose device and threads and prepare the text.
+
+    Raises:
+        ValueError: the device is not there, or the text does not serve.
+        OSError: a file cannot be read or written.
+    """
+    device = _device(experiment.run.device)
+    if experiment.run.threads is not None:
+        torch.set_num_threads(experiment.run.threads)
+    prepared = prepare(experiment.data, Path.cwd(), progress=_say)
+    return Workbench(experiment, run_dir, prepared, device)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"run.device: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
+            "use cpu or auto"
+        )
+    return device
+
+
+def build_supernet(bench: Workbench) -> LanguageModel:
+    """The language model in which every slot holds all candidates."""
+    config = bench.experiment.model
+    torch.manual_seed(bench.experiment.run.seed)
+    return _language_model(bench, [config.completed_candidates()] * config.slots)
+
+
+def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
+    """The experiment and the run directory that a command line names.
+
+    Raises:
+        ValueError: the experiment is not valid, or a run directory holds none.
+        OSError: the file cannot be read.
+    """
+    place = cli.locate(arguments)
+    return load_experiment(place.file, arguments.set), place.run
+
+
+def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageModel:
+    config = bench.experiment.model
+    return LanguageModel(
+        slots,
+        d_model=config.d_model,
+        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
+        softmax=config.softmax,
+        dropout=config.dropout,
+    ).to(bench.device)
+
+
+def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
+    """Part of the training tokens in the head and in each tail."""
+    bounds = (0, *cutoffs, len(counts_V))
+    total = int(counts_V.sum())
+    return tuple(int(counts_V[low:high].sum()) / total for low, high in pairwise(bounds))
+
+
+def costs(bench: Workbench, model: LanguageModel) -> Costs:
+    """Forward FLOPs per token at the experiment's batch and segment."""
+    data = bench.experiment.data
+    mass = cluster_mass(bench.prepared.counts_V, bench.experiment.model.softmax.cutoffs)
+    return model.flops_per_token(data.batch, data.segment, mass)
+
+
+@dataclass(frozen=True)
+class LayoutCosts:
+    """Costs of layouts by adding up one table of candidates, without building a model each."""
+
+    by_label: Mapping[str, float]
+    rest: float
+
+    def __call__(self, layout: Layout) -> float:
+        """Forward FLOPs per token of a layout."""
+        return self.rest + sum(self.by_label[candidate.label] for candidate in layout)
+
+
+def layout_costs(bench: Workbench) -> LayoutCosts:
+    """The table of forward FLOPs per token; all slots are alike."""
+    config = bench.experiment.model
+    with torch.device("meta"):
+        model = LanguageModel(
+            [config.completed_candidates()],
+            d_model=config.d_model,
+            vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
+            softmax=config.softmax,
+            dropout=config.dropout,
+        )
+    table = costs(bench, model)
+    return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)
+
+
+def architecture_hash(architecture: Architecture) -> str:
+    """Hash of what is built; evidence and provenance do not count."""
+    core = architecture.model_dump(
+        mode="json", include={"version", "d_model", "slots", "softmax", "vocabulary_size"}
+    )
+    return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
+
+
+def check_vocabulary(bench: Workbench, architecture: Architecture) -> None:
+    """Raise ValueError where an architecture was derived for another tokenizer."""
+    tokenizer = bench.prepared.tokenizer
+    if architecture.vocabulary_size != tokenizer.vocabulary_size:
+        raise ValueError(
+            f"architecture {architecture.name}: vocabulary of {architecture.vocabulary_size}, "
+            f"the experiment's tokenizer has {tokenizer.vocabulary_size}; derive it again"
+        )
+
+
+def tensorboard_writer(bench: Workbench, folder: Path) -> Any:
+    """TensorBoard's writer where it is asked for, else None.
+
+    Raises:
+        ValueError: the optional extra is not installed.
+    """
+    if not bench.experiment.run.tensorboard:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError(
+            "run.tensorboard: the package tensorboard is missing; "
+            "pip install 'tensorboard>=2.21', or leave --tensorboard out"
+        ) from error
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,163 @@
+"""The arguments that every script takes, and one line instead of a traceback for a user's mistake.
+
+A script parses its arguments before it imports anything heavy, so that `--help` is instant.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+USER_MISTAKE = 2
+DIVERGED = 3
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Place:
+    """The experiment file that a command reads and the run directory that it writes to."""
+
+    file: Path
+    run: Path
+
+
+def parser(doc: str | None, *, experiment: str = "experiment") -> argparse.ArgumentParser:
+    """The argument parser of a script.
+
+    Args:
+        doc: the script's docstring; `--help` shows it as it stands.
+        experiment: what the positional argument is called in `--help`; the attribute is always
+            `experiment`.
+    """
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    made.add_argument(
+        "experiment",
+        type=Path,
+        metavar=experiment,
+        help="a YAML file, or a run directory that holds a saved one",
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one key, for example search.tau.end=0.1; may be given several times",
+    )
+    made.add_argument(
+        "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
+    )
+    made.add_argument("--check", action="store_true", help="validate the experiment and stop")
+    return made
+
+
+def locate(arguments: argparse.Namespace) -> Place:
+    """The experiment file and the run directory of parsed arguments.
+
+    Raises:
+        ValueError: the positional argument is a directory without a saved experiment.
+    """
+    given: Path = arguments.experiment
+    if given.is_dir():
+        return Place(find_experiment(given), arguments.run or given)
+    return Place(given, arguments.run or Path("runs") / given.stem)
+
+
+def find_experiment(run: Path) -> Path:
+    """The experiment that a run directory saved: of search, else of a retraining; lowest seed.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for pattern in ("search/seed-*/experiment.yaml", "retrain/*/seed-*/experiment.yaml"):
+        saved = sorted(run.glob(pattern), key=_seed_then_name)
+        if saved:
+            return saved[0]
+    raise ValueError(
+        f"{run}: a directory without search/seed-*/experiment.yaml or "
+        "retrain/*/seed-*/experiment.yaml; give a YAML file, or run search.py or retrain.py first"
+    )
+
+
+def _seed_then_name(saved: Path) -> tuple[float, str]:
+    digits = saved.parent.name.removeprefix("seed-")
+    return (float(digits) if digits.isdecimal() else float("inf"), str(saved))
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turn ValueError and OSError into their message on stderr and exit code 2.
+
+    Belongs around the set-up stage only: past it the same errors are our own mistakes. With
+    PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
+
+    Raises:
+        SystemExit: with code 2.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("PARNAS_TRACEBACK") == "1":
+            traceback.print_exc()
+        print(_message(error), file=sys.stderr)
+        raise SystemExit(USER_MISTAKE) from None
+
+
+def _message(error: ValueError | OSError) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fspath(error.filename)}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def add_tensorboard(made: argparse.ArgumentParser) -> None:
+    """The flag of the two phases that train."""
+    made.add_argument(
+        "--tensorboard",
+        dest="set",
+        action="append_const",
+        const="run.tensorboard=true",
+        help="also write TensorBoard event files (optional extra)",
+    )
+
+
+def checked(file: Path) -> int:
+    """Say that an experiment is valid; the exit code of --check."""
+    print(f"{file}: valid")
+    return 0
+
+
+def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
+    """Run a phase and what follows it; turn its known endings into a line and an exit code.
+
+    Returns:
+        0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped.
+    """
+    from training.hooks import Diverged
+    from training.signals import Stopped
+
+    again = shlex.join(["python", *sys.argv])
+    try:
+        run()
+        then()
+    except Stopped as stopped:
+        print(f"stopped by {stopped}; the state is saved. Go on with:\n  {again}", file=sys.stderr)
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        print(f"interrupted; go on from the last checkpoint with:\n  {again}", file=sys.stderr)
+        return INTERRUPTED
+    except Diverged as diverged:
+        print(diverged, file=sys.stderr)
+        return DIVERGED
+    except OSError as error:
+        print(
+            f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {again}",
+            file=sys.stderr,
+        )
+        return USER_MISTAKE
+    return 0

@@ -1,0 +1,38 @@
+"""Compare the derived layout with its opponents: same script, same budget, same text.
+
+Trains the opponents (and what is not trained yet of the derived layout), measures the forward
+latency of all of them in turn, and prints the table. Choices were made on the validation text;
+the table is of the test text.
+
+    python compare.py runs/quickstart
+    python compare.py runs/quickstart --set 'compare.seeds=[0,1,2]'
+
+Writes RUN/comparison.csv, RUN/comparison.json and RUN/report.html.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = cli.parser(__doc__).parse_args(argv)
+    with cli.user_errors():
+        from assembly.comparison import contestants, finish_comparison, train_contestants
+        from assembly.workbench import experiment_of, set_up
+
+        experiment, run_dir = experiment_of(arguments)
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        bench = set_up(experiment, run_dir)
+        entries = contestants(bench)
+    return cli.run_to_end(
+        lambda: train_contestants(bench, entries),
+        then=lambda: finish_comparison(bench, entries),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

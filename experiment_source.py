@@ -1,0 +1,128 @@
+"""Where the values of an experiment come from: a YAML file and the `--set` texts over it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from problems import Said, dotted, show
+from yaml_strict import Document, Key, YamlError, read_text, read_yaml
+
+_AFTER_THE_FILE = 10**9  # more than any line number
+
+
+class ExperimentError(ValueError):
+    """The experiment cannot be used; `problems` holds one line for each reason."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = [_printable(problem) for problem in problems]
+        super().__init__("\n".join(self.problems))
+
+
+class Source:
+    """The values of a file with the overrides put over them, and the origin of every key.
+
+    Attributes:
+        data: the merged values; a section that is left empty is an empty mapping.
+    """
+
+    def __init__(self, path: Path, overrides: Sequence[str], sections: Sequence[str]) -> None:
+        """Read the file and the overrides.
+
+        Raises:
+            ExperimentError: the file is no YAML or no mapping.
+            OSError: the file cannot be read.
+        """
+        self._file = str(path)
+        # Per key the rank that sorts its problems and the text that stands before them.
+        self._origin: dict[Key, tuple[int, str]] = {(): (1, f"{path}:1")}
+        self._problems: list[tuple[int, str]] = []
+        self.data: dict[str, Any] = {}
+        self._read_file(path, sections)
+        for place, text in enumerate(overrides):
+            if line := self._override(text, _AFTER_THE_FILE + place):
+                self._problems.append((_AFTER_THE_FILE + place, line))
+
+    def lines(self, said: Sequence[Said]) -> list[str]:
+        """Every problem found by reading, and every one of `said`, as lines in file order."""
+        placed = list(self._problems)
+        for key, words in said:
+            rank, origin = self._origin_of(key)
+            placed.append((rank, _line(origin, key, words)))
+        return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
+
+    def _read_file(self, path: Path, sections: Sequence[str]) -> None:
+        try:
+            document = read_yaml(read_text(path))
+        except YamlError as error:
+            raise ExperimentError([f"{self._file}:{_position(error)}: {error.text}"]) from None
+        value = {} if document.value is None else document.value
+        if not isinstance(value, dict):
+            names = ", ".join(sections)
+            raise ExperimentError(
+                [f"{self._file}:1: expected the sections {names}; found {show(value)}"]
+            )
+        self._note(document)
+        self.data = {
+            name: {} if section is None and name in sections else section
+            for name, section in value.items()
+        }
+
+    def _note(self, document: Document) -> None:
+        for key, number in document.line_of.items():
+            if key:
+                self._origin[key] = (number, f"{self._file}:{number}")
+        for problem in document.problems:
+            line = _line(f"{self._file}:{problem.line}", problem.key, problem.text)
+            self._problems.append((problem.line, line))
+
+    def _override(self, text: str, rank: int) -> str | None:
+        """Put one `a.b=value` over the data; the line to print where that is impossible."""
+        origin = "--set " + " ".join(text.split())
+        name, equals, value_text = text.partition("=")
+        key: Key = tuple(name.strip().split("."))
+        if not equals or not all(key):
+            return f"{origin}: expected KEY=VALUE, for example search.tau.end=0.1"
+        try:
+            document = read_yaml(value_text)
+        except YamlError as error:
+            return _line(origin, key, f"the value is not YAML: {error.text}")
+        self._problems += [
+            (rank, _line(origin, (*key, *problem.key), problem.text))
+            for problem in document.problems
+        ]
+        here: Any = self.data
+        for depth, part in enumerate(key[:-1], start=1):
+            if here.get(part) is None:
+                here[part] = {}
+                self._origin[key[:depth]] = (rank, origin)
+            here = here[part]
+            if not isinstance(here, dict):
+                above = dotted(key[:depth])
+                return _line(origin, key, f"{above} is {show(here)}, which has no keys")
+        here[str(key[-1])] = document.value
+        self._origin = {
+            old: there for old, there in self._origin.items() if old[: len(key)] != key
+        } | {key: (rank, origin)}
+        return None
+
+    def _origin_of(self, key: Key) -> tuple[int, str]:
+        """Of the key itself, or of the nearest key around it that stands somewhere."""
+        while key not in self._origin:
+            key = key[:-1]
+        return self._origin[key]
+
+
+def _line(origin: str, key: Key, words: str) -> str:
+    return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
+
+
+def _printable(text: str) -> str:
+    """One line, in which nothing from the file can steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def _position(error: YamlError) -> str:
+    return f"{error.line}" if error.column is None else f"{error.line}:{error.column}"

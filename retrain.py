@@ -1,0 +1,57 @@
+"""Phase 2: train the derived PAR Transformer-XL from scratch and test it once.
+
+Needs an experiment and an architecture, not the SuperNet. Started again, the same command goes
+on from the last checkpoint. The best step on the validation text is tested, once.
+
+    python retrain.py runs/quickstart
+    python retrain.py configs/quickstart.yaml --layout "a d a d d d"
+    python retrain.py configs/quickstart.yaml --layout interleaved --set run.seed=1
+    python retrain.py configs/quickstart.yaml --architecture architecture.json
+
+Writes RUN/retrain/NAME/seed-N/ (result.json, metrics.jsonl, train.log, model/) and, for the
+chosen architecture, RUN/model/. Next: python compare.py RUN
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = cli.parser(__doc__)
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--architecture",
+        type=Path,
+        metavar="FILE",
+        help="an architecture JSON (default: RUN/architecture.json)",
+    )
+    source.add_argument(
+        "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
+    )
+    cli.add_tensorboard(parser)
+    arguments = parser.parse_args(argv)
+    with cli.user_errors():
+        from assembly.architectures import find_architecture
+        from assembly.phases import finish_retrain, retrain_phase
+        from assembly.workbench import experiment_of, set_up
+
+        experiment, run_dir = experiment_of(arguments)
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        bench = set_up(experiment, run_dir)
+        architecture = find_architecture(bench, arguments.architecture, arguments.layout)
+        phase = retrain_phase(bench, architecture)
+        phase.open()
+    chosen = arguments.architecture is None and arguments.layout is None
+    return cli.run_to_end(
+        lambda: phase.run(experiment.run),
+        then=lambda: finish_retrain(bench, phase, architecture, chosen=chosen),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Phase 1: train the Gumbel SuperNet and record how the probabilities pi move.
+
+Every slot of the SuperNet holds all candidates (attention, dense, identity, ...). The weights
+and the architecture parameters alpha are trained together; pi = softmax(alpha) is recorded at
+every step. Started again, the same command goes on from the last checkpoint.
+
+    python search.py configs/quickstart.yaml
+    python search.py configs/quickstart.yaml --set search.tau.end=0.1 --run runs/tau01
+
+Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
+pi.csv, figures/, and RUN/report.html. Next: python derive.py RUN
+"""
+
+import sys
+from collections.abc import Sequence
+
+import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = cli.parser(__doc__)
+    cli.add_tensorboard(parser)
+    arguments = parser.parse_args(argv)
+    with cli.user_errors():
+        from assembly.phases import finish_search, search_phase
+        from assembly.workbench import experiment_of, set_up
+
+        experiment, run_dir = experiment_of(arguments)
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        bench = set_up(experiment, run_dir)
+        phase = search_phase(bench)
+        phase.open()
+    return cli.run_to_end(
+        lambda: phase.run(experiment.run), then=lambda: finish_search(bench, phase)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Fixtures that several test modules share."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+TINY = """\
+run: {log_every: 5, validate_every: 10, checkpoint_every: 7, threads: 1, device: cpu}
+data:
+  corpus: files
+  files: {train: FOLDER/train.txt, valid: FOLDER/valid.txt, test: FOLDER/test.txt}
+  tokenizer: {kind: bytes}
+  batch: 4
+  segment: 16
+  evaluation_streams: 3
+model:
+  slots: 4
+  d_model: 16
+  n_heads: 2
+  d_ffn: 24
+  memory: 8
+  dropout: 0.1
+  softmax: {cutoffs: [20, 60], factor: 2}
+search:
+  steps: 30
+  optimiser: {lr: 0.003, warmup_steps: 3}
+retrain:
+  steps: 25
+  optimiser: {lr: 0.003, warmup_steps: 3}
+compare:
+  opponents: [interleaved, par, random]
+  latency_repeats: 3
+"""
+
+
+def write_text(path: Path, size: int, seed: int) -> None:
+    """Words of a small language, so that there is something to learn."""
+    generator = random.Random(seed)
+    words = [f"{a}{b}{c}" for a in "kstr" for b in "aeiou" for c in ("n", "l", "ndo", "rta")]
+    lines = []
+    while sum(map(len, lines)) < size:
+        lines.append(" ".join(generator.choices(words, k=8)) + ".\n")
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+@pytest.fixture
+def experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny experiment on its own texts; its cache and its runs stay in tmp_path."""
+    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
+    for seed, (name, size) in enumerate({"train": 6000, "valid": 900, "test": 1200}.items()):
+        write_text(tmp_path / f"{name}.txt", size, seed)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY.replace("FOLDER", tmp_path.as_posix()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _restore_torch() -> object:
+    """Threads and the global generator as they were."""
+    threads, random_state = torch.get_num_threads(), torch.get_rng_state()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_rng_state(random_state)

@@ -1,0 +1,523 @@
+"""What an experiment file may say, and in which words it is refused."""
+
+import importlib
+import random
+from argparse import Namespace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cli
+from experiment import ExperimentError, dump_experiment, load_experiment
+from yaml_strict import dump_yaml, read_yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.yaml") if "sweep" not in path.stem)
+
+VALID = """\
+# a comment
+run: {seed: 3, device: cpu}
+data:
+  corpus: pydoc-topics
+  tokenizer: {kind: bpe, vocabulary: 1024}
+model:
+  slots: 4
+  d_model: 64
+  d_ffn: 128
+  candidates: [attention, {kind: dense, label: wide, d_ffn: 256}, identity]
+  softmax:
+    cutoffs: [200, 500]
+search:
+  steps: 300
+  tau:
+    schedule: exponential
+    start: 1
+    end: 3e-1
+  optimiser: {lr: 1e-3, warmup_steps: 10}
+retrain:
+  steps: 300
+  optimiser: {lr: 1e-3, warmup_steps: 10}
+compare:
+  opponents: [interleaved, par]
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def to_file(text):
+        path = Path("x.yaml")
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return to_file
+
+
+@pytest.fixture
+def problems(write):
+    def of(text, *overrides):
+        with pytest.raises(ExperimentError) as caught:
+            load_experiment(write(text), overrides)
+        assert str(caught.value).splitlines() == caught.value.problems
+        return caught.value.problems
+
+    return of
+
+
+def changed(old, new):
+    assert VALID.count(old) == 1
+    return VALID.replace(old, new)
+
+
+def test_there_are_configs():
+    assert "quickstart" in {path.stem for path in CONFIGS}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_loads_and_survives_the_round_trip(path, write):
+    experiment = load_experiment(path)
+    assert load_experiment(write(dump_experiment(experiment))) == experiment
+
+
+def test_numbers_and_defaults_arrive(write):
+    experiment = load_experiment(write(VALID))
+    assert experiment.search.optimiser.lr == 0.001
+    assert experiment.search.tau.end == 0.3
+    assert experiment.search.tau.start == 1.0
+    assert experiment.search.alpha.lr == "auto"
+    assert experiment.derive.method == "argmax"
+    assert [each.label for each in experiment.model.candidates] == ["attention", "wide", "identity"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["retrain.optimiser={kind: sgd, lr: 0.1, warmup_steps: 0}"],
+        ["retrain.optimiser={schedule: constant, warmup_steps: 0}"],
+        ["search.tau={schedule: constant, start: 0.7}"],
+        ["search.tau={schedule: step, stairs: 3}"],
+        ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.hold=4"],
+        ["derive={method: layout, layout: 'a d a d'}"],
+        ["data.tokenizer={kind: bytes}", "model.softmax={sizes: [3, 2], cutoffs: [20, 100]}"],
+        ["data.corpus=files", "data.files={train: 'on', valid: 1e3 b, test: 'ä : #.txt'}"],
+    ],
+)
+def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
+    experiment = load_experiment(write(VALID), overrides)
+    text = dump_experiment(experiment)
+    assert load_experiment(write(text)) == experiment
+    assert dump_experiment(load_experiment(write(text))) == text
+
+
+def test_the_round_trip_resolves_nothing_but_defaults(write):
+    text = dump_experiment(load_experiment(write(VALID)))
+    assert "  hold: auto\n" in text
+    assert "  window: null\n" in text
+    assert "  log_every: 50\n" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            "slots: 4",
+            "slots: 4\n  d_modle: 3",
+            "8: model.d_modle: unknown key; did you mean 'd_model'?",
+        ),
+        ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
+        (
+            "  steps: 300\n  tau",
+            "  steps: 300\n  schedule: step\n  tau",
+            "15: search.schedule: unknown key; did you mean 'search.tau.schedule' or "
+            "'search.alpha.schedule' or 'search.optimiser.schedule'?",
+        ),
+        ("slots: 4", "slots: four", "7: model.slots: expected an integer, found 'four'"),
+        ("slots: 4", "slots: '4'", "7: model.slots: expected an integer, found '4'"),
+        ("slots: 4", "slots: 4.0", "7: model.slots: expected an integer, found 4.0"),
+        ("slots: 4", "slots: true", "7: model.slots: expected an integer, found true"),
+        ("slots: 4", "slots:", "7: model.slots: expected an integer, found nothing"),
+        ("slots: 4", "slots: 0", "7: model.slots: must be at least 1, found 0"),
+        ("slots: 4", f"slots: {10**25}", "7: model.slots: an integer must fit 64 bits"),
+        ("start: 1", "start: 0", "17: search.tau.start: must be above 0, found 0"),
+        ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
+        ("start: 1", "start: yes", "17: search.tau.start: expected a number, found 'yes'"),
+        ("start: 1", "start: 1:30", "17: search.tau.start: expected a number, found '1:30'"),
+        ("start: 1", "start: 1_000", "17: search.tau.start: expected a number, found '1_000'"),
+        (
+            "schedule: exponential",
+            "schedule: expo",
+            "16: search.tau.schedule: must be one of constant, linear, cosine, exponential, "
+            "step; found 'expo'; did you mean 'exponential'?",
+        ),
+        (
+            "  tau:\n",
+            "  alpha: {lr: atuo}\n  tau:\n",
+            "15: search.alpha.lr: expected a number or auto, found 'atuo'; did you mean 'auto'?",
+        ),
+        ("[200, 500]", "200", "12: model.softmax.cutoffs: expected a list, found 200"),
+        (
+            "[200, 500]",
+            "[200, 5e2]",
+            "12: model.softmax.cutoffs[1]: expected an integer, found 500.0",
+        ),
+        (
+            "[200, 500]",
+            "[500, 200]",
+            "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]",
+        ),
+        (
+            "[attention, {kind: dense",
+            "[atention, {kind: dense",
+            "10: model.candidates[0]: kind must be one of attention, dense, identity; "
+            "found 'atention'; did you mean 'attention'?",
+        ),
+        (
+            "label: wide, d_ffn",
+            "label: wide, n_heads",
+            "10: model.candidates[1].n_heads: unknown key; another kind than this one has "
+            "'n_heads'",
+        ),
+        ("  d_ffn: 128\n", "", "6: model.d_ffn: missing; it has no default"),
+        (
+            VALID[VALID.index("retrain:") : VALID.index("compare:")],
+            "",
+            "1: retrain: missing; it has no default",
+        ),
+        (
+            "pydoc-topics",
+            "pydoc-topic",
+            "4: data.corpus: must be one of python-stdlib, pydoc-topics, files; "
+            "found 'pydoc-topic'; did you mean 'pydoc-topics'?",
+        ),
+        (
+            "[interleaved, par]",
+            "[interlaved, par]",
+            "24: compare.opponents[0]: must be one of argmax, interleaved, par, sandwich, "
+            "random, layout; found 'interlaved'; did you mean 'interleaved'?",
+        ),
+        (
+            "compare:",
+            "derive: {method: argmx}\ncompare:",
+            "23: derive.method: must be one of argmax, interleaved, par, sandwich, random, "
+            "layout; found 'argmx'; did you mean 'argmax'?",
+        ),
+        (
+            "slots: 4",
+            "slots: 4\n  slots: 5",
+            "8: model.slots: given twice, first in line 7; leave one out",
+        ),
+        (
+            "slots: 4",
+            "slots: 4\n  7: 5",
+            "8: model: key 7: a key must be text; quote it or leave it out",
+        ),
+        ("device: cpu", "threads: 0", "2: run.threads: must be at least 1, found 0"),
+        (
+            "slots: 4",
+            "slots: [",
+            "9:8: expected ',' or ']', but got ':' "
+            "(while parsing a flow sequence that starts in line 7)",
+        ),
+        ("slots: 4", "\tslots: 4", "7:3: a tab; YAML is indented with spaces"),
+        (
+            "slots: 4",
+            "slots: !!int 4",
+            "7:10: tags have no meaning here; write the value without '!'",
+        ),
+        ("slots: 4", "slots: *four", "7:10: found undefined alias 'four'"),
+        ("slots: 4", "slots: 4\0", "7:11: character U+0000 is not allowed"),
+        ("slots: 4", '"a\\e[1m\\nb": 4', "7: model.a\\x1b[1m\\nb: unknown key"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(problems, old, new, line):
+    assert f"x.yaml:{line}" in problems(changed(old, new))
+
+
+def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
+    text = changed("steps: 300\n  tau", "steps: ten\n  tau")
+    text = text.replace("slots: 4", "slots: 0").replace("seed: 3", "sed: 3")
+    assert problems(text, "search.tau.edn=1", "nonsense") == [
+        "x.yaml:2: run.sed: unknown key; did you mean 'seed'?",
+        "x.yaml:7: model.slots: must be at least 1, found 0",
+        "x.yaml:14: search.steps: expected an integer, found 'ten'",
+        "--set search.tau.edn=1: search.tau.edn: unknown key; did you mean 'end'?",
+        "--set nonsense: expected KEY=VALUE, for example search.tau.end=0.1",
+    ]
+
+
+def test_a_validators_text_is_placed_at_the_key_that_it_names(problems):
+    text = changed("steps: 300\n  tau", "steps: 5\n  tau")
+    assert problems(text) == [
+        "x.yaml:19: search.optimiser.warmup_steps: 10 must be below steps 5",
+    ]
+
+
+BILLION_LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{new}: &{new} [{', '.join(['*' + old] * 8)}]\n" for old, new in pairwise("abcdefghij")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "- a\n",
+            "1: expected the sections run, data, model, search, derive, retrain, compare; "
+            "found a list",
+        ),
+        (
+            "a: 1\n---\nb: 1\n",
+            "2:1: expected a single document in the stream, but found another document",
+        ),
+        (b"run: {}\nx: \xff\n", "2: not UTF-8 text (byte 0xff); save the file as UTF-8"),
+        ("#" * 1_000_001, "1: larger than 1000000 bytes; this is no experiment file"),
+        ("[" * 100_000, "1:34: nested deeper than 32 levels"),
+        ("a: &a [*a]", "1: aliases nest deeper than 32 levels"),
+        (BILLION_LAUGHS, "1: aliases expand to more than 20000 values"),
+        ('a: "\\UFFFFFFFF"', "1: an escape or a directive holds a number that is too large"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
+    assert problems(text) == [f"x.yaml:{line}"]
+
+
+def test_an_empty_file_lacks_its_sections(problems):
+    missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
+               ("data", "model", "search", "retrain")]  # fmt: skip
+    assert problems("") == missing
+
+
+def test_a_section_left_empty_has_its_defaults(write):
+    assert load_experiment(write(VALID + "derive:\n")).derive.method == "argmax"
+
+
+def test_yaml_1_2_core_and_nothing_else():
+    read = read_yaml("[3e-4, 1e-3, .5, 5., no, on, True, 010, 0o10, 0x1F, 1_0, ~, '', 2026-01-01]")
+    assert read.value == [
+        3e-4, 1e-3, 0.5, 5.0, "no", "on", True, 10, 8, 31, "1_0", None, "", "2026-01-01",
+    ]  # fmt: skip
+    assert [type(value) for value in read.value[:4]] == [float] * 4
+
+
+def test_anchors_are_allowed(write):
+    text = changed("  optimiser: {lr: 1e-3, warmup_steps: 10}\nretrain",
+                   "  optimiser: &o {lr: 2e-3, warmup_steps: 7}\nretrain")  # fmt: skip
+    text = text.replace("  optimiser: {lr: 1e-3, warmup_steps: 10}\n", "  optimiser: *o\n")
+    experiment = load_experiment(write(text), ["search.optimiser.warmup_steps=9"])
+    assert experiment.retrain.optimiser.warmup_steps == 7
+    assert experiment.search.optimiser.warmup_steps == 9
+
+
+def test_overrides_win_create_and_replace(write):
+    experiment = load_experiment(
+        write(VALID),
+        [
+            "search.tau.end=0.1",
+            "derive.p=3",
+            "compare.opponents=[random]",
+            "search.steps=1",
+            "search.steps=70",
+        ],
+    )
+    assert experiment.search.tau.end == 0.1
+    assert experiment.search.tau.schedule == "exponential"
+    assert experiment.derive.p == 3
+    assert experiment.compare.opponents == ["random"]
+    assert experiment.search.steps == 70
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("search.tau.edn=0.2", "search.tau.edn: unknown key; did you mean 'end'?"),
+        ("search.steps=ten", "search.steps: expected an integer, found 'ten'"),
+        ("search.steps", "expected KEY=VALUE, for example search.tau.end=0.1"),
+        ("search..steps=3", "expected KEY=VALUE, for example search.tau.end=0.1"),
+        ("model.slots.x=3", "model.slots.x: model.slots is 4, which has no keys"),
+        (
+            "model.slots=[",
+            "model.slots: the value is not YAML: "
+            "expected the node content, but found '<stream end>' "
+            "(while parsing a flow node that starts in line 1)",
+        ),
+        ("search.tau={end: 0}", "search.tau.end: must be above 0, found 0"),
+        ("data=", "data: expected a mapping of keys, found nothing"),
+        ("tau.end=3", "tau: unknown key; did you mean 'search.tau'?"),
+    ],
+)
+def test_a_mistake_in_an_override_names_the_override(problems, override, line):
+    assert problems(VALID, override) == [f"--set {override}: {line}"]
+
+
+def test_an_override_can_mend_the_file(write):
+    assert load_experiment(write(changed("slots: 4", "slots: four")), ["model.slots=6"])
+
+
+def test_a_missing_file_is_left_to_rise():
+    with pytest.raises(FileNotFoundError):
+        load_experiment(Path("there/is/none.yaml"))
+
+
+SNIPPETS = [
+    b"!!python/object/apply:os.system [ls]", b"&a ", b"*a", b"<<: *a", b"- ", b"? ", b": ", b"[",
+    b"{", b"]", b"}", b"\t", b"\0", b"\xff", b'"\\ud800"', b'"\\UFFFFFFFF"', b"%YAML 1.2\n",
+    b"---\n", b"...\n", b".inf", b".nan", b"9" * 5000, b"1e999", b"~", b"|", b">", b"'", b'"',
+    b"\xef\xbb\xbf", b"\xc2\x85", b"\xe2\x80\xa8", b"#", b"true", b"0x" + b"f" * 50, b"!!int 3",
+    b"@", b"\r", b"{" * 200, b"- " * 300, b"{a: {b: {c: 1}}}", b"-1", b'""', b"2026-01-01", b"[]",
+]  # fmt: skip
+
+
+def mutant(seed):
+    """A valid file with one to four faults, and perhaps an override."""
+    draw = random.Random(seed)
+    lines = VALID.encode().split(b"\n")
+    for _ in range(draw.randint(1, 4)):
+        i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
+        cut = draw.randrange(len(lines[i]) + 1)
+        before, after = lines[i][:cut], lines[i][cut:]
+        noise = bytes(draw.randrange(256) for _ in range(draw.randint(1, 3)))
+        lines[i : i + 1] = draw.choice(
+            [
+                [],
+                [lines[i], lines[j]],
+                [lines[j]],
+                [before + noise + after],
+                [before + draw.choice(SNIPPETS) + after],
+                [lines[i].partition(b":")[0] + b": " + draw.choice(SNIPPETS)],
+                [b" " * draw.randrange(4) + lines[i]],
+                [lines[i].lstrip()],
+                [before],
+            ]
+        ) or [b""]
+    names = ["search", "search.tau", "model.candidates", "data.corpus", "x.y", "retrain.steps", ""]
+    override = f"{draw.choice(names)}={draw.choice(SNIPPETS).decode(errors='surrogateescape')}"
+    return b"\n".join(lines), [override] if draw.random() < 0.3 else []
+
+
+def test_no_mutant_of_a_file_raises_anything_else(write):
+    refused = {}
+    for seed in range(300):
+        text, overrides = mutant(seed)
+        try:
+            load_experiment(write(text), overrides)
+        except ExperimentError as error:
+            refused[seed] = error.problems
+    assert all(refused.values())
+    assert all(line.isprintable() for lines in refused.values() for line in lines)
+    assert 150 <= len(refused) <= 297
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63) + 1, 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.sampled_from(["1e-3", "no", "010", "0o7", "~", ".inf", "1:30", "<<", "=", "a: b", "- a"])
+)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.dictionaries(
+        texts,
+        st.recursive(
+            scalars, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=10
+        ),
+    )
+)
+def test_what_is_dumped_is_read_again(value):
+    read = read_yaml(dump_yaml(value))
+    assert read.problems == []
+    assert read.value == value
+    assert repr(read.value) == repr(value)
+
+
+def test_a_path_may_hold_spaces_and_any_letter(tmp_path):
+    path = tmp_path / "mein Versuch ü.yaml"
+    path.write_text(VALID, encoding="utf-8")
+    assert load_experiment(path).model.slots == 4
+
+
+def arguments(experiment, run=None):
+    return Namespace(experiment=Path(experiment), run=run)
+
+
+def test_a_files_run_directory_has_its_name():
+    assert cli.locate(arguments("configs/a b.yaml")).run == Path("runs/a b")
+    assert cli.locate(arguments("configs/a.yaml", Path("r"))).run == Path("r")
+
+
+def test_a_run_directory_gives_its_saved_experiment(tmp_path):
+    for name in ("search/seed-10", "search/seed-2", "retrain/par/seed-0"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "experiment.yaml").touch()
+    place = cli.locate(arguments(tmp_path))
+    assert place.file == tmp_path / "search" / "seed-2" / "experiment.yaml"
+    assert place.run == tmp_path
+
+
+def test_a_run_directory_without_a_search_gives_the_retrainings(tmp_path):
+    (tmp_path / "retrain" / "par" / "seed-3").mkdir(parents=True)
+    saved = tmp_path / "retrain" / "par" / "seed-3" / "experiment.yaml"
+    saved.touch()
+    assert cli.find_experiment(tmp_path) == saved
+
+
+def test_a_directory_without_an_experiment_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="give a YAML file, or run search"):
+        cli.locate(arguments(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ExperimentError(["a", "b"]), "a\nb\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "x y"),
+            "x y: No such file or directory\n",
+        ),
+        (OSError("full"), "full\n"),
+    ],
+)
+def test_a_users_error_is_lines_and_exit_code_2(capsys, error, line):
+    with pytest.raises(SystemExit) as stop, cli.user_errors():
+        raise error
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == line
+
+
+def test_our_own_errors_keep_their_traceback():
+    with pytest.raises(TypeError), cli.user_errors():
+        raise TypeError
+
+
+def test_the_traceback_is_there_for_who_wants_it(capsys, monkeypatch):
+    monkeypatch.setenv("PARNAS_TRACEBACK", "1")
+    with pytest.raises(SystemExit), cli.user_errors():
+        raise ValueError("x")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_options_are_not_abbreviated(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.parser("doc").parse_args(["x.yaml", "--che"])
+    assert stop.value.code == 2
+
+
+@pytest.mark.parametrize("script", ["search", "derive", "retrain", "compare"])
+def test_every_script_checks_and_refuses(script, write, capsys):
+    main = importlib.import_module(script).main
+    write(VALID).rename("mein Versuch ü.yaml")
+    assert main(["mein Versuch ü.yaml", "--check"]) == 0
+    with pytest.raises(SystemExit) as stop:
+        main(["mein Versuch ü.yaml", "--check", "--set", "model.slots=0"])
+    assert stop.value.code == 2
+    complaint = capsys.readouterr().err
+    assert complaint == "--set model.slots=0: model.slots: must be at least 1, found 0\n"
+    assert not Path("runs").exists()

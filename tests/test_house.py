@@ -1,0 +1,143 @@
+"""The house rules: who may import whom, no pickle, help that is instant."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"data", "model", "training", "nas", "report", "export"}
+# Everything that belongs to the scripts: the other top-level modules, assembly, tools.
+UNKNOWN_TO_PACKAGES = {"assembly", "tools"} | {path.stem for path in ROOT.glob("*.py")}
+OURS = PACKAGES | UNKNOWN_TO_PACKAGES | {"benchmarks", "tests"}
+
+# What each part may import of ours, itself included.
+LAW = {
+    "data": {"data"},
+    "model": {"model"},
+    "training": {"training", "model"},
+    "nas": {"nas", "model", "training"},
+    "report": {"report"},
+    "export": {"export", "model", "data"},
+}
+SCRIPTS = sorted(
+    path.name
+    for path in ROOT.glob("*.py")
+    if "__main__" in path.read_text(encoding="utf-8") and path.name != "conftest.py"
+)
+
+
+def sources(folder: Path) -> list[Path]:
+    """All Python files of ours below a folder."""
+    found = (path.relative_to(ROOT) for path in folder.rglob("*.py"))
+    hidden = {".venv", "runs"}
+    return sorted(ROOT / path for path in found if not hidden & set(path.parts))
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Dotted names of all modules that a file imports anywhere, relative ones made absolute."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def ours(path: Path) -> set[str]:
+    """The top-level names of ours that a file imports."""
+    return {name.split(".")[0] for name in imported_modules(path)} & OURS
+
+
+@pytest.mark.parametrize("package", sorted(LAW))
+def test_a_package_imports_only_what_the_law_allows(package):
+    if package != "export":
+        assert sources(ROOT / package), f"{package}/ holds no Python file"
+    broken = {
+        str(path.relative_to(ROOT)): sorted(ours(path) - LAW[package])
+        for path in sources(ROOT / package)
+    }
+    assert {path: names for path, names in broken.items() if names} == {}
+
+
+def test_the_schema_imports_configs_and_registries_only():
+    allowed = {"model.blocks", "nas.derivation"} | {f"{package}.config" for package in PACKAGES}
+    for name in ("experiment.py", "experiment_source.py", "problems.py", "yaml_strict.py"):
+        for module in imported_modules(ROOT / name):
+            if module.split(".")[0] in PACKAGES:
+                assert any(module == each or module.startswith(each + ".") for each in allowed), (
+                    f"{name} imports {module}"
+                )
+            assert module.split(".")[0] not in {"assembly", "tools", "cli", "torch"}
+
+
+def test_the_law_has_eyes(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "model").mkdir()
+    guilty = tmp_path / "model" / "x.py"
+    guilty.write_text("def f():\n    from nas.tau import g\n    import data.corpora\n")
+    assert ours(guilty) == {"nas", "data"}
+    guilty.write_text("from . import config\nfrom .blocks import BLOCKS\n")
+    assert ours(guilty) == {"model"}
+
+
+def test_nothing_of_ours_unpickles():
+    forbidden_modules = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
+    for path in sources(ROOT):
+        where = path.relative_to(ROOT)
+        tops = {name.split(".")[0] for name in imported_modules(path)}
+        assert not tops & forbidden_modules, where
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                called = (node.value.id, node.attr)
+                assert called not in {("torch", "load"), ("torch", "save")}, where
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert isinstance(node.value, ast.Constant), where
+                assert node.value.value is False, where
+
+
+def test_the_four_verbs_are_there():
+    assert {"search.py", "derive.py", "retrain.py", "compare.py"} <= set(SCRIPTS)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_shows_a_real_command_and_imports_no_torch(script):
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", script, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert f"python {script}" in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    heavy = {"torch", "numpy", "pandas", "matplotlib", "optuna", "pydantic", "yaml"}
+    assert not imported & heavy
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_is_the_docstring(script):
+    docstring = ast.get_docstring(ast.parse((ROOT / script).read_text(encoding="utf-8")))
+    done = subprocess.run(
+        [sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert docstring
+    assert docstring in done.stdout
+
+
+def test_the_lock_is_exact_and_brings_no_accelerator_packages():
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert len(pins) > 20
+    for pin in pins:
+        assert "==" in pin.split(";")[0], pin
+        assert not pin.startswith(("torch", "nvidia", "cuda", "triton")), pin
+        assert "://" not in pin, pin
+        assert " @ " not in pin, pin

@@ -1,0 +1,276 @@
+"""Search, derive, retrain, compare: what each leaves behind, and that it is the same every time."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import compare
+import derive
+import retrain
+import search
+from data import load_tokenizer
+from model import load_architecture, load_model
+from nas.trajectory import Trajectory
+
+ROOT = Path(__file__).resolve().parents[1]
+TIME = {"elapsed_s", "tokens_per_s"}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Metrics without the columns of time."""
+    lines = path.read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in TIME} for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def _without_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take seconds; they are drawn in the tests that look at them."""
+    if "figures" not in request.keywords:
+        monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+        monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+
+
+def run(script: Any, *arguments: Any) -> None:
+    assert script.main([str(argument) for argument in arguments]) == 0
+
+
+@pytest.fixture
+def searched(experiment_file: Path, tmp_path: Path) -> Path:
+    run(search, experiment_file, "--run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.figures
+def test_the_whole_pipeline_leaves_what_the_readme_says(searched: Path) -> None:
+    run(derive, searched)
+    run(retrain, searched)
+    run(compare, searched)
+    folder = searched / "search/seed-0"
+    with np.load(folder / "pi.npz", allow_pickle=False) as arrays:
+        assert arrays["pi"].shape == (30, 4, 3)
+        assert np.allclose(arrays["pi"].sum(-1), 1, atol=1e-6)
+        assert arrays["alpha_start"] == 8
+        assert np.allclose(arrays["pi"][:8], 1 / 3)
+        assert arrays["tau"][0] == 1.0
+        assert arrays["tau"][-1] == pytest.approx(0.3)
+    header = "step,slot,candidate,pi"
+    assert (folder / "pi.csv").read_text().splitlines()[0] == header
+    assert {path.suffix for path in (folder / "figures").iterdir()} == {".png", ".gif"}
+    architecture = load_architecture(searched / "architecture.json")
+    assert len(architecture.slots) == 4
+    result = json.loads((searched / "retrain/argmax-0/seed-0/result.json").read_text())
+    assert result["test"]["bytes"] == len((searched.parent / "test.txt").read_bytes())
+    assert result["test"]["tokens"] == result["test"]["bytes"]
+    with (searched / "comparison.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert table[0]["role"] == "searched"
+    assert {row["name"] for row in table[1:]} <= {"interleaved", "par-5", "random-0"}
+    assert float(table[0]["nats_per_token"]) == pytest.approx(result["test"]["nats_per_token"])
+    verdict = json.loads((searched / "comparison.json").read_text())["verdict"]
+    assert verdict == "no verdict possible (n = 1)"
+    assert "no verdict possible (n = 1)" in (searched / "report.html").read_text()
+
+
+def test_the_model_folder_loads_in_one_line_without_the_search(searched: Path) -> None:
+    run(derive, searched)
+    run(retrain, searched)
+    code = (
+        "import sys\n"
+        "for name in ('nas', 'training', 'data', 'assembly', 'experiment'):\n"
+        "    sys.modules[name] = None\n"
+        f"from model import load_model\nmodel = load_model({str(searched / 'model')!r})\n"
+        "print(sum(p.numel() for p in model.parameters()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert (
+        int(done.stdout)
+        == json.loads((searched / "retrain/argmax-0/seed-0/result.json").read_text())["parameters"]
+    )
+    tokenizer = load_tokenizer(searched / "model")
+    ids_BT = torch.from_numpy(tokenizer.encode("kan sel.")[None].astype(np.int64))
+    model = load_model(searched / "model")
+    with torch.inference_mode():
+        h_BTD, _, _ = model(ids_BT, model.initial_state(1))
+        total = model.log_prob(h_BTD).exp().sum(-1)
+    assert torch.allclose(total, torch.ones_like(total), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["search.estimator=single_path", "search.alpha.data=split"],
+        ["search.estimator=straight_through", "search.alpha.data=shared"],
+    ],
+)
+def test_law_11_the_same_seed_gives_the_same_run(
+    experiment_file: Path, tmp_path: Path, settings: list[str]
+) -> None:
+    options = [part for setting in settings for part in ("--set", setting)]
+    for name in ("one", "two"):
+        run(search, experiment_file, "--run", tmp_path / name, *options)
+    one, two = (tmp_path / name / "search/seed-0" for name in ("one", "two"))
+    assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
+    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
+    weights = [load_file(folder / "last.safetensors") for folder in (one, two)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    run(search, experiment_file, "--run", tmp_path / "one", "--set", "run.seed=1", *options)
+    other = tmp_path / "one/search/seed-1/metrics.jsonl"
+    assert rows(other) != rows(one / "metrics.jsonl")
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing after it runs."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the loop die after `step` steps, before anything of that step is written."""
+    call = Trajectory.__call__
+
+    def dying(self: Trajectory, state: Any, metrics: Any) -> None:
+        if state.step == step:
+            raise Killed
+        call(self, state, metrics)
+
+    monkeypatch.setattr(Trajectory, "__call__", dying)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["search.estimator=single_path"],
+        ["search.estimator=straight_through", "search.alpha.data=split"],
+        ["search.alpha.data=shared"],
+    ],
+)
+def test_law_8_a_killed_search_ends_as_one_never_killed(
+    experiment_file: Path, tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [part for setting in settings for part in ("--set", setting)]
+    run(search, experiment_file, "--run", tmp_path / "whole", *options)
+    for step in (4, 16, 29):
+        with monkeypatch.context() as patched:
+            kill_at(patched, step)
+            with pytest.raises(Killed):
+                run(search, experiment_file, "--run", tmp_path / "killed", *options)
+    run(search, experiment_file, "--run", tmp_path / "killed", *options)
+    whole, killed = (tmp_path / name / "search/seed-0" for name in ("whole", "killed"))
+    assert (whole / "pi.npz").read_bytes() == (killed / "pi.npz").read_bytes()
+    assert (whole / "pi.csv").read_bytes() == (killed / "pi.csv").read_bytes()
+    assert rows(whole / "metrics.jsonl") == rows(killed / "metrics.jsonl")
+    for name in ("last.safetensors", "best.safetensors"):
+        one, two = load_file(whole / name), load_file(killed / name)
+        assert one.keys() == two.keys()
+        assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_a_finished_search_started_again_changes_nothing_it_recorded(
+    searched: Path, experiment_file: Path
+) -> None:
+    folder = searched / "search/seed-0"
+    names = ("pi.npz", "metrics.jsonl", "last.safetensors", "environment.json")
+    before = {name: (folder / name).read_bytes() for name in names}
+    run(search, experiment_file, "--run", searched)
+    assert {name: (folder / name).read_bytes() for name in names} == before
+
+
+def test_another_experiment_in_the_same_place_is_refused(
+    searched: Path, experiment_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in searched.rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        run(search, experiment_file, "--run", searched, "--set", "search.tau.end=0.1")
+    assert stop.value.code == 2
+    message = capsys.readouterr().err
+    assert "holds another experiment (search.tau.end is None there and 0.1 here)" in message
+    assert "Traceback" not in message
+    assert sorted((path, path.stat().st_mtime_ns) for path in searched.rglob("*")) == before
+
+
+def test_cadences_may_change_between_start_and_resume(
+    searched: Path, experiment_file: Path
+) -> None:
+    run(search, experiment_file, "--run", searched, "--set", "run.log_every=3")
+
+
+def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
+    searched: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    run(derive, searched)
+    shutil.copy(searched / "architecture.json", tmp_path / "a.json")
+    shutil.rmtree(searched)
+    run(
+        retrain, experiment_file, "--run", tmp_path / "alone", "--architecture", tmp_path / "a.json"
+    )
+    run(retrain, experiment_file, "--run", tmp_path / "alone", "--layout", "a d i d")
+    run(retrain, experiment_file, "--run", tmp_path / "alone", "--layout", "sandwich")
+    layouts = {
+        path.parent.parent.name: json.loads(path.read_text())["layout"]
+        for path in (tmp_path / "alone").glob("retrain/*/seed-0/result.json")
+    }
+    assert layouts["layout-adid"] == "a d i d"
+    assert layouts["sandwich-2"] == "a a d d"
+    assert len(layouts) == 3
+
+
+def test_compare_trains_the_opponents_exactly_as_retrain_does(
+    searched: Path, experiment_file: Path, tmp_path: Path
+) -> None:
+    run(derive, searched)
+    run(compare, searched)
+    run(retrain, experiment_file, "--run", tmp_path / "own", "--layout", "interleaved")
+    one, two = (
+        json.loads((folder / "retrain/interleaved/seed-0/result.json").read_text())
+        for folder in (searched, tmp_path / "own")
+    )
+    for result in (one, two):
+        del result["elapsed_s"]
+    assert one == two
+
+
+def test_the_saved_experiment_is_a_valid_one_and_runs_the_same(
+    searched: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "again.yaml"
+    shutil.copy(searched / "search/seed-0/experiment.yaml", saved)
+    run(search, saved, "--run", tmp_path / "again")
+    one, two = (folder / "search/seed-0/pi.npz" for folder in (searched, tmp_path / "again"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_saves_and_prints_the_command_that_goes_on(
+    experiment_file: Path, tmp_path: Path, name: str
+) -> None:
+    import signal
+
+    command = [sys.executable, "search.py", str(experiment_file), "--run", str(tmp_path / "s")]
+    command += ["--set", "search.steps=100000", "--set", "run.checkpoint_every=100000"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " 10/100000" in line:
+            break
+    process.send_signal(getattr(signal, name))
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 128 + getattr(signal, name)
+    assert "the state is saved" in error
+    assert "search.py" in error.splitlines()[-1]
+    assert "Traceback" not in error
+    assert (tmp_path / "s/search/seed-0/last.safetensors").exists()

@@ -1,0 +1,28 @@
+"""The schema file that editors read is the schema."""
+
+import json
+from pathlib import Path
+
+from experiment import Experiment, json_schema
+from model.blocks import BLOCKS
+from nas.derivation import DERIVATIONS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_committed_schema_is_current():
+    committed = (ROOT / "configs" / "experiment.schema.json").read_text(encoding="utf-8")
+    assert committed == json_schema(), "run: make schema"
+
+
+def test_the_schema_offers_what_is_registered():
+    sections = json.loads(json_schema())["$defs"]
+    derive, compare = sections["DeriveConfig"], sections["CompareConfig"]
+    assert derive["properties"]["method"]["enum"] == list(DERIVATIONS)
+    assert compare["properties"]["opponents"]["items"]["enum"] == list(DERIVATIONS)
+    by_name = sections["ModelConfig"]["properties"]["candidates"]["items"]["anyOf"][0]
+    assert by_name == {"enum": list(BLOCKS)}
+
+
+def test_every_section_is_in_the_schema():
+    assert set(json.loads(json_schema())["properties"]) == set(Experiment.model_fields)

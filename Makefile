@@ -31,9 +31,10 @@ check: .venv/.ok
 	$(BIN) -m mypy $(wildcard *.py) $(PACKAGES)
 	@$(MAKE) --no-print-directory test
 
-# The file that editors complete configs/*.yaml from.
+# The file that editors complete configs/*.yaml from, and the page of all options.
 schema: .venv/.ok
 	$(BIN) -c "import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
+	$(BIN) -m tools.options > docs/options.md
 
 # Needs uv. torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.
 lock:

@@ -10,7 +10,9 @@ from training.config import OptimiserConfig, Section, check_warmup
 class TauConfig(Section):
     """The temperature of the Gumbel softmax over the steps in which alpha moves."""
 
-    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = "linear"
+    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = Field(
+        default="linear", description="How tau goes from start to end."
+    )
     start: float = Field(default=1.0, gt=0, description="tau until and at alpha's first step.")
     end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
     stairs: int | None = Field(
@@ -44,8 +46,8 @@ class AlphaConfig(Section):
     lr: float | Literal["auto"] = Field(
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
     )
-    betas: tuple[float, float] = (0.5, 0.999)
-    weight_decay: float = Field(default=0.0, ge=0)
+    betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
+    weight_decay: float = Field(default=0.0, ge=0, description="On alpha.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."
     )
@@ -65,7 +67,11 @@ class SearchConfig(Section):
     """Phase 1: training the SuperNet."""
 
     steps: int = Field(ge=2, description="Steps of the weights.")
-    estimator: Literal["soft", "straight_through", "single_path"] = "soft"
+    estimator: Literal["soft", "straight_through", "single_path"] = Field(
+        default="soft",
+        description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
+        "all computed; single_path: only the drawn one is computed.",
+    )
     hold: int | Literal["auto"] = Field(
         default="auto",
         description="Steps for which one draw is held; auto: 1 for soft, "

@@ -6,6 +6,7 @@ from pathlib import Path
 from experiment import Experiment, json_schema
 from model.blocks import BLOCKS
 from nas.derivation import DERIVATIONS
+from tools.options import options_page
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,3 +27,8 @@ def test_the_schema_offers_what_is_registered():
 
 def test_every_section_is_in_the_schema():
     assert set(json.loads(json_schema())["properties"]) == set(Experiment.model_fields)
+
+
+def test_the_page_of_options_is_current():
+    committed = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert committed == options_page(), "run: make schema"

@@ -45,6 +45,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]
             temporary,
             metadata={"parnas": json.dumps(header)},
         )
+        temporary.chmod(0o644)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         commit(temporary, path)
@@ -69,7 +70,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
                     f"{path}: checkpoint version {found}, this program reads {VERSION}; "
                     "remove the file or use the program that wrote it"
                 )
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118
+            # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
+            # later sums may depend on that.
+            names = file.keys()
+            return {name: file.get_tensor(name).clone() for name in names}, header
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{path}: damaged checkpoint ({error}); remove it to start again"

@@ -33,7 +33,7 @@ class RunConfig(Section):
 class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""
 
-    kind: Literal["adamw", "adam", "sgd"] = "adamw"
+    kind: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="Which one.")
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     betas: tuple[float, float] | None = Field(
         default=None, description="Adam's decay rates (default 0.9 and 0.999)."
@@ -42,7 +42,9 @@ class OptimiserConfig(Section):
     weight_decay: float = Field(default=0.01, ge=0, description="Matrices only.")
     clip_norm: float | None = Field(default=0.25, gt=0, description="Largest global gradient norm.")
     warmup_steps: int = Field(default=100, ge=0, description="Steps of linear warm-up from zero.")
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        default="cosine", description="After the warm-up."
+    )
     final: float | None = Field(
         default=None,
         ge=0,

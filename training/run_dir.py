@@ -45,6 +45,8 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
             raise ValueError(f"{path}: damaged ({error}); use another --run directory") from error
         if there != json.loads(json.dumps(identity)):
             raise ValueError(_difference(folder, there, identity))
+        for left_by_a_kill in folder.glob(".*.tmp"):
+            left_by_a_kill.unlink()
         return True
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

@@ -79,13 +79,16 @@ def test_saving_twice_gives_the_same_bytes(saved: Path) -> None:
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
 
-def test_a_failed_write_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
 
-    def fail(descriptor: int) -> None:
+    def fail(*arguments: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, call, fail)
     with pytest.raises(OSError, match="no space left"):
         save_model(saved, *pair(cutoffs=(5, 11)))
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before

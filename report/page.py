@@ -1,0 +1,226 @@
+"""One self-contained HTML page about a run.
+
+Every section is made from files; where they do not exist yet, the section is left out.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+import yaml
+
+from report import html
+from report.comparison import html_table, read_comparison
+from report.curves import validation_curves
+from report.derived import derived_section
+from report.files import write_whole
+from report.layout import boxes, last_pi, likeliest
+from report.results import result_row, result_table
+from report.runs import Trajectory, read_json, read_metrics, read_trajectory, seed_folders
+from report.scatter import scatter
+from report.style import png
+from report.trajectory import SEARCH_FIGURES, write_search_figures
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write `report.html` into the run folder and return its path.
+
+    Raises:
+        ValueError: a file of the run is damaged; the message names it.
+    """
+    searches = {folder: _trajectory(folder) for folder in seed_folders(run_folder / "search")}
+    sections = [
+        _settings(run_folder),
+        derived_section(run_folder, [t for t in searches.values() if t is not None]),
+        _comparison(run_folder),
+        *(_search(folder, trajectory) for folder, trajectory in searches.items()),
+        _retraining(run_folder),
+        _next_steps(run_folder),
+    ]
+    title = run_folder.resolve().name
+    page = html.page(title, "".join(section for section in sections if section))
+    return write_whole(run_folder / "report.html", page.encode())
+
+
+def _trajectory(folder: Path) -> Trajectory | None:
+    path = folder / "pi.npz"
+    trajectory = read_trajectory(path) if path.exists() else None
+    return trajectory if trajectory is not None and len(trajectory.step_N) else None
+
+
+def _settings(run_folder: Path) -> str:
+    """What was searched: the facts of the experiment and of the machine."""
+    folders = [
+        *seed_folders(run_folder / "search"),
+        *(seed for name in _retrained(run_folder) for seed in seed_folders(name)),
+    ]
+    experiment = _first(folders, "experiment.yaml")
+    environment = _first(folders, "environment.json")
+    if experiment is None and environment is None:
+        return ""
+    facts = dict[str, str]()
+    if experiment is not None:
+        facts |= _experiment_facts(experiment)
+    if environment is not None:
+        known = read_json(environment)
+        for key in ("corpus", "device", "threads", "torch", "python", "commit"):
+            if known.get(key) not in (None, ""):
+                facts[key] = str(known[key])
+    parts = [html.facts(facts)]
+    for path in (experiment, environment):
+        if path is not None:
+            name = path.relative_to(run_folder).as_posix()
+            parts.append(html.collapsible(name, path.read_text("utf-8", errors="replace")))
+    return html.section("What was searched", "".join(parts))
+
+
+def _first(folders: list[Path], name: str) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
+
+
+_FACTS = {  # dotted key of the experiment: what the page calls it
+    "data.corpus": "corpus",
+    "model.slots": "slots",
+    "model.d_model": "d_model",
+    "search.steps": "search steps",
+    "search.estimator": "estimator",
+    "search.alpha.data": "alpha's data",
+    "derive.method": "derivation",
+    "retrain.steps": "retraining steps",
+}
+
+
+def _experiment_facts(path: Path) -> dict[str, str]:
+    try:
+        content = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not YAML ({error}); delete it") from error
+    found = {}
+    for dotted, name in _FACTS.items():
+        value = content
+        for key in dotted.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            found[name] = str(value)
+    return found
+
+
+def _comparison(run_folder: Path) -> str:
+    if not (run_folder / "comparison.csv").exists():
+        return ""
+    comparison = read_comparison(run_folder)
+    verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
+    note = html.note(comparison.latency_note) if comparison.latency_note else ""
+    figure = html.image(
+        png(scatter(comparison)), "Test bits per byte against forward FLOPs per token"
+    )
+    return html.section(
+        "Comparison on the test split", verdict + html_table(comparison) + note + figure
+    )
+
+
+def _search(folder: Path, trajectory: Trajectory | None) -> str:
+    """The figures of one search seed."""
+    figures = _current_figures(folder)
+    if not figures:
+        return ""
+    parts = []
+    if trajectory is not None and not (folder.parents[1] / "architecture.json").exists():
+        labels = likeliest(trajectory)
+        parts.append(html.paragraph(f"Likeliest at step {int(trajectory.step_N[-1])}, with pi:"))
+        parts.append(boxes(labels, last_pi(trajectory, labels), trajectory.labels))
+    for path in figures:
+        kind = "gif" if path.suffix == ".gif" else "png"
+        parts.append(html.image(path.read_bytes(), SEARCH_FIGURES[path.name], kind=kind))
+    return html.section(f"Search, {folder.name.replace('-', ' ')}", "".join(parts))
+
+
+def _current_figures(folder: Path) -> list[Path]:
+    """The seed's figures, drawn anew where they are older than what they show."""
+    sources = [folder / name for name in ("pi.npz", "metrics.jsonl")]
+    newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
+    drawn = [folder / "figures" / name for name in SEARCH_FIGURES]
+    if all(path.exists() and path.stat().st_mtime_ns > newest for path in drawn):
+        return drawn
+    written = set(write_search_figures(folder))
+    return [path for path in drawn if path in written]
+
+
+def _retrained(run_folder: Path) -> list[Path]:
+    return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
+
+
+def _retraining(run_folder: Path) -> str:
+    """Curves and results of the layouts that were trained from scratch."""
+    results, metrics = [], dict[str, list[pd.DataFrame]]()
+    for name in _retrained(run_folder):
+        for seed in seed_folders(name):
+            if (seed / "result.json").exists():
+                results.append(result_row(seed / "result.json"))
+            if (seed / "metrics.jsonl").exists():
+                frame = read_metrics(seed / "metrics.jsonl")
+                if (frame["kind"] == "valid").any():
+                    metrics.setdefault(name.name, []).append(frame)
+    parts = []
+    if metrics:
+        figure = png(validation_curves(metrics))
+        parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
+    if results:
+        parts.append(result_table(results))
+    return html.section("Retraining", "".join(parts)) if parts else ""
+
+
+_FILES = {  # pattern in the run folder: what it holds
+    "search/seed-*/pi.csv": "pi over the steps, thinned, as a long table",
+    "search/seed-*/pi.npz": "pi, alpha and tau of every step",
+    "search/seed-*/metrics.jsonl": "losses of the search",
+    "search/seed-*/figures": "the figures of this page",
+    "architecture.json": "the chosen layout",
+    "architectures/*.json": "a layout",
+    "retrain/*/seed-*/result.json": "result of a retraining",
+    "retrain/*/seed-*/metrics.jsonl": "losses of a retraining",
+    "model": "the chosen model, to carry away",
+    "comparison.csv": "the comparison as a table",
+    "comparison.json": "the comparison with every seed and the verdict",
+}
+
+
+def _next_steps(run_folder: Path) -> str:
+    """Where the files are, and the command that goes on."""
+    rows = [
+        (path.relative_to(run_folder).as_posix(), meaning)
+        for pattern, meaning in _FILES.items()
+        for path in sorted(run_folder.glob(pattern))
+    ]
+    links = "".join(
+        f'<li><a href="{escape(quote(name))}">{escape(name)}</a> {escape(meaning)}</li>'
+        for name, meaning in rows
+    )
+    commands = html.commands(_commands(run_folder))
+    return html.section("Files, and how to go on", f'{commands}<ul class="files">{links}</ul>')
+
+
+def _commands(run_folder: Path) -> list[str]:
+    relative = os.path.relpath(run_folder)
+    folder = run_folder if relative.startswith("..") else Path(relative)
+    shown = shlex.quote(str(folder))
+    done = {
+        "derive": (run_folder / "architecture.json").exists(),
+        "retrain": any(run_folder.glob("retrain/*/seed-*/result.json")),
+        "compare": (run_folder / "comparison.csv").exists(),
+    }
+    commands = [f"python {verb}.py {shown}" for verb, finished in done.items() if not finished]
+    if commands:
+        return commands
+    commands.append(f"python compare.py {shown} --set 'compare.seeds=[0,1,2]'")
+    searched = seed_folders(run_folder / "search")
+    if searched:
+        # The unit of replication is the search run.
+        seed = int(searched[-1].name.removeprefix("seed-")) + 1
+        file = shlex.quote(str(folder / "search" / searched[-1].name / "experiment.yaml"))
+        commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
+    return commands

@@ -1,0 +1,74 @@
+"""What retraining found, one row per layout and seed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from report import html
+from report.runs import read_json
+from report.style import compact
+
+_HEAD = (
+    ("name", ""),
+    ("seed", ""),
+    ("steps", ""),
+    ("parameters", ""),
+    ("FLOPs", "per token"),
+    ("validation", "nats per token"),
+    ("test", "nats per token"),
+    ("test", "perplexity"),
+    ("test", "bits per byte"),
+    ("time", ""),
+)
+
+
+def result_row(path: Path) -> list[str]:
+    """The cells of one `result.json`.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    result = read_json(path)
+    valid, test = result.get("valid"), result.get("test")
+    for name, scores in (("valid", valid), ("test", test)):
+        if scores is not None and not isinstance(scores, dict):
+            raise ValueError(f"{path}: {name}: expected an object, found {scores!r}")
+    return [
+        str(result.get("name", path.parent.parent.name)),
+        str(result.get("seed", path.parent.name.removeprefix("seed-"))),
+        _shown(path, result, "steps", "{:.0f}"),
+        _shown(path, result, "parameters"),
+        _shown(path, result, "flops_per_token"),
+        _shown(path, valid or {}, "nats_per_token", "{:.4f}"),
+        _shown(path, test or {}, "nats_per_token", "{:.4f}"),
+        _shown(path, test or {}, "perplexity", "{:.2f}"),
+        _shown(path, test or {}, "bits_per_byte", "{:.4f}"),
+        _duration(_number(path, result, "elapsed_s")),
+    ]
+
+
+def result_table(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as HTML."""
+    return html.table(_HEAD, [("", row) for row in rows], left=1)
+
+
+def _number(path: Path, values: Mapping[str, Any], key: str) -> float | None:
+    value = values.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError(f"{path}: {key}: expected a number, found {value!r}")
+    return value
+
+
+def _shown(path: Path, values: Mapping[str, Any], key: str, form: str | None = None) -> str:
+    value = _number(path, values, key)
+    if value is None:
+        return "-"
+    return form.format(value) if form else compact(value)
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

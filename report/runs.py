@@ -1,0 +1,127 @@
+"""Reading the files a run leaves behind.
+
+A file that is damaged raises a ValueError that names it. Shapes:
+N recorded steps, L slots, C candidates.
+"""
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+_KEYS = ("step", "pi", "alpha", "tau", "labels", "alpha_start")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What a search recorded of its architecture parameters."""
+
+    step_N: np.ndarray
+    pi_NLC: np.ndarray
+    alpha_NLC: np.ndarray
+    tau_N: np.ndarray
+    labels: tuple[str, ...]
+    alpha_start: int  # first step in which alpha moves
+
+    @property
+    def moves(self) -> bool:
+        """Whether alpha's first step lies within what was recorded."""
+        return len(self.step_N) > 0 and self.alpha_start <= int(self.step_N[-1])
+
+
+def read_trajectory(path: Path) -> Trajectory:
+    """Read a `pi.npz`.
+
+    Raises:
+        ValueError: the file is damaged, or its arrays do not fit together.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ValueError(f"{path}: not a readable npz file ({error}); delete it") from error
+    missing = [key for key in _KEYS if key not in arrays]
+    if missing:
+        raise ValueError(f"{path}: lacks {', '.join(missing)}; delete it")
+    trajectory = Trajectory(
+        step_N=arrays["step"],
+        pi_NLC=arrays["pi"],
+        alpha_NLC=arrays["alpha"],
+        tau_N=arrays["tau"],
+        labels=tuple(str(label) for label in np.atleast_1d(arrays["labels"])),
+        alpha_start=int(arrays["alpha_start"].reshape(-1)[0]),
+    )
+    _check(path, trajectory)
+    return trajectory
+
+
+def _check(path: Path, trajectory: Trajectory) -> None:
+    steps, candidates = len(np.atleast_1d(trajectory.step_N)), len(trajectory.labels)
+    shape = trajectory.pi_NLC.shape
+    if len(shape) != 3 or shape[0] != steps or shape[1] < 1 or shape[2] != candidates:
+        raise ValueError(
+            f"{path}: pi has shape {shape}, but there are {steps} steps "
+            f"and {candidates} labels; delete it"
+        )
+    if trajectory.alpha_NLC.shape != shape or trajectory.tau_N.shape != (steps,):
+        raise ValueError(
+            f"{path}: alpha {trajectory.alpha_NLC.shape} and tau {trajectory.tau_N.shape} "
+            f"do not fit pi {shape}; delete it"
+        )
+    sum_NL = trajectory.pi_NLC.sum(axis=2)
+    if not np.allclose(sum_NL, 1, atol=1e-3):  # NaN is not close to 1 either
+        worst = sum_NL.flat[np.argmax(~np.isclose(sum_NL, 1, atol=1e-3))]
+        raise ValueError(f"{path}: a slot's pi sums to {worst:.4g}, not to 1; delete it")
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """Read a `metrics.jsonl`; a torn last line is left out.
+
+    Raises:
+        ValueError: any other line is not an object with `kind` and `step`.
+    """
+    lines = path.read_bytes().split(b"\n")
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            # Only a writer that was stopped leaves a last line without its end.
+            if number == len(lines):
+                break
+            raise ValueError(f"{path}:{number}: not JSON ({error}); repair or delete it") from error
+        if not isinstance(row, dict) or not {"kind", "step"} <= row.keys():
+            raise ValueError(f"{path}:{number}: expected an object with kind and step")
+        rows.append(row)
+    return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        ValueError: it does not.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error}); repair or delete it") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected an object, found {type(content).__name__}")
+    return content
+
+
+def seed_folders(folder: Path) -> list[Path]:
+    """The `seed-N` folders inside `folder`, by seed."""
+    found = [
+        path
+        for path in folder.glob("seed-*")
+        if path.is_dir() and path.name.removeprefix("seed-").isdecimal()
+    ]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))

@@ -1,0 +1,139 @@
+"""Colours, fonts and sizes that all figures share."""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+DPI = 130
+INK = "#222222"
+FAINT = "#8a8a8a"
+PI_MAP = "viridis"
+
+# Okabe and Ito's colours, told apart with every common colour blindness; grey does nothing.
+_KNOWN = {"attention": "#d55e00", "dense": "#0072b2", "identity": "#8a8a8a"}
+_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#999933", "#882255", "#000000")
+_Dash = Literal["-", "--", "-.", ":"]
+_DASHES: tuple[_Dash, ...] = ("-", "--", "-.", ":")
+
+_SETTINGS: dict[Any, Any] = {
+    "font.family": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "axes.edgecolor": "#666666",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.6,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "savefig.facecolor": "white",
+    "savefig.bbox": None,
+    "text.parse_math": False,  # a label may hold a dollar sign
+    "text.usetex": False,
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """The figures' settings, whatever the user's own matplotlibrc says, put back afterwards.
+
+    Both making and drawing a figure must happen inside: ticks are made when they are drawn.
+    """
+    with matplotlib.style.context(["default", _SETTINGS]):
+        yield
+
+
+def colours(labels: Sequence[str]) -> dict[str, str]:
+    """One colour per label; the default candidates keep theirs in every figure."""
+    rest = [label for label in labels if label not in _KNOWN]
+    cycled = {label: _OTHERS[i % len(_OTHERS)] for i, label in enumerate(rest)}
+    return {label: _KNOWN.get(label) or cycled[label] for label in labels}
+
+
+def dashes(index: int) -> _Dash:
+    """A line style that tells apart what colour alone may not."""
+    return _DASHES[index % len(_DASHES)]
+
+
+def text_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on `colour` (WCAG relative luminance)."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if luminance > 0.179 else "#ffffff"
+
+
+def plain(text: str) -> str:
+    """`text` as the bundled font can draw it, and as a legend will not skip it."""
+    drawn = "".join(c if c.isprintable() and ord(c) < 0x500 else "?" for c in text)
+    return f" {drawn}" if drawn.startswith("_") else drawn
+
+
+def shorten(text: str, most: int) -> str:
+    """`text` cut to `most` characters, with dots where something is missing."""
+    return text if len(text) <= most else f"{text[: max(most - 2, 0)]}.."
+
+
+def compact(value: float) -> str:
+    """A count in three digits and a unit letter: 1234567 is 1.23M."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= 0.9995 * size:
+            scaled = value / size
+            decimals = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+            return f"{scaled:.{decimals}f}{unit}"
+    return f"{value:.0f}"
+
+
+def make_figure(width: float, height: float, *, dpi: int = DPI) -> Figure:
+    """A figure of so many inches on an Agg canvas, known to no pyplot state."""
+    figure = Figure(figsize=(width, height), dpi=dpi)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def margins(figure: Figure, *, left: float, right: float, top: float, bottom: float) -> None:
+    """Set the room around all axes in inches, which stays readable at every figure size."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(
+        left=left / width, right=1 - right / width, bottom=bottom / height, top=1 - top / height
+    )
+
+
+def step_axis(axes: Axes, first: float, last: float, ticks: int = 6) -> None:
+    """Show whole steps from `first` to `last`, in thousands where they are many."""
+    room = 0.5 if first == last else 0.0
+    axes.set_xlim(first - room, last + room)
+    axes.xaxis.set_major_locator(
+        MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
+    )
+    thousands = last >= 10_000
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: f"{x / 1000:g}k" if thousands and x else f"{x:g}")
+    )
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG bytes; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with house_style():
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()

@@ -1,0 +1,53 @@
+"""Latency: measured in turn, thrown away on a busy machine."""
+
+import itertools
+
+import pytest
+import torch
+
+from nas import latency
+from nas.quiet import CpuReading
+from tests import tiny
+
+
+def models() -> dict[str, tiny.LanguageModel]:
+    chosen = tiny.candidates("attention", "dense")
+    return {
+        "small": tiny.language_model([[chosen[0]]]),
+        "large": tiny.language_model([[chosen[0]]] * 30),
+    }
+
+
+def measure(repeats: int = 5) -> latency.Latencies:
+    return latency.measure_latency(
+        models(), batch=1, segment=8, repeats=repeats, device=torch.device("cpu")
+    )
+
+
+def readings(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> None:
+    made = []
+    for value in cores:
+        made += [CpuReading(0, 0, 0), CpuReading(value, 0, 1)]
+    values = itertools.chain(made, itertools.repeat(made[-1]))
+    monkeypatch.setattr(latency, "read_cpu", lambda: next(values))
+    monkeypatch.setattr(latency, "_REST_S", 0.0)
+
+
+def test_a_longer_model_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings(monkeypatch, [0.0])
+    found = measure()
+    assert found.median_ms["large"] > 3 * found.median_ms["small"]
+    assert "median of 5, in turn" in found.note
+    assert found.key["segment"] == 8
+
+
+def test_a_busy_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings(monkeypatch, [1.0, 0.1])
+    assert measure(3).median_ms.keys() == {"small", "large"}
+
+
+def test_a_busy_machine_gives_no_figure_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings(monkeypatch, [1.0, 1.5, 1.2])
+    found = measure(3)
+    assert found.median_ms == {}
+    assert "not measured, other processes used 1.2 cores" in found.note

@@ -1,0 +1,39 @@
+"""What is said about a difference, and when nothing is."""
+
+import pytest
+
+from nas.quiet import CpuReading, other_cores
+from nas.verdict import paired_interval, verdict
+
+
+def test_one_seed_gives_no_verdict() -> None:
+    assert verdict([3.0], {"par": [3.5]}) == ["no verdict possible (n = 1)"]
+
+
+def test_the_interval_is_students() -> None:
+    mean, half = paired_interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.303 * 1.0 / 3**0.5)
+    with pytest.raises(ValueError, match="two differences or more, found 1"):
+        paired_interval([1.0])
+
+
+def test_a_difference_within_its_interval_is_not_better() -> None:
+    lines = verdict([3.0, 3.1, 3.2], {"par": [3.05, 3.05, 3.25]})
+    assert lines[0].startswith("this layout is not better than par: -0.0167 nats/token")
+    assert "smallest difference that could have been seen" in lines[0]
+
+
+def test_clear_differences_have_their_direction() -> None:
+    lines = verdict([3.0, 3.1, 3.2], {"worse": [3.5, 3.6, 3.71], "better": [2.5, 2.6, 2.69]})
+    assert lines[0].startswith("this layout is better than worse: -0.5033")
+    assert lines[1].startswith("this layout is worse than better: +0.5033")
+    assert "over 3 retraining seeds" in lines[0]
+    assert lines[-1] == "one search run: nothing follows about the search itself"
+
+
+def test_other_processes_are_counted_without_our_own_time() -> None:
+    before = CpuReading(all_s=100.0, own_s=10.0, at_s=0.0)
+    after = CpuReading(all_s=104.0, own_s=12.0, at_s=2.0)
+    assert other_cores(before, after) == pytest.approx(1.0)
+    assert other_cores(before, CpuReading(all_s=101.9, own_s=12.0, at_s=2.0)) == 0.0

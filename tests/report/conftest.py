@@ -1,0 +1,117 @@
+"""Run folders as search, retraining and comparison leave them, small and made by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+LABELS = ("attention", "dense", "identity")
+
+
+CSV_HEAD = (
+    "name,layout,n,parameters,flops_per_token,latency_ms,nats_per_token,perplexity,"
+    "bits_per_byte,valid_nats_per_token,role\n"
+)
+CSV_ROWS = (
+    "argmax-0,a d a d i d,1,1234567,2410000.0,3.456,4.1,60.3403,2.05,4.0,searched\n"
+    "interleaved,a d a d a d,1,1300000,2810000.0,,4.12,61.5592,2.0561,4.02,opponent\n"
+)
+
+
+class Maker:
+    """Makes the files of a run under `run`."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        run.mkdir()
+
+    def pi_file(
+        self, folder: Path, *, slots: int = 6, steps: int = 60, labels: tuple[str, ...] = LABELS
+    ) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        start = steps // 4
+        step_N = np.arange(steps)
+        moved_N = np.clip((step_N - start) / max(steps - 1 - start, 1), 0, 1)
+        goal_LC = np.random.default_rng(0).normal(0, 2, (slots, len(labels)))
+        alpha_NLC = (moved_N[:, None, None] * goal_LC).astype(np.float32)
+        pi_NLC = np.exp(alpha_NLC) / np.exp(alpha_NLC).sum(2, keepdims=True)
+        np.savez(
+            folder / "pi.npz",
+            step=step_N.astype(np.int64),
+            pi=pi_NLC.astype(np.float32),
+            alpha=alpha_NLC,
+            tau=(1 - 0.7 * moved_N).astype(np.float32),
+            labels=np.array(labels),
+            alpha_start=np.int64(start),
+        )
+        return folder / "pi.npz"
+
+    def metrics_file(self, folder: Path, *, nets: tuple[str, ...] = ("soft", "onehot")) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows: list[dict[str, Any]] = [
+            {"kind": "train", "step": step, "loss_nats": 5.0, "perplexity": 400.0 - step}
+            for step in range(0, 60, 10)
+        ]
+        rows += [
+            {"kind": "valid", "step": step, "net": net, "perplexity": 300.0 - step}
+            for step in (30, 59)
+            for net in nets
+        ]
+        path = folder / "metrics.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def search(self, *, seed: int = 0, drawn: tuple[str, ...] = (), **sizes: Any) -> Path:
+        """Files of a search, and stand-ins for the figures `drawn`, which take long to draw."""
+        folder = self.run / "search" / f"seed-{seed}"
+        self.pi_file(folder, **sizes)
+        self.metrics_file(folder)
+        (folder / "experiment.yaml").write_text(
+            "data: {corpus: pydoc-topics}\nsearch: {steps: 60, estimator: soft}\n"
+        )
+        (folder / "environment.json").write_text(json.dumps({"device": "cpu", "torch": "2.13.0"}))
+        for name in drawn:
+            (folder / "figures").mkdir(exist_ok=True)
+            (folder / "figures" / name).write_bytes(b"drawn")
+        return folder
+
+    def architecture(self, name: str, layout: tuple[str, ...], *, chosen: bool) -> None:
+        content = {
+            "version": 1,
+            "name": name,
+            "slots": [{"kind": "dense", "label": label} for label in layout],
+            "costs": {"parameters": 1_234_567, "flops_per_token": 2_410_000.0},
+            "evidence": {"method": "argmax", "pi": [{label: 0.625} for label in layout]},
+        }
+        (self.run / "architectures").mkdir(exist_ok=True)
+        (self.run / "architectures" / f"{name}.json").write_text(json.dumps(content))
+        if chosen:
+            (self.run / "architecture.json").write_text(json.dumps(content))
+
+    def retraining(self, name: str, seed: int = 0) -> Path:
+        folder = self.run / "retrain" / name / f"seed-{seed}"
+        self.metrics_file(folder, nets=("model",))
+        scores = {"nats_per_token": 4.125, "perplexity": 61.87, "bits_per_byte": 2.0625}
+        result = {"name": name, "seed": seed, "parameters": 1_234_567, "elapsed_s": 90.0}
+        (folder / "result.json").write_text(json.dumps({**result, "valid": scores, "test": scores}))
+        return folder
+
+    def comparison(self, rows: str = CSV_ROWS) -> Path:
+        (self.run / "comparison.csv").write_text(CSV_HEAD + rows)
+        said = {"verdict": "no verdict possible (n = 1)", "latency_note": "median of 30 passes"}
+        (self.run / "comparison.json").write_text(json.dumps(said))
+        return self.run
+
+
+@pytest.fixture(scope="module")
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> Maker:
+    """The same for a run that several tests only look at."""
+    return Maker(tmp_path_factory.mktemp("once") / "run")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    """Makes the parts of a run in `tmp_path / "run"`."""
+    return Maker(tmp_path / "run")

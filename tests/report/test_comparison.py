@@ -1,0 +1,121 @@
+"""The table and the figure of a comparison show the numbers of its files."""
+
+import pytest
+from matplotlib.transforms import Bbox
+
+from report.comparison import html_table, read_comparison, text_table, tight_layout
+from report.scatter import scatter
+from report.style import png
+
+LONG = "ad" * 16
+
+
+def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="opponent"):
+    return f"{name},{layout},2,1000,{flops},{latency},4.0,54.6,{bits},,{role}\n"
+
+
+def test_the_text_table_shows_the_numbers(make):
+    lines = text_table(read_comparison(make.comparison())).splitlines()
+    assert lines[0].split() == [
+        "name", "layout", "n", "parameters", "FLOPs", "latency", "nats", "perplexity", "bits",
+    ]  # fmt: skip
+    assert lines[3].split() == [
+        "argmax-0", "adadid", "1", "1.23M", "2.41M", "3.46", "4.1000", "60.34", "2.0500",
+    ]  # fmt: skip
+    assert lines[4].split() == [
+        "interleaved", "adadad", "1", "1.30M", "2.81M", "-", "4.1200", "61.56", "2.0561",
+    ]  # fmt: skip
+    assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
+
+
+def test_the_columns_are_aligned(make):
+    lines = text_table(read_comparison(make.comparison())).splitlines()
+    assert {line.index("ad", 9) for line in lines[3:5]} == {lines[0].index("layout")}
+    ends = [line.rindex(bits) + 6 for line, bits in ((lines[3], "2.0500"), (lines[4], "2.0561"))]
+    assert ends == [len(lines[2])] * 2
+
+
+def test_the_table_fits_a_hundred_columns_and_loses_no_layout(make):
+    rows = row(name="n" * 60, layout=" ".join(LONG), latency="123.456") + row()
+    table = text_table(read_comparison(make.comparison(rows)))
+    body, below, _ = table.split("\n\n")
+    assert max(map(len, body.splitlines())) <= 100
+    assert "n.." in body
+    assert " ".join(LONG) in below
+    assert "a d" not in below.replace(" ".join(LONG), "")
+
+
+def test_a_run_without_the_json_has_no_verdict(make):
+    run = make.comparison()
+    (run / "comparison.json").unlink()
+    table = text_table(read_comparison(run))
+    assert table.splitlines()[-1].startswith("interleaved")
+
+
+def test_names_that_look_like_missing_values_stay(make):
+    comparison = read_comparison(make.comparison(row(name="nan", layout="NA")))
+    assert comparison.rows["name"].tolist() == ["nan"]
+    assert "nan" in text_table(comparison)
+
+
+def test_a_layout_of_labels_keeps_its_spaces():
+    assert tight_layout("a d i") == "adi"
+    assert tight_layout("a wide i") == "a wide i"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("flops_per_token", "flops", r"comparison\.csv: lacks the columns flops_per_token"),
+        ("2810000.0", "many", r"comparison\.csv:3: flops_per_token: .* found 'many'"),
+        ("2810000.0", "", r"comparison\.csv:3: flops_per_token: .* found ''"),
+        ("interleaved,", "interleaved,x,y,z,", r"comparison\.csv: not a readable table"),
+    ],
+)
+def test_a_damaged_table_is_refused_by_name(make, old, new, message):
+    path = make.comparison() / "comparison.csv"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        read_comparison(make.run)
+
+
+def test_an_empty_table_is_refused_by_name(make):
+    (make.comparison() / "comparison.csv").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"comparison\.csv: not a readable table"):
+        read_comparison(make.run)
+
+
+def test_the_html_table_marks_the_searched_layout(make):
+    table = html_table(read_comparison(make.comparison()))
+    assert table.count("<tr") == 3
+    searched = table.index('<tr class="searched">')
+    assert "argmax-0" in table[searched : table.index("</tr>", searched)]
+    assert "2.0561" in table
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_figure_shows_bits_against_flops(make):
+    figure = scatter(read_comparison(make.comparison()))
+    axes = figure.axes[0]
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+    assert points == {"searched": [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
+    assert [text.get_text() for text in axes.texts] == ["argmax-0", "interleaved"]
+    assert png(figure)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("flops", ["1e6", "nan"])
+def test_the_figure_needs_no_spread_and_no_points(make, flops):
+    assert png(scatter(read_comparison(make.comparison(row(flops=flops)))))
+
+
+def test_names_in_the_figure_do_not_cover_each_other(make):
+    rows = "".join(
+        row(name=f"random-{i}", flops=str(1e6 + 1000 * (i % 3)), bits="2.0" if i < 5 else "2.1")
+        for i in range(6)
+    )
+    figure = scatter(read_comparison(make.comparison(rows)))
+    boxes: list[Bbox] = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert len(boxes) == 6
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :])

@@ -1,0 +1,194 @@
+"""Figures: they show the numbers of the files, for small and large searches, without a warning."""
+
+import io
+import warnings
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import colormaps
+from PIL import Image
+
+from report import style, trajectory
+from report.animation import MOST_FRAMES, write_animation
+from report.curves import curves, perplexities, validation_curves
+from report.runs import read_metrics, read_trajectory
+
+pytestmark = pytest.mark.filterwarnings("error")
+ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
+
+
+def frames_of(path):
+    with Image.open(path) as image:
+        return image.n_frames
+
+
+@pytest.mark.parametrize(("slots", "steps", "frames"), [(6, 12, 10), (1, 1, 1), (32, 3, 3)])
+def test_every_figure_is_written(make, slots, steps, frames):
+    folder = make.search(slots=slots, steps=steps)
+    written = trajectory.write_search_figures(folder)
+    assert {path.name for path in written} == ALL
+    assert {path.name for path in (folder / "figures").iterdir()} == ALL
+    for path in written:
+        with Image.open(path) as image:
+            assert min(image.size) > 100, path
+    # 12 steps of which alpha moves in the last 9, and the first step.
+    assert frames_of(folder / "figures" / "pi.gif") == frames
+
+
+def test_figures_are_the_same_bytes_again(make):
+    odd = ("dense", r"$\bad$", "\N{CJK UNIFIED IDEOGRAPH-5C64}", "_odd")
+    shown = read_trajectory(make.pi_file(make.run, slots=1, steps=2, labels=odd))
+    for draw in (trajectory.heat_map, trajectory.line_plots):
+        assert style.png(draw(shown)) == style.png(draw(shown))
+    first = write_animation(shown, make.run / "pi.gif").read_bytes()
+    assert write_animation(shown, make.run / "pi.gif").read_bytes() == first
+
+
+def test_figures_do_not_depend_on_the_user_settings(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=1, steps=3))
+    expected = style.png(trajectory.schedule(shown))
+    with matplotlib.rc_context({"font.size": 20, "xtick.top": True, "axes.grid": True}):
+        assert style.png(trajectory.schedule(shown)) == expected
+        assert matplotlib.rcParams["font.size"] == 20
+
+
+def test_without_files_there_are_no_figures(make):
+    assert trajectory.write_search_figures(make.run) == []
+    make.metrics_file(make.run)
+    assert [p.name for p in trajectory.write_search_figures(make.run)] == ["curves.png"]
+
+
+def test_heat_map_shows_the_last_pi(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=18, steps=5))
+    figure = trajectory.heat_map(shown)
+    images = [image for axes in figure.axes for image in axes.get_images()]
+    assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert sorted(texts) == sorted(f"{value:.2f}" for value in shown.pi_NLC[-1].flat)
+
+
+def test_heat_maps_over_time_show_pi_between_the_right_steps(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=2, steps=5))
+    panels = trajectory.heat_maps_over_time(shown).axes
+    for candidate, name in enumerate(shown.labels):
+        assert panels[candidate].get_title(loc="left") == name
+        mesh = panels[candidate].collections[0]
+        assert np.array_equal(mesh.get_array(), shown.pi_NLC[:, :, candidate].T)
+    assert trajectory.cell_edges(np.array([0, 10, 40])).tolist() == [0, 5, 25, 40]
+    assert trajectory.cell_edges(np.array([7])).tolist() == [6.5, 7.5]
+
+
+def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=5, steps=8))
+    panels = trajectory.line_plots(shown).axes
+    assert len(panels) == 5
+    for slot, axes in enumerate(panels):
+        uniform, start, *candidates = axes.get_lines()
+        assert uniform.get_ydata() == pytest.approx([1 / 3, 1 / 3])
+        assert start.get_xdata() == [2, 2]
+        drawn = np.stack([line.get_ydata() for line in candidates], axis=1)
+        assert np.array_equal(drawn, shown.pi_NLC[:, slot])
+
+
+def test_the_schedule_shows_tau_entropy_and_margins(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=2, steps=8))
+    tau, entropy, lead = trajectory.schedule(shown).axes
+    assert np.array_equal(tau.get_lines()[0].get_ydata(), shown.tau_N)
+    assert entropy.get_lines()[0].get_ydata()[0] == pytest.approx(1.0)
+    last = np.sort(shown.pi_NLC[-1].astype(float), axis=1)
+    margins = last[:, -1] - last[:, -2]
+    assert lead.get_lines()[0].get_ydata()[-1] == pytest.approx(margins.mean())
+    assert lead.get_lines()[1].get_ydata()[-1] == pytest.approx(margins.min())
+
+
+def test_an_animation_has_at_most_forty_frames_and_rests_on_the_last(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=1, steps=400))
+    path = write_animation(shown, make.run / "pi.gif", most_frames=1000)
+    with Image.open(path) as image:
+        assert image.n_frames == MOST_FRAMES == 40
+        assert image.info["loop"] == 0
+        assert image.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
+        image.seek(39)
+        assert image.info["duration"] > 2000
+
+
+def test_an_animation_colours_the_cells_by_pi(make):
+    shown = read_trajectory(make.pi_file(make.run, slots=1, steps=4, labels=("a", "b")))
+    path = write_animation(shown, make.run / "pi.gif")
+    with Image.open(path) as image:
+        image.seek(image.n_frames - 1)
+        last = image.convert("RGB")
+    # The upper left corners of the two cells, away from their numbers.
+    found = [last.getpixel((130, 51)), last.getpixel((130, 87))]
+    expected = colormaps[style.PI_MAP](shown.pi_NLC[-1, 0], bytes=True)[:, :3]
+    assert np.array(found) == pytest.approx(expected.astype(int), abs=8)
+
+
+def test_curves_draw_training_and_both_nets(make):
+    metrics = read_metrics(make.metrics_file(make.run))
+    lines = {line.get_label(): line for line in curves(metrics).axes[0].get_lines()}
+    assert set(lines) == {"training", "validation, soft mixture", "validation, one-hot"}
+    assert lines["training"].get_ydata().tolist() == [400, 390, 380, 370, 360, 350]
+    assert lines["validation, one-hot"].get_xdata().tolist() == [30, 59]
+
+
+def test_perplexities_that_cannot_be_drawn_are_left_out(make):
+    path = make.run / "metrics.jsonl"
+    path.write_text(
+        '{"kind": "train", "step": 1, "perplexity": NaN}\n'
+        '{"kind": "train", "step": 2, "perplexity": Infinity}\n'
+        '{"kind": "train", "step": 3, "perplexity": 5.0}\n'
+    )
+    metrics = read_metrics(path)
+    assert perplexities(metrics, "train")["step"].tolist() == [3]
+    assert style.png(curves(metrics))
+    assert style.png(curves(metrics[:2]))
+
+
+def test_curves_over_a_wide_range_have_plain_ticks(make):
+    path = make.run / "metrics.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"kind": "train", "step": {i}, "perplexity": {4000 / i}}}\n' for i in range(1, 99)
+        )
+    )
+    axes = curves(read_metrics(path)).axes[0]
+    assert axes.get_yscale() == "log"
+    assert {"100", "1000"} <= {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_validation_curves_have_one_label_per_layout(make):
+    metrics = read_metrics(make.metrics_file(make.run, nets=("model",)))
+    axes = validation_curves({"argmax-0": [metrics, metrics], "par-5": [metrics]}).axes[0]
+    assert len(axes.get_lines()) == 3
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["argmax-0", "par-5"]
+
+
+def test_text_stands_out_from_its_colour():
+    assert (style.text_on("#ffffff"), style.text_on("#000000")) == ("#000000", "#ffffff")
+    assert (style.text_on("#d55e00"), style.text_on("#0072b2")) == ("#000000", "#ffffff")
+
+
+def test_labels_keep_their_colours_and_differ():
+    labels = ["wide", "attention", "moe", "dense", "identity"]
+    palette = style.colours(labels)
+    assert len(set(palette.values())) == 5
+    assert palette["attention"] == style.colours(["attention"])["attention"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.00k"), (999_600, "1.00M"), (1_234_567, "1.23M"),
+     (12_345_678, "12.3M"), (99_960_000, "100M"), (2.5e9, "2.50G")],
+)  # fmt: skip
+def test_counts_are_shown_in_three_digits(value, text):
+    assert style.compact(value) == text
+
+
+def test_png_bytes_are_an_image_of_the_asked_size():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        content = style.png(style.make_figure(2, 1))
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.size == (2 * style.DPI, style.DPI)

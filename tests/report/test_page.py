@@ -1,0 +1,190 @@
+"""The page: whole, self-contained, escaped, and only about what exists."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from report.page import write_report
+from report.trajectory import SEARCH_FIGURES
+
+ROOT = Path(__file__).parents[2]
+DRAWN = tuple(SEARCH_FIGURES)
+EVIL = "<script>alert('x')</script>"
+
+
+class Page(HTMLParser):
+    """Headings, addresses that load or lead somewhere, and tags that never close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.loads, self.tags, self.open = text, [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    @property
+    def headings(self):
+        return re.findall("<h2>(.*?)</h2>", self.text)
+
+
+def page_of(run: Path) -> Page:
+    return Page(write_report(run).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def whole(make_once) -> Page:
+    make = make_once
+    make.search(slots=3, steps=3)
+    make.architecture("argmax-0", ("attention", "dense", "wide"), chosen=True)
+    make.architecture("par-5", ("attention", "dense", "dense"), chosen=False)
+    make.retraining("argmax-0")
+    return page_of(make.comparison())
+
+
+def test_a_whole_run_has_every_section(whole):
+    assert whole.headings == [
+        "What was searched",
+        "Derived layout",
+        "Comparison on the test split",
+        "Search, seed 0",
+        "Retraining",
+        "Files, and how to go on",
+    ]
+    assert whole.open == []
+    assert whole.text.count('class="box"') == 6
+    assert whole.text.count(">0.62<") == 3  # the pi that each slot of the layout was chosen with
+    for shown in ("pydoc-topics", "no verdict possible (n = 1)", "1.23M parameters", "4.1250"):
+        assert shown in whole.text
+
+
+def test_the_page_loads_nothing(whole, make_once):
+    assert "http://" not in whole.text
+    assert "https://" not in whole.text
+    assert not {"script", "link", "iframe", "object", "embed"} & set(whole.tags)
+    pictures = [load for load in whole.loads if load.startswith("data:image/")]
+    assert len(pictures) == whole.tags.count("img") == 8
+    assert sum(load.startswith("data:image/gif") for load in pictures) == 1
+    for link in set(whole.loads) - set(pictures):
+        assert (make_once.run / link).exists()
+
+
+def test_sections_without_files_are_left_out(make):
+    assert page_of(make.run).headings == ["Files, and how to go on"]
+    make.search(slots=2, steps=2, drawn=DRAWN)
+    page = page_of(make.run)
+    assert page.headings == ["What was searched", "Search, seed 0", "Files, and how to go on"]
+    assert page.text.count('class="box"') == 2  # what is likeliest so far
+    assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
+
+
+def test_a_run_that_only_retrained(make):
+    make.architecture("par-5", ("attention", "dense"), chosen=True)
+    make.retraining("par-5", seed=0)
+    make.retraining("par-5", seed=1)
+    page = page_of(make.run)
+    assert page.headings == ["Derived layout", "Retraining", "Files, and how to go on"]
+    assert page.text.count('<td class="text">par-5</td>') == 2
+
+
+def test_every_search_seed_is_shown(make):
+    make.search(seed=0, drawn=DRAWN)
+    make.search(seed=3, drawn=DRAWN)
+    assert page_of(make.run).headings[1:3] == ["Search, seed 0", "Search, seed 3"]
+
+
+def test_text_from_files_is_escaped(make):
+    folder = make.search(labels=("dense", EVIL), drawn=DRAWN)
+    (folder / "experiment.yaml").write_text(f"data:\n  corpus: {EVIL}\n")
+    (folder / "environment.json").write_text(json.dumps({"device": EVIL}))
+    make.architecture("argmax-0", (EVIL,), chosen=True)
+    make.comparison(f"argmax-0,{EVIL},1,1,1,,1,1,1,,searched\n{EVIL},a,1,1,1,,1,1,1,,opponent\n")
+    said = {"verdict": EVIL, "latency_note": EVIL}
+    (make.run / "comparison.json").write_text(json.dumps(said))
+    result = make.retraining("argmax-0") / "result.json"
+    result.write_text(json.dumps({"name": EVIL, "seed": EVIL}))
+    page = page_of(make.run)
+    assert "script" not in page.tags
+    assert "<script" not in page.text
+    assert page.text.count("&lt;script&gt;") >= 10
+
+
+def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
+    folder = make.search(slots=1, steps=2)
+    for path in folder.iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    write_report(make.run)
+    drawn = folder / "figures" / "schedule.png"
+    drawn.write_bytes(b"kept")
+    write_report(make.run)
+    assert drawn.read_bytes() == b"kept"
+    os.utime(folder / "pi.npz")
+    os.utime(drawn, ns=(10**18, 10**18))
+    write_report(make.run)
+    assert drawn.read_bytes() != b"kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("architecture.json", '{"slots": []}'),
+        ("architecture.json", "{"),
+        ("retrain/par-5/seed-0/result.json", '{"parameters": "many"}'),
+        ("search/seed-0/environment.json", "[]"),
+        ("search/seed-0/experiment.yaml", "a: [1"),
+        ("search/seed-0/pi.npz", "zip"),
+        ("search/seed-0/metrics.jsonl", "x\ny\n"),
+        ("comparison.csv", "name\n"),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_old_page_stays(make, name, text):
+    (make.run / "report.html").write_text("old")
+    path = make.run / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        write_report(make.run)
+    assert (make.run / "report.html").read_text() == "old"
+
+
+def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(make, monkeypatch):
+    write_report(make.run)
+    before = (make.run / "report.html").read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(make.run)
+    assert [path.name for path in make.run.iterdir()] == ["report.html"]
+    assert (make.run / "report.html").read_bytes() == before
+
+
+def test_a_finished_run_says_how_to_search_again(whole):
+    assert "python derive.py" not in whole.text
+    assert re.search(r"python search\.py \S+/seed-0/experiment\.yaml .* run\.seed=1", whole.text)
+
+
+def test_report_imports_none_of_our_packages_and_no_torch():
+    code = (
+        "import sys, report; "
+        "print(sorted({'data','model','training','nas','assembly','torch','matplotlib.pyplot'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

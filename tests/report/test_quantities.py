@@ -1,0 +1,59 @@
+"""Thinning, entropy shares, margins and frames against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from report.quantities import entropy_share, frame_rows, margin, thin
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "expected"),
+    [
+        (5, 10, [0, 1, 2, 3, 4]),
+        (5, 5, [0, 1, 2, 3, 4]),
+        (5, 3, [0, 2, 4]),
+        (11, 3, [0, 5, 10]),
+        (5, 1, [4]),
+        (1, 7, [0]),
+        (0, 7, []),
+    ],
+)
+def test_thinning_keeps_both_ends(count, most, expected):
+    assert thin(count, most).tolist() == expected
+
+
+def test_thinning_never_gives_more_than_asked():
+    for most in range(1, 50):
+        rows = thin(1237, most)
+        assert len(rows) == most
+        assert rows[-1] == 1236
+
+
+def test_entropy_is_a_share_of_the_uniform_one():
+    pi_NLC = np.array([[[1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]], np.float32)
+    assert entropy_share(pi_NLC) == pytest.approx(
+        np.array([[1.0, 0.0, math.log(2) / math.log(3)]]), abs=1e-6
+    )
+
+
+def test_margin_is_first_less_second():
+    pi_NLC = np.array([[[0.2, 0.7, 0.1], [1 / 3, 1 / 3, 1 / 3], [0.0, 0.0, 1.0]]])
+    assert margin(pi_NLC) == pytest.approx(np.array([[0.5, 0.0, 1.0]]))
+
+
+def test_one_candidate_leaves_nothing_to_decide():
+    pi_NLC = np.ones((2, 3, 1))
+    assert entropy_share(pi_NLC).tolist() == [[0.0] * 3] * 2
+    assert margin(pi_NLC).tolist() == [[1.0] * 3] * 2
+
+
+def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones():
+    rows = frame_rows(np.arange(100), alpha_start=60, most=6)
+    assert rows.tolist() == [0, 60, 70, 80, 89, 99]
+
+
+def test_frames_of_a_search_that_stood_still():
+    assert frame_rows(np.arange(100), alpha_start=500, most=3).tolist() == [0, 50, 99]
+    assert frame_rows(np.arange(1), alpha_start=0, most=40).tolist() == [0]

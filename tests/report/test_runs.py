@@ -1,0 +1,123 @@
+"""Reading run files: what was written comes back, what is damaged is named."""
+
+import numpy as np
+import pytest
+
+from report.runs import read_json, read_metrics, read_trajectory, seed_folders
+
+
+def test_the_trajectory_comes_back(make):
+    path = make.pi_file(make.run, slots=4, steps=9)
+    trajectory = read_trajectory(path)
+    with np.load(path) as written:
+        assert np.array_equal(trajectory.pi_NLC, written["pi"])
+        assert np.array_equal(trajectory.tau_N, written["tau"])
+    assert trajectory.labels == ("attention", "dense", "identity")
+    assert (trajectory.alpha_start, trajectory.moves) == (2, True)
+
+
+def test_a_search_that_never_reached_alpha_does_not_move(make):
+    path = make.pi_file(make.run, steps=9)
+    with np.load(path) as written:
+        arrays = dict(written)
+    np.savez(path, **{**arrays, "alpha_start": np.int64(9)})
+    assert not read_trajectory(path).moves
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "body"])
+def test_a_damaged_npz_is_refused_by_name(make, damage):
+    path = make.pi_file(make.run)
+    whole = path.read_bytes()
+    middle = len(whole) // 3
+    content = {
+        "cut": whole[: len(whole) // 2],
+        "text": b"not a zip",
+        "empty": b"",
+        "body": whole[:middle] + b"\xff\x00" * 50 + whole[middle + 100 :],
+    }
+    path.write_bytes(content[damage])
+    with pytest.raises(ValueError, match=r"pi\.npz: not a readable npz"):
+        read_trajectory(path)
+
+
+def test_an_npz_with_pickles_is_refused(make):
+    path = make.run / "pi.npz"
+    np.savez(path, step=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match=r"pi\.npz: not a readable npz"):
+        read_trajectory(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pi": np.ones((2, 3), np.float32)}, "pi has shape"),
+        ({"labels": np.array(["a", "b"])}, "2 labels"),
+        ({"tau": np.ones(3, np.float32)}, "do not fit pi"),
+        ({"pi": np.full((60, 6, 3), 0.5, np.float32)}, "sums to 1.5"),
+        ({"pi": np.full((60, 6, 3), np.nan, np.float32)}, "sums to nan"),
+        ({"tau": None}, "lacks tau"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(make, change, message):
+    path = make.pi_file(make.run)
+    with np.load(path) as written:
+        arrays = {**written, **change}
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    with pytest.raises(ValueError, match=message) as caught:
+        read_trajectory(path)
+    assert str(path) in str(caught.value)
+
+
+def test_metrics_come_back_as_rows(make):
+    frame = read_metrics(make.metrics_file(make.run))
+    assert list(frame["kind"]).count("train") == 6
+    assert frame[(frame["kind"] == "valid") & (frame["net"] == "onehot")]["step"].tolist() == [
+        30,
+        59,
+    ]
+
+
+def test_a_torn_last_line_is_left_out(make):
+    path = make.metrics_file(make.run)
+    whole = len(read_metrics(path))
+    with path.open("ab") as file:
+        file.write('{"kind": "train", "step": 60, "loss_nats": 5.ä'.encode()[:-1])
+    assert len(read_metrics(path)) == whole
+
+
+def test_a_torn_line_further_up_is_refused_by_line(make):
+    path = make.metrics_file(make.run)
+    lines = path.read_text().splitlines()
+    lines[1] = lines[1][:10]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: not JSON"):
+        read_metrics(path)
+
+
+def test_a_line_without_kind_is_refused_by_line(make):
+    path = make.run / "metrics.jsonl"
+    path.write_text('{"kind": "train", "step": 1}\n{"step": 2}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: expected an object with kind"):
+        read_metrics(path)
+
+
+def test_an_empty_metrics_file_has_no_rows(make):
+    path = make.run / "metrics.jsonl"
+    path.write_text("")
+    assert len(read_metrics(path)) == 0
+    assert list(read_metrics(path).columns) == ["kind", "step"]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", ""])
+def test_json_that_is_no_object_is_refused_by_name(make, text):
+    path = make.run / "result.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"result\.json"):
+        read_json(path)
+
+
+def test_seeds_come_in_the_order_of_their_numbers(make):
+    for name in ("seed-10", "seed-2", "seed-0", "seed-x", "other"):
+        (make.run / name).mkdir()
+    assert [path.name for path in seed_folders(make.run)] == ["seed-0", "seed-2", "seed-10"]
+    assert seed_folders(make.run / "absent") == []

@@ -1,0 +1,1 @@
+"""Small commands; like scripts, they may import everything."""

@@ -1,0 +1,102 @@
+"""Print docs/options.md: every key of an experiment file, from the schema itself.
+
+python -m tools.options > docs/options.md
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+HEADER = """\
+# Options of an experiment file
+
+Made by `make schema` from the sections themselves; a test keeps it equal. Every key can be set in
+the file or by `--set section.key=value`. Keys without a default must be given.
+
+A candidate of `model.candidates` is a kind, or a kind with a label and options:
+`{kind: dense, label: dense_wide, d_ffn: 2048}`; what it leaves out takes the model section's value.
+"""
+SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare")
+
+
+def main() -> int:
+    """Run the command line; return the exit code."""
+    if sys.argv[1:]:
+        print(__doc__)
+        return 0 if sys.argv[1] in {"-h", "--help"} else 2
+    print(options_page(), end="")
+    return 0
+
+
+def options_page() -> str:
+    """The whole page."""
+    from experiment import json_schema
+
+    schema = json.loads(json_schema())
+    parts = [HEADER]
+    for section in SECTIONS:
+        parts += [f"\n## {section}\n\n| key | default | choices | meaning |\n|---|---|---|---|\n"]
+        parts += _rows(section, schema["properties"][section], schema["$defs"])
+    parts += ["\n## candidates\n\n| kind | option | meaning |\n|---|---|---|\n"]
+    parts += _candidate_rows(schema["$defs"])
+    return "".join(parts)
+
+
+def _rows(name: str, entry: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
+    target = _reference(entry)
+    if target is None or not target.endswith("Config"):
+        yield f"| `{name}` | {_default(entry)} | {_choices(entry)} | {_cell(entry)} |\n"
+        return
+    inner = definitions[target]
+    for key, value in inner["properties"].items():
+        yield from _rows(
+            f"{name}.{key}",
+            value if key not in inner.get("required", []) else {**value, "required": True},
+            definitions,
+        )
+
+
+def _reference(entry: dict[str, Any]) -> str | None:
+    found = [entry, *entry.get("anyOf", []), *entry.get("allOf", [])]
+    names = [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
+    return names[0] if len(names) == 1 else None
+
+
+def _default(entry: dict[str, Any]) -> str:
+    if entry.get("required") or "default" not in entry:
+        return "(must be given)"
+    if entry["default"] is None:
+        return ""
+    if isinstance(entry["default"], list):
+        kinds = [item["kind"] if isinstance(item, dict) else item for item in entry["default"]]
+        return f"`{json.dumps(kinds)}`"
+    return f"`{json.dumps(entry['default'])}`"
+
+
+def _choices(entry: dict[str, Any]) -> str:
+    found = [entry, entry.get("items", {}), *entry.get("anyOf", [])]
+    return ", ".join(str(choice) for each in found for choice in each.get("enum", []))
+
+
+def _cell(entry: dict[str, Any]) -> str:
+    return str(entry.get("description", "")).replace("|", "\\|")
+
+
+def _candidate_rows(definitions: dict[str, Any]) -> Iterator[str]:
+    for name, definition in definitions.items():
+        if not name.endswith("Options"):
+            continue
+        kind = definition["properties"]["kind"]["const"]
+        options = {
+            key: value
+            for key, value in definition["properties"].items()
+            if key not in {"kind", "label"}
+        }
+        yield from (f"| {kind} | `{key}` | {_cell(value)} |\n" for key, value in options.items())
+        if not options:
+            yield f"| {kind} | | none |\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

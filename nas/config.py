@@ -47,6 +47,11 @@ class AlphaConfig(Section):
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
     )
     betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
+    eps: float = Field(
+        default=2e-3,
+        gt=0,
+        description="Adam's eps, in nats per token: choices that matter less move alpha slower.",
+    )
     weight_decay: float = Field(default=0.0, ge=0, description="On alpha.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."

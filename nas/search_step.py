@@ -22,10 +22,18 @@ def build_alpha(slots: int, candidates: int) -> nn.Parameter:
 
 
 def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.optim.Optimizer:
-    """Adam over alpha alone."""
+    """Adam over alpha alone.
+
+    Its eps has a meaning here: Adam takes steps of one size however small the gradient is, so
+    with a tiny eps candidates that make no difference drift apart as fast as those that do.
+    """
     config = plan.config.alpha
     return torch.optim.Adam(
-        [alpha_LC], lr=plan.alpha_peak_lr, betas=config.betas, weight_decay=config.weight_decay
+        [alpha_LC],
+        lr=plan.alpha_peak_lr,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
     )
 
 

@@ -274,3 +274,53 @@ def test_a_signal_saves_and_prints_the_command_that_goes_on(
     assert "search.py" in error.splitlines()[-1]
     assert "Traceback" not in error
     assert (tmp_path / "s/search/seed-0/last.safetensors").exists()
+
+
+def test_a_run_that_diverges_ends_with_3_and_says_where(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null"]
+    arguments = [str(experiment_file), "--run", str(tmp_path / "run")]
+    for setting in settings:
+        arguments += ["--set", f"search.{setting}"]
+    assert search.main(arguments) == 3
+    error = capsys.readouterr().err
+    assert "diverged at step 5: parameter " in error
+    assert "lower optimiser.lr" in error
+    assert not (tmp_path / "run/search/seed-0/last.safetensors").exists()
+
+
+def test_tensorboard_is_an_extra_that_is_named_where_it_is_missing(
+    experiment_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(SystemExit) as stop:
+        search.main([str(experiment_file), "--run", str(tmp_path / "run"), "--tensorboard"])
+    assert stop.value.code == 2
+    assert "pip install 'tensorboard" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_gets_the_rows(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "run/search/seed-0/tensorboard")
+
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            assert isinstance(value, float)
+            written.append((tag, step))
+
+    module = type(sys)("torch.utils.tensorboard")
+    module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    run(search, experiment_file, "--run", tmp_path / "run", "--tensorboard")
+    assert ("train/loss_nats", 5) in written
+    assert ("train/tau", 30) in written
+    assert ("valid_onehot/bits_per_byte", 30) in written

@@ -15,6 +15,11 @@ from pathlib import Path
 
 USER_MISTAKE = 2
 DIVERGED = 3
+SAVED = (
+    "search/seed-*/experiment.yaml",
+    "retrain/*/seed-*/experiment.yaml",
+    "architectures/experiment.yaml",
+)
 INTERRUPTED = 130
 
 
@@ -75,13 +80,13 @@ def find_experiment(run: Path) -> Path:
     Raises:
         ValueError: there is none.
     """
-    for pattern in ("search/seed-*/experiment.yaml", "retrain/*/seed-*/experiment.yaml"):
+    for pattern in SAVED:
         saved = sorted(run.glob(pattern), key=_seed_then_name)
         if saved:
             return saved[0]
     raise ValueError(
-        f"{run}: a directory without search/seed-*/experiment.yaml or "
-        "retrain/*/seed-*/experiment.yaml; give a YAML file, or run search.py or retrain.py first"
+        f"{run}: a directory without {' or '.join(SAVED)}; "
+        "give a YAML file, or run search.py or retrain.py first"
     )
 
 
@@ -102,6 +107,9 @@ def user_errors() -> Iterator[None]:
     """
     try:
         yield
+    except KeyboardInterrupt:
+        print("interrupted before the first step; nothing was lost", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
     except (ValueError, OSError) as error:
         if os.environ.get("PARNAS_TRACEBACK") == "1":
             traceback.print_exc()
@@ -124,6 +132,21 @@ def add_tensorboard(made: argparse.ArgumentParser) -> None:
         const="run.tensorboard=true",
         help="also write TensorBoard event files (optional extra)",
     )
+
+
+def is_lowest_seed(folder: Path) -> bool:
+    """Whether a seed folder is the one that the next command would take by itself."""
+    return min(folder.parent.glob("seed-*"), key=_seed_then_name_of) == folder
+
+
+def _seed_then_name_of(folder: Path) -> tuple[float, str]:
+    return _seed_then_name(folder / "experiment.yaml")
+
+
+def command(script: str, run: Path, *settings: str) -> str:
+    """A command line that a person can paste."""
+    extra = [part for setting in settings for part in ("--set", setting)]
+    return shlex.join(["python", script, str(run), *extra])
 
 
 def checked(file: Path) -> int:
@@ -151,6 +174,11 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         print(f"interrupted; go on from the last checkpoint with:\n  {again}", file=sys.stderr)
         return INTERRUPTED
+    except ValueError as error:
+        if os.environ.get("PARNAS_TRACEBACK") == "1":
+            traceback.print_exc()
+        print(_message(error), file=sys.stderr)
+        return USER_MISTAKE
     except Diverged as diverged:
         print(diverged, file=sys.stderr)
         return DIVERGED

@@ -19,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     parser.add_argument("--method", help="argmax, interleaved, par, sandwich, random or layout")
     arguments = parser.parse_args(argv)
+    if arguments.method is not None:
+        arguments.set.append(f"derive.method={arguments.method}")
     with cli.user_errors():
         from assembly.architectures import choose, derive, describe
         from assembly.workbench import experiment_of, set_up
@@ -27,11 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir)
-        method = arguments.method or experiment.derive.method
-        architecture = derive(bench, experiment.derive.model_copy(update={"method": method}))
-        path = choose(bench, architecture)
+        architecture = choose(bench, derive(bench, experiment.derive))
     print(describe(architecture))
-    print(f"architecture: {path}\nnext: python retrain.py {run_dir}")
+    print(f"architecture: {run_dir / 'architecture.json'}")
+    print(f"next: {cli.command('retrain.py', run_dir)}")
     return 0
 
 

@@ -35,11 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
     with cli.user_errors():
-        from assembly.architectures import find_architecture
-        from assembly.phases import finish_retrain, retrain_phase
+        from assembly.architectures import check_layout, find_architecture
+        from assembly.retraining import finish_retrain, retrain_phase, show_result
         from assembly.workbench import experiment_of, set_up
 
         experiment, run_dir = experiment_of(arguments)
+        check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir)
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments.architecture is None and arguments.layout is None
     return cli.run_to_end(
         lambda: phase.run(experiment.run),
-        then=lambda: finish_retrain(bench, phase, architecture, chosen=chosen),
+        then=lambda: show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen),
     )
 
 

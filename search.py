@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
     with cli.user_errors():
-        from assembly.phases import finish_search, search_phase
+        from assembly.searching import finish_search, search_phase
         from assembly.workbench import experiment_of, set_up
 
         experiment, run_dir = experiment_of(arguments)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from assembly.workbench import Workbench, cluster_mass, costs, layout_costs
+from assembly.workbench import Workbench, architecture_hash, cluster_mass, costs, layout_costs
+from experiment import Experiment, dump_experiment
 from model import (
     Architecture,
     ArchitectureCosts,
@@ -14,10 +15,12 @@ from model import (
     build_model,
     layout_letters,
     load_architecture,
+    parse_layout,
 )
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
 from training.files import write_whole
+from training.run_dir import commit, identity_hash
 
 MOST_NAME = 60
 
@@ -40,6 +43,7 @@ def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
             slots=experiment.model.slots,
             flops_per_token=layout_costs(bench),
             trajectory=trajectory,
+            search_steps=experiment.search.steps,
         )
     )
     return _architecture(bench, derived, _name(config, seed, derived))
@@ -89,9 +93,21 @@ def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture
         update={
             "costs": table,
             "evidence": derived.evidence,
-            "provenance": {"corpus": data.corpus, **bench.inputs()},
+            "provenance": {
+                "corpus_name": data.corpus,
+                **bench.inputs(),
+                "search_seed": str(bench.experiment.run.seed),
+                "search": identity_hash(bench.experiment.search.model_dump(mode="json")),
+                "commit": commit() or "unknown",
+            },
         }
     )
+
+
+def check_layout(experiment: Experiment, layout: str | None) -> None:
+    """Raise ValueError where a layout of the command line names what is no candidate."""
+    if layout is not None and layout not in DERIVATIONS:
+        parse_layout(layout, experiment.model.completed_candidates())
 
 
 def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
@@ -103,9 +119,7 @@ def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -
     if layout is not None:
         options = {"method": layout} if layout in DERIVATIONS else {"method": "layout"}
         config = bench.experiment.derive.model_copy(update={**options, "layout": layout})
-        architecture = derive(bench, config)
-        write_architecture(bench, architecture)
-        return architecture
+        return write_architecture(bench, derive(bench, config))
     path = file or bench.run_dir / "architecture.json"
     if not path.exists():
         remedy = "" if file else f"; run derive.py {bench.run_dir} first, or give --layout"
@@ -113,20 +127,31 @@ def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -
     return load_architecture(path)
 
 
-def write_architecture(bench: Workbench, architecture: Architecture) -> Path:
-    """Write RUN/architectures/NAME.json."""
-    path = bench.run_dir / "architectures" / f"{architecture.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_architecture(bench: Workbench, architecture: Architecture) -> Architecture:
+    """Write RUN/architectures/NAME.json and the experiment beside it.
+
+    Returns:
+        The architecture under the name it has in this run: where another one has the name
+        already, part of the hash is added, so that no file or folder is ever taken over.
+    """
+    folder = bench.run_dir / "architectures"
+    path = folder / f"{architecture.name}.json"
+    digest = architecture_hash(architecture)
+    if path.exists() and architecture_hash(load_architecture(path)) != digest:
+        name = f"{architecture.name}-{digest[:6]}"
+        architecture = architecture.model_copy(update={"name": name})
+        path = folder / f"{name}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "experiment.yaml", dump_experiment(bench.experiment))
     write_whole(path, architecture.to_json())
-    return path
+    return architecture
 
 
-def choose(bench: Workbench, architecture: Architecture) -> Path:
+def choose(bench: Workbench, architecture: Architecture) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one."""
-    write_architecture(bench, architecture)
-    path = bench.run_dir / "architecture.json"
-    write_whole(path, architecture.to_json())
-    return path
+    architecture = write_architecture(bench, architecture)
+    write_whole(bench.run_dir / "architecture.json", architecture.to_json())
+    return architecture
 
 
 def describe(architecture: Architecture) -> str:

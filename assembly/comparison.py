@@ -4,13 +4,17 @@ import csv
 import io
 import json
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from assembly.architectures import derive, write_architecture
-from assembly.phases import finish_retrain, retrain_folder, retrain_phase
-from assembly.workbench import Workbench
+from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
+from assembly.workbench import Workbench, check_tokenizer, layout_costs
 from model import Architecture, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.latency import Latencies, measure_latency
@@ -18,6 +22,7 @@ from nas.verdict import verdict
 from training.evaluation import Evaluation
 from training.files import write_whole
 
+_RANDOM_TRIES = 50
 COLUMNS = (
     "name",
     "role",
@@ -44,47 +49,74 @@ class Contestant:
 def contestants(bench: Workbench) -> list[Contestant]:
     """The chosen architecture and its opponents; layouts that came out equal are kept once.
 
+    Every folder is opened before anything trains, so that nothing is refused hours later.
+
     Raises:
-        ValueError: nothing was derived yet, or an opponent cannot be made.
+        ValueError: nothing was derived yet, the chosen architecture is of other sizes, an opponent
+            cannot be made, or a folder holds another experiment.
     """
+    chosen = _chosen(bench)
+    searched = chosen.evidence is not None and bool(chosen.evidence.pi)
+    entries = [Contestant(chosen, "searched" if searched else "chosen")]
+    for method in bench.experiment.compare.opponents:
+        wanted = bench.experiment.compare.random_layouts if method == "random" else 1
+        for config in _settings(bench, chosen, method):
+            architecture = derive(bench, config)
+            twin = next((e for e in entries if e.architecture.slots == architecture.slots), None)
+            if twin is None:
+                entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+                wanted -= 1
+            else:
+                print(f"{architecture.name}: the same layout as {twin.architecture.name}, left out")
+            if not wanted:
+                break
+    for seed in bench.experiment.compare.seeds:
+        for entry in entries:
+            retrain_phase(with_seed(bench, seed), entry.architecture).open()
+    return entries
+
+
+def _chosen(bench: Workbench) -> Architecture:
     path = bench.run_dir / "architecture.json"
     if not path.exists():
         raise ValueError(f"{path}: not found; run derive.py {bench.run_dir} first")
     chosen = load_architecture(path)
-    entries = [Contestant(chosen, "searched")]
-    for config in _opponents(bench, chosen):
-        architecture = derive(bench, config)
-        twin = next((e for e in entries if e.architecture.slots == architecture.slots), None)
-        if twin is not None:
-            print(f"{architecture.name}: the same layout as {twin.architecture.name}, left out")
-            continue
-        write_architecture(bench, architecture)
-        entries.append(Contestant(architecture, "opponent"))
-    return entries
+    check_tokenizer(bench, chosen)
+    config = bench.experiment.model
+    theirs = {"d_model": chosen.d_model, "slots": len(chosen.slots), "softmax": chosen.softmax}
+    ours = {"d_model": config.d_model, "slots": config.slots, "softmax": config.softmax}
+    for key, value in ours.items():
+        if theirs[key] != value:
+            raise ValueError(
+                f"{path}: {key} {theirs[key]}, but model.{key} is {value}: opponents of other "
+                "sizes are no comparison; derive again, or use the experiment it came from"
+            )
+    return chosen
 
 
-def _opponents(bench: Workbench, chosen: Architecture) -> list[DeriveConfig]:
-    """The settings of each opponent; a random one costs what the chosen layout costs."""
-    derive_config, compare = bench.experiment.derive, bench.experiment.compare
-    configs = []
-    for method in compare.opponents:
-        if method != "random":
-            configs.append(derive_config.model_copy(update={"method": method}))
-            continue
-        assert chosen.costs is not None
-        budget = {"method": method, "flops": chosen.costs.flops_per_token}
-        configs += [
-            derive_config.model_copy(update={**budget, "seed": seed})
-            for seed in range(compare.random_layouts)
-        ]
-    return configs
+def _settings(bench: Workbench, chosen: Architecture, method: str) -> Iterator[DeriveConfig]:
+    """The settings of an opponent; random ones cost what the chosen layout costs, seed by seed."""
+    config = bench.experiment.derive.model_copy(update={"method": method})
+    if method != "random":
+        yield config
+        return
+    cost = layout_costs(bench)
+    labels = {candidate.label for candidate in chosen.slots}
+    if not labels <= cost.by_label.keys():
+        unknown = ", ".join(sorted(labels - cost.by_label.keys()))
+        raise ValueError(
+            f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
+            f"which lacks {unknown}"
+        )
+    for seed in range(_RANDOM_TRIES):
+        yield config.model_copy(update={"seed": seed, "flops": cost(chosen.slots)})
 
 
 def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
     """Train every architecture with every seed, as retrain.py does it.
 
     Raises:
-        ValueError: a folder holds another experiment.
+        ValueError: a folder holds another experiment, or a file in it is damaged.
         Stopped, Diverged: as in a single retraining.
     """
     for seed in bench.experiment.compare.seeds:
@@ -93,7 +125,7 @@ def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
             phase = retrain_phase(seeded, entry.architecture)
             phase.open()
             phase.run(seeded.experiment.run)
-            finish_retrain(seeded, phase, entry.architecture, chosen=False)
+            finish_retrain(seeded, phase, entry.architecture)
 
 
 def with_seed(bench: Workbench, seed: int) -> Workbench:
@@ -107,8 +139,9 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
     from report.comparison import read_comparison, text_table
     from report.page import write_report
 
-    latencies = _latencies(bench, entries)
     results = {entry.architecture.name: _results(bench, entry) for entry in entries}
+    _check_validations(results)
+    latencies = _latencies(bench, entries)
     rows = [_row(entry, results[entry.architecture.name], latencies) for entry in entries]
     nats = {
         name: [result["test"]["nats_per_token"] for result in found]
@@ -139,6 +172,17 @@ def _results(bench: Workbench, entry: Contestant) -> list[dict[str, Any]]:
     return [json.loads((_folder(bench, entry, seed) / "result.json").read_text()) for seed in seeds]
 
 
+def _check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Raise ValueError where one side could choose its best step among more than another."""
+    counts = {name: [r["validations"] for r in found] for name, found in results.items()}
+    if len({count for found in counts.values() for count in found}) > 1:
+        shown = ", ".join(f"{name} {found}" for name, found in counts.items())
+        raise ValueError(
+            f"run.validate_every: differed between the retrainings (validations: {shown}), so "
+            "their best steps were chosen among more or fewer; train them alike in another --run"
+        )
+
+
 def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:
     compare = bench.experiment.compare
     models = {
@@ -147,10 +191,11 @@ def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:
         )
         for entry in entries
     }
+    batch, segment = compare.latency_batch, bench.experiment.data.segment
+    tokens = np.resize(bench.prepared.tokens["valid"], batch * segment).astype(np.int64)
     return measure_latency(
         models,
-        batch=compare.latency_batch,
-        segment=bench.experiment.data.segment,
+        ids_BT=torch.from_numpy(tokens.reshape(batch, segment)),
         repeats=compare.latency_repeats,
         device=bench.device,
     )

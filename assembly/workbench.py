@@ -163,7 +163,7 @@ def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple
 def costs(bench: Workbench, model: LanguageModel) -> Costs:
     """Forward FLOPs per token at the experiment's batch and segment."""
     data = bench.experiment.data
-    mass = cluster_mass(bench.prepared.counts_V, bench.experiment.model.softmax.cutoffs)
+    mass = cluster_mass(bench.prepared.counts_V, model.softmax.bounds[:-1])
     return model.flops_per_token(data.batch, data.segment, mass)
 
 
@@ -202,13 +202,16 @@ def architecture_hash(architecture: Architecture) -> str:
     return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
 
 
-def check_vocabulary(bench: Workbench, architecture: Architecture) -> None:
+def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
     """Raise ValueError where an architecture was derived for another tokenizer."""
     tokenizer = bench.prepared.tokenizer
-    if architecture.vocabulary_size != tokenizer.vocabulary_size:
+    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
+    ours = (tokenizer.vocabulary_size, tokenizer.digest)
+    if theirs != ours:
         raise ValueError(
-            f"architecture {architecture.name}: vocabulary of {architecture.vocabulary_size}, "
-            f"the experiment's tokenizer has {tokenizer.vocabulary_size}; derive it again"
+            f"architecture {architecture.name}: made for a vocabulary of {theirs[0]} "
+            f"({theirs[1][:12]}), the experiment's has {ours[0]} ({ours[1][:12]}); "
+            f'derive it again, or give --layout "{architecture.letters()}"'
         )
 
 

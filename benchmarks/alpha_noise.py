@@ -39,7 +39,7 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     import torch
 
     import cli
-    from assembly.phases import search_phase
+    from assembly.searching import search_phase
     from assembly.workbench import set_up
     from experiment import load_experiment
     from nas.estimators import ESTIMATORS

@@ -26,7 +26,9 @@ class ContextBatches:
     """Batches as a pure function of their index, so a resume needs no iterator state.
 
     Stream b reads tokens [b n, b n + n); every target is the token after its input in the text.
-    The remainder of fewer than B tokens is never a target (`dropped`).
+    The remainder of fewer than B tokens is never a target (`dropped`). An epoch is cut into as few
+    batches as segments of T allow, whose widths differ by at most one: a last batch of a few
+    columns would get a whole step of the optimiser.
     """
 
     def __init__(self, tokens: TokenArray, *, batch: int, segment: int) -> None:
@@ -46,15 +48,15 @@ class ContextBatches:
         used = batch * self._row
         self._input_BN = tokens[:used].reshape(batch, self._row)
         self._target_BN = tokens[1 : used + 1].reshape(batch, self._row)
-        self._segment = segment
         self.dropped = len(tokens) - 1 - used
         self.per_epoch = -(-self._row // segment)
 
     def batch(self, index: int) -> Batch:
-        """Batch `index` of an endless run over the text; the last of an epoch may be shorter."""
+        """Batch `index` of an endless run over the text."""
         assert index >= 0
-        start = index % self.per_epoch * self._segment
-        columns = slice(start, start + self._segment)
+        place = index % self.per_epoch
+        start = place * self._row // self.per_epoch
+        columns = slice(start, (place + 1) * self._row // self.per_epoch)
         return Batch(
             input_BT=to_tensor(self._input_BN[:, columns]),
             target_BT=to_tensor(self._target_BN[:, columns]),

@@ -1,5 +1,6 @@
 """What an experiment says about search, derivation and comparison."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -89,6 +90,12 @@ class SearchConfig(Section):
     @model_validator(mode="after")
     def _schedules_fit(self) -> "SearchConfig":
         check_warmup(self.optimiser, self.steps)
+        first = math.ceil(self.alpha.freeze * self.steps)
+        if first > self.steps - 2:
+            raise ValueError(
+                f"alpha.freeze: with {self.alpha.freeze} of {self.steps} steps alpha would move "
+                "in none; use a smaller one or more steps"
+            )
         if self.hold != "auto" and self.hold < 1:
             raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
         return self
@@ -109,6 +116,12 @@ class DeriveConfig(Section):
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 
+    @model_validator(mode="after")
+    def _layout_is_given(self) -> "DeriveConfig":
+        if self.method == "layout" and self.layout is None:
+            raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
+        return self
+
 
 class CompareConfig(Section):
     """Which opponents the derived layout must beat."""
@@ -117,6 +130,14 @@ class CompareConfig(Section):
         default=["interleaved", "par", "random"], description="Registered derivations."
     )
     random_layouts: int = Field(default=1, ge=1, description="How many random opponents.")
-    seeds: list[int] = Field(default=[0], min_length=1, description="Retraining seeds.")
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
+        default=[0], min_length=1, description="Retraining seeds, all different."
+    )
     latency_batch: int = Field(default=1, ge=1, description="Streams of the latency measurement.")
     latency_repeats: int = Field(default=30, ge=3, description="Timed passes per model.")
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> "CompareConfig":
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: must differ, found {self.seeds}; the same run counts once")
+        return self

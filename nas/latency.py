@@ -33,16 +33,16 @@ class Latencies:
 def measure_latency(
     models: Mapping[str, LanguageModel],
     *,
-    batch: int,
-    segment: int,
+    ids_BT: Tensor,
     repeats: int,
     device: torch.device,
 ) -> Latencies:
-    """Time one segment (forward and loss, full memory) of every model, each in turn.
+    """Time one segment of real text (forward and loss, full memory) of every model, in turn.
 
     The models alternate, so that a drift of the machine meets all of them. Where other processes
     use more than a quarter of a core meanwhile, the pass is thrown away and tried again later.
     """
+    batch, segment = ids_BT.shape
     key: dict[str, str | int] = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
@@ -51,7 +51,7 @@ def measure_latency(
         "segment": segment,
         "torch": torch.__version__,
     }
-    ready = {name: _warm(model, batch, segment, device) for name, model in models.items()}
+    ready = {name: _warm(model, ids_BT.to(device)) for name, model in models.items()}
     busy = 0.0
     for attempt in range(_TRIES):
         if attempt:
@@ -65,7 +65,7 @@ def measure_latency(
             note = (
                 f"forward latency: median of {repeats}, in turn, {key['device']}, "
                 f"{key['threads']} threads, {batch} x {segment} tokens"
-            )
+            ) + ("" if before else "; whether the machine was quiet could not be checked")
             return Latencies(medians, note, key)
     note = (
         f"forward latency: not measured, other processes used {busy:.1f} cores "
@@ -78,12 +78,10 @@ _Ready = tuple[Tensor, StreamState]
 
 
 @torch.inference_mode()
-def _warm(model: LanguageModel, batch: int, segment: int, device: torch.device) -> _Ready:
+def _warm(model: LanguageModel, ids_BT: Tensor) -> _Ready:
     """Inputs and a stream state whose memories are full."""
     model.eval()
-    generator = torch.Generator().manual_seed(0)
-    shape = (batch, segment)
-    ids_BT = torch.randint(model.vocabulary_size, shape, generator=generator).to(device)
+    batch, segment = ids_BT.shape
     state = model.initial_state(batch)
     rows = max((m.shape[1] for m in state.memory if m is not None), default=0)
     for _ in range(2 + rows // segment):

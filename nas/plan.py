@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from nas.config import SearchConfig
 from nas.estimators import HARD
@@ -49,7 +50,7 @@ class SearchPlan:
         factor = decay(self.config.alpha.schedule, progress, 0.0)
         return self.alpha_peak_lr * factor
 
-    @property
+    @cached_property
     def alpha_peak_lr(self) -> float:
         """Alpha's learning rate at its first step."""
         if self.config.alpha.lr != "auto":

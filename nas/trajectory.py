@@ -71,6 +71,8 @@ class Trajectory:
 
     def resume(self, path: Path, steps: int) -> None:
         """Take the first `steps` rows of an earlier pi.npz back."""
+        if not path.exists():
+            raise ValueError(f"{path}: lost, the checkpoint relies on it; remove {path.parent}")
         recorded = load_pi(path)["alpha"]
         if len(recorded) < steps:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Fixtures that several test modules share."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,10 @@ def experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _restore_torch() -> object:
-    """Threads and the global generator as they were."""
+def _seeded_and_restored() -> Iterator[None]:
+    """Every test starts from one seed and leaves torch's settings as they were."""
     threads, random_state = torch.get_num_threads(), torch.get_rng_state()
+    torch.manual_seed(0)
     yield
     torch.set_num_threads(threads)
     torch.set_rng_state(random_state)

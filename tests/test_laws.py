@@ -82,6 +82,19 @@ def test_law_3_the_one_hot_supernet_is_the_derived_model(kind: str, estimator: s
         net_state, derived_state = next_net, next_derived
 
 
+def test_law_3_holds_for_a_layout_of_different_kinds() -> None:
+    net = tiny.supernet().eval()
+    chosen = tiny.candidates("attention", "dense", "identity")
+    for layout in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        derived = tiny.language_model([[chosen[k]] for k in layout], seed=1).eval()
+        weights = net.state_dict()
+        derived.load_state_dict({name: weights[name] for name in derived.state_dict()})
+        alpha_LC = 60.0 * one_hot(torch.tensor(layout), 3).double()
+        expected = _run(derived, _ids(2, 6))
+        assert float((_run(net, _ids(2, 6), one_hot_net(alpha_LC)) - expected).abs().max()) < 1e-12
+        assert float((_run(net, _ids(2, 6), soft_net(alpha_LC)) - expected).abs().max()) < 1e-6
+
+
 def test_law_4_segments_of_any_length_agree() -> None:
     chosen = tiny.candidates("attention", "dense", window=4, memory=3)
     model = tiny.language_model([[chosen[k]] for k in (0, 1, 0)]).eval()

@@ -38,10 +38,15 @@ class Clock:
 
     before_s: float
     began: float = field(default_factory=time.monotonic)
+    validation_s: float = 0.0
 
     def elapsed_s(self) -> float:
         """Seconds so far."""
         return self.before_s + time.monotonic() - self.began
+
+    def training_s(self) -> float:
+        """Seconds of this process that were not validation."""
+        return time.monotonic() - self.began - self.validation_s
 
 
 @dataclass
@@ -75,7 +80,7 @@ class LogHook:
         write_scalars(self.writer, "train", row)
 
     def _row(self, state: TrainState, metrics: Metrics) -> dict[str, Any]:
-        now_s = self.clock.elapsed_s() - self.clock.before_s
+        now_s = self.clock.training_s()
         loss_nats = float(state.loss_sum) / state.loss_steps
         speed = (state.tokens - (self._tokens or 0)) / max(now_s - self._at_s, 1e-9)
         self._tokens, self._at_s = state.tokens, now_s
@@ -136,7 +141,7 @@ class ValidationHook:
         """Validate where it is due."""
         if state.step % self.every and state.step != self.until:
             return
-        nats = math.inf
+        nats, began = math.inf, time.monotonic()
         for net, evaluation_of in self.nets.items():
             evaluation = evaluation_of(state)
             nats = evaluation.nats_per_token
@@ -150,6 +155,7 @@ class ValidationHook:
             self.metrics_file.append(row)
             self.screen.valid_line(row, _last_train_perplexity(self.metrics_file.rows()))
             write_scalars(self.writer, f"valid_{net}", row)
+        self.clock.validation_s += time.monotonic() - began
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
             tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
@@ -184,5 +190,5 @@ class CheckpointHook:
         self.metrics_file.sync()
         self.before()
         save_checkpoint(self.path, state, self.identity)
-        if stopping is not None and state.step != self.until:
+        if stopping is not None:
             raise Stopped(stopping)

@@ -11,7 +11,7 @@ from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
 from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
-from training.run_dir import Identity, claim, identity_hash
+from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
 from training.screen import Screen
 from training.signals import StopRequest
 from training.state import TrainState
@@ -57,6 +57,7 @@ class Phase:
     before_checkpoint: Callable[[], None] = lambda: None
     writer: Any = None
     metrics_file: MetricsFile = field(init=False)
+    _lock: FolderLock = field(init=False)
 
     def open(self) -> None:
         """Take the folder, or go back to its last checkpoint.
@@ -66,6 +67,9 @@ class Phase:
             OSError: the folder cannot be written.
         """
         claim(self.folder, self.identity, self.files)
+        self._lock = FolderLock(self.folder)
+        for left_by_a_kill in self.folder.glob(".*.tmp"):
+            left_by_a_kill.unlink()
         last = self.folder / LAST
         if last.exists():
             load_checkpoint(last, self.state, identity_hash(self.identity))
@@ -82,10 +86,11 @@ class Phase:
         """
         start = self.state.step
         if start >= self.steps:
+            self._lock.release()
             return
         clock = Clock(self.state.elapsed_s)
         screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
-        screen.say(f"goes on from step {start} of {self.steps}" if start else self.summary)
+        screen.say(self._greeting())
         stop = StopRequest()
         try:
             with stop.listening():
@@ -93,6 +98,18 @@ class Phase:
                 train(self.state, self.batches, self.step, hooks, self.steps)
         finally:
             screen.close()
+            self._lock.release()
+
+    def _greeting(self) -> str:
+        step = self.state.step
+        if not step:
+            return self.summary
+        device = next(self.state.model.parameters()).device
+        differences = record_resume(self.folder, device, step)
+        text = f"goes on from step {step} of {self.steps}"
+        if differences:
+            text += f"; not exactly as it would have: {'; '.join(differences)}"
+        return text
 
     def _hooks(
         self, config: RunConfig, clock: Clock, screen: Screen, stop: StopRequest

@@ -1,5 +1,6 @@
 """A phase's folder: who it belongs to, and how a second start is told from another experiment."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -45,14 +46,34 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
             raise ValueError(f"{path}: damaged ({error}); use another --run directory") from error
         if there != json.loads(json.dumps(identity)):
             raise ValueError(_difference(folder, there, identity))
-        for left_by_a_kill in folder.glob(".*.tmp"):
-            left_by_a_kill.unlink()
         return True
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_whole(folder / name, text)
     write_whole(path, json.dumps(identity, indent=1, sort_keys=True) + "\n")
     return False
+
+
+class FolderLock:
+    """Keeps a second process out of a phase's folder for as long as this one lives.
+
+    Raises:
+        ValueError: another process has it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = (folder / "lock").open("a")
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise ValueError(
+                f"{folder}: another process is training here; wait for it or use another --run"
+            ) from None
+
+    def release(self) -> None:
+        """Let others in."""
+        self._file.close()
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -76,8 +97,29 @@ def _difference(folder: Path, there: Any, here: Identity) -> str:
 
 def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
     """What a run ran on, as JSON: versions, device, threads, commit, command."""
+    return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
+
+
+def record_resume(folder: Path, device: torch.device, step: int) -> list[str]:
+    """Add to environment.json what the run goes on on.
+
+    Returns:
+        What differs from the start of the run; such a resume is no longer exact.
+    """
+    path = folder / "environment.json"
+    recorded = json.loads(path.read_text())
+    now = _facts(device)
+    recorded.setdefault("resumed", []).append({"step": step, **now})
+    write_whole(path, json.dumps(recorded, indent=1) + "\n")
+    keys = ("torch", "processor", "device", "threads")
+    return [
+        f"{key} was {recorded[key]}, is {now[key]}" for key in keys if recorded[key] != now[key]
+    ]
+
+
+def _facts(device: torch.device) -> dict[str, Any]:
     packages = ("numpy", "sentencepiece", "safetensors", "pydantic", "optuna")
-    facts = {
+    return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -87,10 +129,8 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "commit": _commit(),
-        **extra,
+        "commit": commit(),
     }
-    return json.dumps(facts, indent=1) + "\n"
 
 
 def _version(package: str) -> str | None:
@@ -109,7 +149,8 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of this program, marked where the code was changed since; None without git."""
     here = Path(__file__).resolve().parent
     try:
         head = _git(here, "rev-parse", "HEAD").strip()

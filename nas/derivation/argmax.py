@@ -26,6 +26,11 @@ def argmax(request: Request) -> Derived:
             f"{request.trajectory}: {alpha_NLC.shape[1]} slots of {found}, the experiment has "
             f"{request.slots} of {labels}; use the search's own experiment"
         )
+    if len(alpha_NLC) < request.search_steps:
+        raise ValueError(
+            f"{request.trajectory}: the search stands at step {len(alpha_NLC)} of "
+            f"{request.search_steps}; start search.py again to finish it"
+        )
     last = math.ceil(request.config.average * len(alpha_NLC))
     pi_LC = softmax(alpha_NLC[-last:].astype(np.float64).mean(axis=0))
     chosen_L = pi_LC.argmax(axis=1)

@@ -20,6 +20,7 @@ class Request:
         slots: how many slots the layout has.
         flops_per_token: forward FLOPs per token of a layout.
         trajectory: the search's pi.npz; rules need none.
+        search_steps: how many steps a finished search has.
     """
 
     config: DeriveConfig
@@ -27,6 +28,7 @@ class Request:
     slots: int
     flops_per_token: Callable[[Layout], float]
     trajectory: Path | None = None
+    search_steps: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,13 @@ def explicit(request: Request) -> Derived:
     """The layout of derive.layout, as letters or labels.
 
     Raises:
-        ValueError: no layout is given, a letter is unknown, or the number of slots differs.
+        ValueError: a letter is unknown, or the number of slots differs.
     """
-    if request.config.layout is None:
-        raise ValueError("derive.layout: method layout needs one, e.g. --set 'derive.layout=a d a'")
+    assert request.config.layout is not None
     layout = parse_layout(request.config.layout, request.candidates)
+    if len(layout) != request.slots:
+        raise ValueError(
+            f"layout: {request.config.layout!r} has {len(layout)} slots, model.slots is "
+            f"{request.slots}; give as many, or --set model.slots={len(layout)}"
+        )
     return Derived(layout=layout, evidence=Evidence(method="layout"))

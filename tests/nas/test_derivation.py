@@ -89,8 +89,10 @@ def test_random_with_a_budget_costs_within_five_percent_of_it() -> None:
 
 def test_an_explicit_layout_is_taken_as_it_is() -> None:
     assert letters("layout", 5, layout="a d a i d") == "adaid"
-    with pytest.raises(ValueError, match=r"derive\.layout: method layout needs one"):
+    with pytest.raises(ValueError, match="layout: method layout needs one"):
         derive("layout", 5)
+    with pytest.raises(ValueError, match=r"'a d' has 2 slots, model\.slots is 5"):
+        derive("layout", 5, layout="a d")
     with pytest.raises(ValueError, match="position 2: 'x'"):
         derive("layout", 3, layout="a x d")
 
@@ -120,6 +122,13 @@ def test_argmax_takes_the_mean_alpha_of_the_last_part_not_the_last_step(tmp_path
     assert derived.evidence.margins[0] == pytest.approx(pi[0] - pi[1], abs=1e-6)
     last = derive("argmax", 2, tmp_path / "pi.npz", average=0.1)
     assert layout_letters(last.layout) == "d d"
+
+
+def test_argmax_refuses_a_search_that_is_not_finished(tmp_path: Path) -> None:
+    path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
+    request = Request(DeriveConfig(), tiny.candidates(*LABELS), 2, cost, path, search_steps=5)
+    with pytest.raises(ValueError, match=r"stands at step 4 of 5; start search\.py again"):
+        DERIVATIONS["argmax"](request)
 
 
 def test_argmax_refuses_a_search_of_other_slots_or_candidates(tmp_path: Path) -> None:

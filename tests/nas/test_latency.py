@@ -19,8 +19,9 @@ def models() -> dict[str, tiny.LanguageModel]:
 
 
 def measure(repeats: int = 5) -> latency.Latencies:
+    ids_BT = torch.arange(8)[None]
     return latency.measure_latency(
-        models(), batch=1, segment=8, repeats=repeats, device=torch.device("cpu")
+        models(), ids_BT=ids_BT, repeats=repeats, device=torch.device("cpu")
     )
 
 
@@ -33,11 +34,21 @@ def readings(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> None:
     monkeypatch.setattr(latency, "_REST_S", 0.0)
 
 
-def test_a_longer_model_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     readings(monkeypatch, [0.0])
-    found = measure()
-    assert found.median_ms["large"] > 3 * found.median_ms["small"]
-    assert "median of 5, in turn" in found.note
+    # Two readings of the clock per pass; the passes of small take 1, 9, 2, of large 5, 6, 7 ms.
+    durations = [1, 5, 9, 6, 2, 7]
+    moments = [0.0]
+    for duration in durations:
+        moments += [moments[-1] + duration * 1e-3, moments[-1] + duration * 1e-3]
+    clock = iter(moments)
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: next(clock))
+    found = measure(3)
+    assert found.median_ms["small"] == pytest.approx(2)
+    assert found.median_ms["large"] == pytest.approx(6)
+    assert "median of 3, in turn" in found.note
     assert found.key["segment"] == 8
 
 

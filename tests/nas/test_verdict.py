@@ -3,7 +3,7 @@
 import pytest
 
 from nas.quiet import CpuReading, other_cores
-from nas.verdict import paired_interval, verdict
+from nas.verdict import paired_interval, smallest_visible, verdict
 
 
 def test_one_seed_gives_no_verdict() -> None:
@@ -22,6 +22,11 @@ def test_a_difference_within_its_interval_is_not_better() -> None:
     lines = verdict([3.0, 3.1, 3.2], {"par": [3.05, 3.05, 3.25]})
     assert lines[0].startswith("this layout is not better than par: -0.0167 nats/token")
     assert "smallest difference that could have been seen" in lines[0]
+
+
+def test_the_smallest_visible_difference_is_larger_than_the_half_width() -> None:
+    assert smallest_visible(4.303, 3) == pytest.approx(4.303 + 1.061)
+    assert smallest_visible(2.042, 500) == pytest.approx(2.042 + 0.854)
 
 
 def test_clear_differences_have_their_direction() -> None:

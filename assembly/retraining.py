@@ -1,0 +1,158 @@
+"""Phase 2 put together: the derived model from scratch, tested once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import cli
+from assembly import workbench
+from assembly.summary import optimiser_line, parameter_count, text_summary
+from assembly.workbench import Workbench
+from model import Architecture, LanguageModel, build_model, save_model
+from training.checkpoint import read_tensors
+from training.evaluation import Evaluation
+from training.files import write_whole
+from training.optimisers import build_optimiser
+from training.phase import BEST, Phase
+from training.state import TrainState
+from training.step import WeightStep
+
+MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
+
+
+def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
+    """Phase 2: the derived model from scratch."""
+    experiment = bench.experiment
+    workbench.check_tokenizer(bench, architecture)
+    torch.manual_seed(experiment.run.seed)
+    model = build_model(architecture, dropout=experiment.model.dropout).to(bench.device)
+    model.train()
+    state = TrainState(
+        model=model,
+        optimisers={"weights": build_optimiser(model, experiment.retrain.optimiser)},
+        streams={"weights": model.initial_state(experiment.data.batch)},
+        loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
+    )
+    folder = retrain_folder(bench, architecture.name)
+    valid = bench.streams("valid")
+    return Phase(
+        title=f"retrain {architecture.name}",
+        folder=folder,
+        identity={
+            "precision": experiment.run.precision,
+            "data": bench.data_identity(),
+            "dropout": experiment.model.dropout,
+            "retrain": experiment.retrain.model_dump(mode="json"),
+            "architecture": workbench.architecture_hash(architecture),
+            **bench.inputs(),
+        },
+        files={**bench.files(), "architecture.json": architecture.to_json()},
+        summary=_retrain_summary(bench, architecture, model),
+        steps=experiment.retrain.steps,
+        state=state,
+        batches=bench.training_batches(),
+        step=WeightStep(bench.forward, experiment.retrain.optimiser, experiment.retrain.steps),
+        nets={"model": lambda state: bench.evaluate(state.model, valid)},
+        writer=workbench.tensorboard_writer(bench, folder),
+    )
+
+
+def retrain_folder(bench: Workbench, name: str) -> Path:
+    """Where phase 2 of one architecture and one seed writes."""
+    return bench.run_dir / "retrain" / name / f"seed-{bench.experiment.run.seed}"
+
+
+def _retrain_summary(bench: Workbench, architecture: Architecture, model: LanguageModel) -> str:
+    flops = workbench.costs(bench, model).total
+    return "\n".join(
+        [
+            text_summary(bench),
+            f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
+            f"{flops / 1e6:.3f} MFLOP per token forward",
+            optimiser_line(bench.experiment.retrain.optimiser),
+        ]
+    )
+
+
+def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -> Path:
+    """Take the best step, test it once; write the model folder, then result.json.
+
+    Raises:
+        ValueError: the best checkpoint is damaged.
+        OSError: a file cannot be written.
+    """
+    path = phase.folder / "result.json"
+    if not (path.exists() and all((phase.folder / "model" / name).exists() for name in MODEL)):
+        state = phase.state
+        tensors, header = read_tensors(phase.folder / BEST)
+        state.model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()})
+        _save_model(bench, phase.folder / "model", state.model, architecture)
+        result = _result(bench, phase, architecture, best_step=header["step"])
+        write_whole(path, json.dumps(result, indent=1) + "\n")
+    return path
+
+
+def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
+    """Say what a retraining came to; carry the chosen model to RUN/model."""
+    found = json.loads(result.read_text())
+    test = found["test"]
+    print(
+        f"\n{found['name']}, layout {found['layout']}, seed {found['seed']}: best at step "
+        f"{found['best_step']} of {found['steps']}; test {test['nats_per_token']:.4f} nats/token, "
+        f"perplexity {test['perplexity']:.2f}, {test['bits_per_byte']:.4f} bits/byte"
+    )
+    if chosen:
+        print(_carry(bench, result))
+        print(f"next: {cli.command('compare.py', bench.run_dir)}")
+    else:
+        print(f"model: {result.parent / 'model'}")
+
+
+def _carry(bench: Workbench, result: Path) -> str:
+    """Copy the chosen model to RUN/model, unless another seed's stands there."""
+    target = bench.run_dir / "model"
+    mine, there = json.loads(result.read_text()), target / "result.json"
+    if there.exists():
+        theirs = json.loads(there.read_text())
+        if theirs["name"] == mine["name"] and theirs["seed"] != mine["seed"]:
+            return (
+                f"{target} stays that of seed {theirs['seed']}; this one: {result.parent / 'model'}"
+            )
+    target.mkdir(parents=True, exist_ok=True)
+    files = [result.parent / "model" / name for name in (*MODEL, "tokenizer.model")]
+    for path in [*files, result]:
+        if path.exists():
+            write_whole(target / path.name, path.read_bytes())
+    return f"model: {target}"
+
+
+def _result(
+    bench: Workbench, phase: Phase, architecture: Architecture, *, best_step: int
+) -> dict[str, Any]:
+    model, rows = phase.state.model, phase.metrics_file.rows()
+    valid: Evaluation = bench.evaluate(model, bench.streams("valid"))
+    test: Evaluation = bench.evaluate(model, bench.streams("test"))
+    return {
+        "name": architecture.name,
+        "seed": bench.experiment.run.seed,
+        "layout": architecture.letters(),
+        "steps": phase.steps,
+        "tokens": phase.state.tokens,
+        "parameters": parameter_count(model),
+        "flops_per_token": workbench.costs(bench, model).total,
+        "best_step": best_step,
+        "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
+        "valid": valid.row(),
+        "test": test.row(),
+        "elapsed_s": round(phase.state.elapsed_s, 3),
+    }
+
+
+def _save_model(
+    bench: Workbench, folder: Path, model: LanguageModel, architecture: Architecture
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(folder, model, architecture)
+    bench.prepared.tokenizer.save(folder)

@@ -1,0 +1,162 @@
+"""Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown at the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import cli
+from assembly import workbench
+from assembly.summary import optimiser_line, parameter_count, text_summary
+from assembly.workbench import Workbench
+from model import LanguageModel
+from nas.estimators import one_hot_net, soft_net
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.trajectory import Trajectory, entropy_share, margins, softmax, write_pi_csv
+from training.optimisers import build_optimiser
+from training.phase import Phase
+from training.state import TrainState
+from training.step import WeightStep
+
+DEFAULT_SHARE = 0.2
+
+
+def search_phase(bench: Workbench) -> Phase:
+    """Phase 1: the SuperNet, alpha, and how both are trained."""
+    experiment = bench.experiment
+    model = workbench.build_supernet(bench)
+    plan = _plan(bench, model)
+    labels = [candidate.label for candidate in experiment.model.candidates]
+    alpha_LC = build_alpha(experiment.model.slots, len(labels))
+    streams = {"weights": model.initial_state(experiment.data.batch)}
+    tokens, alpha_batches = bench.prepared.tokens["train"], None
+    if experiment.search.alpha.data == "split":
+        share = experiment.search.alpha.share or DEFAULT_SHARE
+        cut = round(len(tokens) * (1 - share))
+        least = experiment.data.batch + 1
+        if min(cut, len(tokens) - cut) < least:
+            raise ValueError(
+                f"search.alpha.share: {share} of {len(tokens)} training tokens leaves {cut} to "
+                f"the weights and {len(tokens) - cut} to alpha; {least} are needed on each side"
+            )
+        tokens, alpha_batches = tokens[:cut], bench.training_batches(tokens[cut:])
+        streams["alpha"] = model.initial_state(experiment.data.batch)
+    state = TrainState(
+        model=model,
+        optimisers={
+            "weights": build_optimiser(model, experiment.search.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, plan),
+        },
+        streams=streams,
+        parameters={"alpha": alpha_LC},
+        loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
+    )
+    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    trajectory = Trajectory(labels, plan)
+    weight_step = WeightStep(bench.forward, experiment.search.optimiser, experiment.search.steps)
+    valid = bench.streams("valid")
+    return Phase(
+        title="search",
+        folder=folder,
+        identity=_search_identity(bench),
+        files=bench.files(),
+        summary=_search_summary(bench, model, plan),
+        steps=experiment.search.steps,
+        state=state,
+        batches=bench.training_batches(tokens),
+        step=SearchStep(plan, weight_step, experiment.run.seed, alpha_batches),
+        nets={
+            "soft": lambda state: bench.evaluate(
+                state.model, valid, soft_net(state.parameters["alpha"])
+            ),
+            "onehot": lambda state: bench.evaluate(
+                state.model, valid, one_hot_net(state.parameters["alpha"])
+            ),
+        },
+        columns=_SearchColumns(plan),
+        recorders=[trajectory],
+        resumed=lambda step: trajectory.resume(folder / "pi.npz", step),
+        before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
+        writer=workbench.tensorboard_writer(bench, folder),
+    )
+
+
+def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
+    rows = [memory.shape[1] for memory in model.initial_state(1).memory if memory is not None]
+    experiment = bench.experiment
+    return SearchPlan(experiment.search, max(rows, default=0), experiment.data.segment)
+
+
+def _search_identity(bench: Workbench) -> dict[str, Any]:
+    experiment = bench.experiment
+    return {
+        "precision": experiment.run.precision,
+        "data": bench.data_identity(),
+        "model": experiment.model.model_dump(mode="json"),
+        "search": experiment.search.model_dump(mode="json"),
+        **bench.inputs(),
+    }
+
+
+@dataclass(frozen=True)
+class _SearchColumns:
+    """tau of the step just done, entropy of pi as a part of uniform, smallest margin."""
+
+    plan: SearchPlan
+
+    def __call__(self, state: TrainState) -> Mapping[str, float]:
+        pi_LC = softmax(state.parameters["alpha"].detach().numpy())
+        return {
+            "tau": self.plan.tau(state.step - 1),
+            "entropy": entropy_share(pi_LC),
+            "least_margin": float(margins(pi_LC).min()),
+        }
+
+
+def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
+    experiment = bench.experiment
+    table = workbench.layout_costs(bench)
+    config = experiment.search
+    candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
+    return "\n".join(
+        [
+            text_summary(bench),
+            f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
+            f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
+            f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
+            optimiser_line(config.optimiser),
+            f"estimator {config.estimator}, draws held {plan.hold} steps, "
+            f"tau {config.tau.schedule} {plan.tau(0):.2f} -> {plan.tau(config.steps - 1):.2f}",
+            f"alpha: {config.alpha.data} data{_split_text(bench)}, "
+            f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
+        ]
+    )
+
+
+def _split_text(bench: Workbench) -> str:
+    config = bench.experiment.search.alpha
+    if config.data != "split":
+        return ""
+    return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"
+
+
+def finish_search(bench: Workbench, phase: Phase) -> None:
+    """Figures and the report; says what pi came to."""
+    from report.page import write_report
+    from report.trajectory import write_search_figures
+
+    write_pi_csv(phase.folder / "pi.npz", phase.folder / "pi.csv")
+    write_search_figures(phase.folder)
+    page = write_report(bench.run_dir)
+    pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
+    labels = [candidate.label for candidate in bench.experiment.model.candidates]
+    print(f"\n{'slot':>4}  " + "  ".join(f"{label:>10}" for label in labels) + "  margin")
+    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
+        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
+        print(f"{slot:>4}  {row}  {margin:.3f}")
+    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+    seed = bench.experiment.run.seed
+    others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
+    print(f"report: {page}\nnext: {cli.command('derive.py', bench.run_dir, *others)}")

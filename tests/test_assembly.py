@@ -1,0 +1,321 @@
+"""How the phases are put together: what a fault in the wiring would make unfair or lose."""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import compare
+import derive
+import retrain
+import search
+from assembly.comparison import contestants
+from assembly.retraining import finish_retrain, retrain_phase
+from assembly.searching import search_phase
+from assembly.workbench import Workbench, layout_costs, set_up
+from experiment import load_experiment
+from model import load_architecture, load_model
+from nas.derivation.random_layout import TOLERANCE
+from tests.test_pipeline import ROOT, run
+
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
+
+@pytest.fixture
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+
+
+def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
+    return set_up(load_experiment(file, settings), folder)
+
+
+def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    bench = bench_of(
+        experiment_file, tmp_path, "search.alpha.data=split", "search.alpha.share=0.25"
+    )
+    tokens = torch.from_numpy(bench.prepared.tokens["train"].astype("int64"))
+    phase = search_phase(bench)
+    step: Any = phase.step
+
+    def text(batches: Any) -> torch.Tensor:
+        parts = [batches.batch(i).input_BT for i in range(batches.per_epoch)]
+        return torch.cat(parts, dim=1).flatten()
+
+    weights, alpha = text(phase.batches), text(step.alpha_batches)
+    cut = round(len(tokens) * 0.75)
+    assert torch.equal(weights, tokens[: len(weights)])
+    assert torch.equal(alpha, tokens[cut : cut + len(alpha)])
+    assert len(weights) < cut
+    assert len(alpha) / (len(weights) + len(alpha)) == pytest.approx(0.25, abs=0.005)
+
+
+def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_path: Path) -> None:
+    phase = search_phase(bench_of(experiment_file, tmp_path))
+    state = phase.state
+    with torch.no_grad():
+        state.parameters["alpha"].copy_(torch.tensor([[1.0, 0.5, 0.0]] * 4))
+    soft, one_hot = phase.nets["soft"](state).nats, phase.nets["onehot"](state).nats
+    assert soft != one_hot
+    with torch.no_grad():
+        state.parameters["alpha"].mul_(100)
+    assert phase.nets["soft"](state).nats == pytest.approx(one_hot, rel=1e-6)
+    assert phase.nets["onehot"](state).nats == one_hot
+
+
+def test_retraining_has_the_experiments_dropout(experiment_file: Path, tmp_path: Path) -> None:
+    bench = bench_of(experiment_file, tmp_path, "model.dropout=0.37")
+    run(derive, experiment_file, "--run", tmp_path / "d", "--method", "interleaved")
+    phase = retrain_phase(bench, load_architecture(tmp_path / "d/architecture.json"))
+    assert phase.state.model.dropout == 0.37
+    assert {slot.dropout for slot in phase.state.model.slots} == {0.37}
+
+
+def test_the_best_step_is_tested_and_saved_not_the_last(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    bench = bench_of(experiment_file, tmp_path / "run", "run.validate_every=5")
+    run(derive, experiment_file, "--run", tmp_path / "run", "--method", "interleaved")
+    architecture = load_architecture(tmp_path / "run/architecture.json")
+    phase = retrain_phase(bench, architecture)
+    phase.open()
+    inner = phase.step
+
+    def spoiled(state: Any, batch: Any) -> Any:
+        metrics = inner(state, batch)
+        if state.step >= 12:
+            with torch.no_grad():
+                for parameter in state.model.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+        return metrics
+
+    phase.step = spoiled
+    phase.run(bench.experiment.run)
+    result = json.loads(finish_retrain(bench, phase, architecture).read_text())
+    assert result["best_step"] == 10
+    assert result["validations"] == 5
+    model = load_model(phase.folder / "model")
+    again = bench.evaluate(model, bench.streams("valid"))
+    assert again.nats_per_token == pytest.approx(result["valid"]["nats_per_token"], abs=1e-9)
+    lines = (phase.folder / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    nats = {row["step"]: row["nats_per_token"] for row in rows if row["kind"] == "valid"}
+    assert min(nats, key=lambda step: nats[step]) == 10
+    assert result["valid"]["nats_per_token"] == pytest.approx(nats[10], abs=1e-9)
+    assert nats[25] > nats[10]
+
+
+@pytest.fixture
+def derived(experiment_file: Path, tmp_path: Path) -> Path:
+    """A run with a derived layout and no search."""
+    folder = tmp_path / "run"
+    run(derive, experiment_file, "--run", folder, "--set", "derive.method=layout",
+        "--set", "derive.layout=a d d i")  # fmt: skip
+    return folder
+
+
+def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
+    experiment_file: Path, derived: Path
+) -> None:
+    seeds = ["--set", "compare.seeds=[3, 5]", "--set", "compare.opponents=[interleaved]"]
+    run(compare, experiment_file, "--run", derived, *seeds)
+    table = json.loads((derived / "comparison.json").read_text())
+    assert [row["n"] for row in table["rows"]] == [2, 2]
+    assert table["rows"][0]["role"] == "chosen"
+    nats = {}
+    for row in table["rows"]:
+        results = [
+            json.loads((derived / f"retrain/{row['name']}/seed-{seed}/result.json").read_text())
+            for seed in (3, 5)
+        ]
+        for split, key in (("test", "nats_per_token"), ("valid", "valid_nats_per_token")):
+            values = [result[split]["nats_per_token"] for result in results]
+            assert values[0] != values[1]
+            assert row[key] == pytest.approx(statistics.fmean(values), abs=1e-12)
+        nats[row["name"]] = [result["test"]["nats_per_token"] for result in results]
+    one, other = nats["layout-addi"], nats["interleaved"]
+    mean = statistics.fmean(a - b for a, b in zip(one, other, strict=True))
+    assert f"{mean:+.4f} nats/token" in table["verdict"]
+
+
+def test_random_opponents_cost_what_the_chosen_layout_costs_and_differ_from_it(
+    experiment_file: Path, derived: Path
+) -> None:
+    settings = ["compare.opponents=[random]", "compare.random_layouts=3"]
+    bench = bench_of(experiment_file, derived, *settings)
+    entries = contestants(bench)
+    cost = layout_costs(bench)
+    costs = [cost(entry.architecture.slots) for entry in entries]
+    assert len(entries) == 4
+    assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
+    layouts = [entry.architecture.letters() for entry in entries]
+    assert len(set(layouts)) == 4
+
+
+def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    try:
+        code = script.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    return error
+
+
+def test_opponents_of_other_sizes_are_refused(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for setting, said in (
+        ("model.d_model=32", "d_model 16, but model.d_model is 32"),
+        ("model.slots=6", "slots 4, but model.slots is 6"),
+        ("model.softmax.tied=false", "but model.softmax is"),
+    ):
+        arguments = [experiment_file, "--run", derived, "--set", setting]
+        assert said in refused(compare, capsys, *arguments)
+    assert not (derived / "comparison.csv").exists()
+
+
+def test_an_architecture_of_another_tokenizer_is_refused(
+    experiment_file: Path, derived: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.txt").write_text("zzz yyy xxx\n" * 500)
+    arguments = [experiment_file, "--run", tmp_path / "other"]
+    arguments += ["--architecture", derived / "architecture.json"]
+    error = refused(retrain, capsys, *arguments)
+    assert "made for a vocabulary of 257" in error
+    assert '--layout "a d d i"' in error
+
+
+def test_a_changed_setting_is_refused_before_anything_trains(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    before = sorted(derived.rglob("*.safetensors"))
+    arguments = [experiment_file, "--run", derived, "--set", "retrain.steps=26"]
+    assert "retrain.steps is 25 there and 26 here" in refused(compare, capsys, *arguments)
+    assert sorted(derived.rglob("*.safetensors")) == before
+
+
+def test_sides_that_were_validated_unalike_are_refused(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, experiment_file, "--run", derived, "--set", "run.validate_every=1")
+    arguments = [experiment_file, "--run", derived, "--set", "compare.opponents=[interleaved]"]
+    assert "run.validate_every: differed" in refused(compare, capsys, *arguments)
+
+
+def test_compare_goes_on_after_another_derivation(experiment_file: Path, derived: Path) -> None:
+    opponents = ["--set", "compare.opponents=[random]"]
+    run(compare, experiment_file, "--run", derived, *opponents)
+    run(derive, experiment_file, "--run", derived, "--method", "interleaved")
+    run(compare, experiment_file, "--run", derived, *opponents)
+    names = sorted(path.stem for path in (derived / "architectures").glob("*.json"))
+    assert names[:2] == ["interleaved", "layout-addi"]
+    assert len([name for name in names if name.startswith("random-")]) == 2
+
+
+def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derived: Path) -> None:
+    run(retrain, experiment_file, "--run", derived, "--layout", "interleaved")
+    before = (derived / "architectures/interleaved.json").read_bytes()
+    wider = ["--layout", "interleaved", "--set", "model.d_ffn=48"]
+    run(retrain, experiment_file, "--run", derived, *wider)
+    assert (derived / "architectures/interleaved.json").read_bytes() == before
+    assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
+
+
+def test_the_commands_that_derive_prints_work_after_a_rule(
+    derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, derived)
+    assert json.loads((derived / "model/result.json").read_text())["seed"] == 0
+
+
+def test_the_chosen_model_stays_that_of_the_first_seed(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    before = (derived / "model/model.safetensors").read_bytes()
+    run(retrain, experiment_file, "--run", derived, "--set", "run.seed=1")
+    assert (derived / "model/model.safetensors").read_bytes() == before
+    assert "stays that of seed 0" in capsys.readouterr().out
+
+
+def test_a_lost_model_folder_is_made_again(experiment_file: Path, derived: Path) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    folder = derived / "retrain/layout-addi/seed-0"
+    before = json.loads((folder / "result.json").read_text())
+    shutil.rmtree(folder / "model")
+    run(retrain, experiment_file, "--run", derived)
+    assert (folder / "model/model.safetensors").exists()
+    assert json.loads((folder / "result.json").read_text()) == before
+
+
+def test_damaged_files_of_a_run_are_one_line(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    folder = derived / "retrain/layout-addi/seed-0"
+    (folder / "result.json").unlink()
+    for name in ("best.safetensors", "last.safetensors", "metrics.jsonl", "identity.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(b"nonsense\n" + content[9:-9])
+        error = refused(retrain, capsys, experiment_file, "--run", derived)
+        assert name in error
+        (folder / name).write_bytes(content)
+    run(retrain, experiment_file, "--run", derived)
+
+
+def test_an_architecture_without_costs_is_compared(experiment_file: Path, derived: Path) -> None:
+    path = derived / "architecture.json"
+    made = json.loads(path.read_text())
+    made["costs"] = None
+    path.write_text(json.dumps(made))
+    run(compare, experiment_file, "--run", derived, "--set", "compare.opponents=[random]")
+
+
+def test_a_second_process_in_the_same_folder_is_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "search.py", str(experiment_file), "--run", str(tmp_path / "run")]
+    command += ["--set", "search.steps=100000"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if " 5/100000" in line:
+                break
+        error = refused(search, capsys, *command[2:])
+        assert "another process is training here" in error
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_signal_in_the_last_step_still_stops(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import signal
+
+    from training.screen import Screen
+
+    advance = Screen.advance
+
+    def interrupting(self: Screen, step: int) -> None:
+        advance(self, step)
+        if step == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Screen, "advance", interrupting)
+        assert search.main([str(experiment_file), "--run", str(tmp_path / "run")]) == 130
+    run(search, experiment_file, "--run", tmp_path / "run")

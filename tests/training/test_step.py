@@ -1,0 +1,70 @@
+"""The weight step: memories, clipping, decay."""
+
+import pytest
+import torch
+
+from tests import tiny
+from training.config import OptimiserConfig
+from training.optimisers import build_optimiser
+from training.step import Forward, WeightStep
+
+FORWARD = Forward(torch.device("cpu"), "float32")
+MIX = [[(0, None)], [(1, None)], [(0, None)]]
+
+
+def weight_step(**options: object) -> WeightStep:
+    config = OptimiserConfig.model_validate({"warmup_steps": 0, "schedule": "constant", **options})
+    return WeightStep(FORWARD, config, 100)
+
+
+def test_memories_are_carried_on_and_forgotten_where_an_epoch_starts() -> None:
+    state, step = tiny.state_of(tiny.supernet()), weight_step(lr=0.01)
+    for expected in (4, 8, 12):
+        step(state, tiny.batch(), MIX)
+        assert state.streams["weights"].seen_B.tolist() == [expected] * 2
+    fresh = state.model.initial_state(2)
+    batch = tiny.batch(seed=3, first=True)
+    h_BTD, _, _ = state.model(batch.input_BT, fresh, MIX)
+    expected_nats = state.model.nll(h_BTD, batch.target_BT).mean()
+    metrics = step(state, batch, MIX)
+    assert float(metrics["loss_nats"]) == pytest.approx(float(expected_nats.detach()), abs=1e-12)
+    assert state.streams["weights"].seen_B.tolist() == [4, 4]
+
+
+def moved(clip_norm: float | None) -> tuple[float, float]:
+    """How far one step of plain SGD moves the weights, and the norm it reports."""
+    state = tiny.state_of(tiny.supernet())
+    before = torch.cat([p.detach().clone().flatten() for p in state.model.parameters()])
+    metrics = weight_step(kind="sgd", lr=0.5, clip_norm=clip_norm)(state, tiny.batch(), MIX)
+    after = torch.cat([p.detach().flatten() for p in state.model.parameters()])
+    return float((after - before).norm()), float(metrics["grad_norm"])
+
+
+def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_reported() -> None:
+    free, norm = moved(None)
+    assert norm > 0.2
+    assert free == pytest.approx(0.5 * norm, rel=1e-6)
+    clipped, same_norm = moved(0.1)
+    assert same_norm == norm
+    assert clipped == pytest.approx(0.5 * 0.1, rel=1e-4)
+
+
+def test_decay_acts_on_matrices_and_not_on_vectors() -> None:
+    model = tiny.supernet()
+    optimiser = build_optimiser(model, OptimiserConfig(weight_decay=0.3))
+    decays = {
+        id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]
+    }
+    assert len(decays) == len(list(model.parameters()))
+    for parameter in model.parameters():
+        assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0)
+
+
+def test_the_learning_rate_of_the_step_is_used() -> None:
+    config = OptimiserConfig(kind="sgd", lr=1.0, warmup_steps=3, clip_norm=None)
+    state = tiny.state_of(tiny.supernet())
+    step = WeightStep(FORWARD, config, 10)
+    for index, expected in enumerate((0.25, 0.5, 0.75, 1.0)):
+        state.step = index
+        assert step(state, tiny.batch(), MIX)["lr"] == expected
+        assert {group["lr"] for group in state.optimisers["weights"].param_groups} == {expected}

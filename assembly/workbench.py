@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -215,8 +215,8 @@ def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
         )
 
 
-def tensorboard_writer(bench: Workbench, folder: Path) -> Any:
-    """TensorBoard's writer where it is asked for, else None.
+def tensorboard_writer(bench: Workbench, folder: Path) -> Callable[[int], Any] | None:
+    """What opens TensorBoard's writer at a step, where it is asked for, else None.
 
     Raises:
         ValueError: the optional extra is not installed.
@@ -230,4 +230,4 @@ def tensorboard_writer(bench: Workbench, folder: Path) -> Any:
             "run.tensorboard: the package tensorboard is missing; "
             "pip install 'tensorboard>=2.21', or leave --tensorboard out"
         ) from error
-    return SummaryWriter(str(folder / "tensorboard"))
+    return lambda step: SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

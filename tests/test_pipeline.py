@@ -310,12 +310,16 @@ def test_tensorboard_gets_the_rows(
     written: list[tuple[str, int]] = []
 
     class SummaryWriter:
-        def __init__(self, folder: str) -> None:
+        def __init__(self, folder: str, purge_step: int) -> None:
             assert folder == str(tmp_path / "run/search/seed-0/tensorboard")
+            assert purge_step == 1
 
         def add_scalar(self, tag: str, value: float, step: int) -> None:
             assert isinstance(value, float)
             written.append((tag, step))
+
+        def close(self) -> None:
+            written.append(("closed", 0))
 
     module = type(sys)("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
@@ -324,3 +328,4 @@ def test_tensorboard_gets_the_rows(
     assert ("train/loss_nats", 5) in written
     assert ("train/tau", 30) in written
     assert ("valid_onehot/bits_per_byte", 30) in written
+    assert written[-1] == ("closed", 0)

@@ -8,7 +8,7 @@ from typing import Any
 from training.checkpoint import load_checkpoint
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
+from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook, Writer
 from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
 from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
@@ -38,7 +38,7 @@ class Phase:
         recorders: more hooks, called after every step before any other.
         resumed: called with the step a resume goes on from.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
-        writer: TensorBoard's writer, if any.
+        writer: opens TensorBoard's writer; rows after the step it is given are dropped.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Phase:
     recorders: Sequence[Hook] = ()
     resumed: Callable[[int], None] = lambda step: None
     before_checkpoint: Callable[[], None] = lambda: None
-    writer: Any = None
+    writer: Callable[[int], Any] | None = None
     metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock = field(init=False)
 
@@ -92,12 +92,15 @@ class Phase:
         screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
         screen.say(self._greeting())
         stop = StopRequest()
+        writer = self.writer(start) if self.writer else None
         try:
             with stop.listening():
-                hooks = [*self.recorders, *self._hooks(config, clock, screen, stop)]
+                hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
                 train(self.state, self.batches, self.step, hooks, self.steps)
         finally:
             screen.close()
+            if writer is not None:
+                writer.close()
             self._lock.release()
 
     def _greeting(self) -> str:
@@ -112,7 +115,12 @@ class Phase:
         return text
 
     def _hooks(
-        self, config: RunConfig, clock: Clock, screen: Screen, stop: StopRequest
+        self,
+        config: RunConfig,
+        clock: Clock,
+        screen: Screen,
+        stop: StopRequest,
+        writer: Writer | None,
     ) -> list[Hook]:
         common: dict[str, Any] = {
             "metrics_file": self.metrics_file,
@@ -125,7 +133,7 @@ class Phase:
                 screen=screen,
                 every=config.log_every,
                 columns=self.columns,
-                writer=self.writer,
+                writer=writer,
             ),
             ValidationHook(
                 **common,
@@ -133,7 +141,7 @@ class Phase:
                 screen=screen,
                 every=config.validate_every,
                 best_path=self.folder / BEST,
-                writer=self.writer,
+                writer=writer,
             ),
             CheckpointHook(
                 **common,

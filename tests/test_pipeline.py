@@ -154,6 +154,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         ["search.estimator=single_path"],
         ["search.estimator=straight_through", "search.alpha.data=split"],
         ["search.alpha.data=shared"],
+        ["search.optimiser.kind=lamb", "search.estimator=single_path"],
+        ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"],
+        ["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"],
     ],
 )
 def test_law_8_a_killed_search_ends_as_one_never_killed(

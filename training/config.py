@@ -33,14 +33,27 @@ class RunConfig(Section):
 class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""
 
-    kind: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="Which one.")
+    kind: Literal["adamw", "adam", "lamb", "adagrad", "sgd"] = Field(
+        default="adamw", description="Decay is decoupled in adamw and lamb."
+    )
     lr: float = Field(default=1e-3, gt=0, description="Peak learning rate.")
     betas: tuple[float, float] | None = Field(
-        default=None, description="Adam's decay rates (default 0.9 and 0.999)."
+        default=None, description="Decay rates of adamw, adam and lamb (default 0.9 and 0.999)."
     )
-    eps: float | None = Field(default=None, gt=0, description="Of Adam (default 1e-8).")
+    eps: float | None = Field(
+        default=None, gt=0, description="Of all but sgd (default 1e-8; lamb 1e-6; adagrad 1e-10)."
+    )
+    momentum: float | None = Field(default=None, ge=0, lt=1, description="Of sgd (default 0).")
     weight_decay: float = Field(default=0.01, ge=0, description="Matrices only.")
-    clip_norm: float | None = Field(default=0.25, gt=0, description="Largest global gradient norm.")
+    clip_norm: float | None = Field(
+        default=0.25, gt=0, description="Largest norm of the whole gradient; null: free."
+    )
+    clip_each_norm: float | None = Field(
+        default=None, gt=0, description="Largest norm of each tensor's gradient."
+    )
+    clip_value: float | None = Field(
+        default=None, gt=0, description="Largest absolute value in the gradient."
+    )
     warmup_steps: int = Field(default=100, ge=0, description="Steps of linear warm-up from zero.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="After the warm-up."
@@ -54,8 +67,11 @@ class OptimiserConfig(Section):
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "OptimiserConfig":
-        if self.kind == "sgd" and (self.betas is not None or self.eps is not None):
-            raise ValueError("kind: sgd has neither betas nor eps; leave them out")
+        has = {"betas": ("adamw", "adam", "lamb"), "momentum": ("sgd",)}
+        has["eps"] = (*has["betas"], "adagrad")
+        for option, kinds in has.items():
+            if getattr(self, option) is not None and self.kind not in kinds:
+                raise ValueError(f"{option}: has no effect with kind {self.kind}; leave it out")
         if self.schedule == "constant" and self.final is not None:
             raise ValueError(f"final: has no effect with schedule constant, found {self.final}")
         if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):

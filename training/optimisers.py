@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from training.config import OptimiserConfig
+from training.lamb import Lamb
 
 DEFAULT_BETAS = (0.9, 0.999)
-DEFAULT_EPS = 1e-8
+DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
 
 
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
@@ -21,10 +22,15 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
     ]
     groups = [group for group in groups if group["params"]]
     if config.kind == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr)
-    adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
+    eps = config.eps or DEFAULT_EPS[config.kind]
+    if config.kind == "adagrad":
+        return torch.optim.Adagrad(groups, lr=config.lr, eps=eps)
     betas = config.betas or DEFAULT_BETAS
-    return adam(groups, lr=config.lr, betas=betas, eps=config.eps or DEFAULT_EPS, fused=True)
+    if config.kind == "lamb":
+        return Lamb(groups, lr=config.lr, betas=betas, eps=eps)
+    adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
@@ -33,7 +39,19 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float | None) -> Tensor:
-    """Scale the gradients down to a global norm of at most `clip_norm`; return the norm before."""
-    limit = float("inf") if clip_norm is None else clip_norm
-    return nn.utils.clip_grad_norm_(parameters, limit)
+def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) -> Tensor:
+    """Clip by value, then each tensor by its norm, then the whole by its norm.
+
+    Returns:
+        The norm of the whole gradient before anything was clipped.
+    """
+    found = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in found if p.grad is not None])
+    if config.clip_value is not None:
+        nn.utils.clip_grad_value_(found, config.clip_value)
+    if config.clip_each_norm is not None:
+        for parameter in found:
+            nn.utils.clip_grad_norm_(parameter, config.clip_each_norm)
+    if config.clip_norm is not None:
+        nn.utils.clip_grad_norm_(found, config.clip_norm)
+    return norm

@@ -64,7 +64,7 @@ class WeightStep:
 
     def update(self, state: TrainState, batch: Batch, nats: Tensor) -> Metrics:
         """Clip and apply the gradients that stand on the weights."""
-        norm = clip_gradients(state.model.parameters(), self.config.clip_norm)
+        norm = clip_gradients(state.model.parameters(), self.config)
         lr = learning_rate(self.config, state.step, self.steps)
         set_learning_rate(state.optimisers["weights"], lr)
         state.optimisers["weights"].step()

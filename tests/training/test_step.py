@@ -5,7 +5,7 @@ import torch
 
 from tests import tiny
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser
+from training.optimisers import build_optimiser, clip_gradients
 from training.step import Forward, WeightStep
 
 FORWARD = Forward(torch.device("cpu"), "float32")
@@ -47,6 +47,50 @@ def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_reported() -> 
     clipped, same_norm = moved(0.1)
     assert same_norm == norm
     assert clipped == pytest.approx(0.5 * 0.1, rel=1e-4)
+
+
+def grads(**options: object) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
+    """Gradients before and after clipping, and the norm that is reported."""
+    state = tiny.state_of(tiny.supernet())
+    h_BTD, _, _ = state.model(tiny.batch().input_BT, state.streams["weights"], MIX)
+    state.model.nll(h_BTD, tiny.batch().target_BT).mean().backward()
+    found = [p for p in state.model.parameters() if p.grad is not None]
+    before = [p.grad.clone() for p in found if p.grad is not None]
+    config = OptimiserConfig.model_validate({"clip_norm": None, **options})
+    norm = clip_gradients(state.model.parameters(), config)
+    return before, [p.grad for p in found if p.grad is not None], float(norm)
+
+
+def test_clipping_by_value_and_each_tensor_by_its_norm() -> None:
+    before, after, norm = grads(clip_value=0.01)
+    assert norm == pytest.approx(float(torch.cat([g.flatten() for g in before]).norm()))
+    assert all(torch.equal(b, a.clamp(-0.01, 0.01)) for a, b in zip(before, after, strict=True))
+    before, after, _ = grads(clip_each_norm=0.05)
+    for old, new in zip(before, after, strict=True):
+        expected = old * min(1.0, 0.05 / (float(old.norm()) + 1e-6))
+        assert torch.allclose(new, expected, rtol=1e-6)
+    assert max(float(g.norm()) for g in before) > 0.05
+    assert all(torch.equal(a, b) for a, b in zip(*grads()[:2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "sgd", "betas": (0.9, 0.99)}, "betas: has no effect with kind sgd"),
+        ({"kind": "sgd", "eps": 1e-8}, "eps: has no effect with kind sgd"),
+        ({"kind": "adamw", "momentum": 0.9}, "momentum: has no effect with kind adamw"),
+        ({"kind": "adagrad", "betas": (0.9, 0.99)}, "betas: has no effect with kind adagrad"),
+    ],
+)
+def test_options_without_effect_are_refused(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        OptimiserConfig.model_validate(options)
+
+
+def test_sgd_has_its_momentum() -> None:
+    config = OptimiserConfig(kind="sgd", momentum=0.9)
+    groups = build_optimiser(tiny.supernet(), config).param_groups
+    assert {group["momentum"] for group in groups} == {0.9}
 
 
 def test_decay_acts_on_matrices_and_not_on_vectors() -> None:

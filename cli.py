@@ -108,8 +108,19 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted before the first step; nothing was lost", file=sys.stderr)
+        print(
+            f"interrupted before the first step; nothing was lost. Again with:\n  {_again()}",
+            file=sys.stderr,
+        )
         raise SystemExit(INTERRUPTED) from None
+    except ModuleNotFoundError as error:
+        if error.name is None or (Path(__file__).parent / error.name.split(".")[0]).exists():
+            raise
+        print(
+            f"the package {error.name} is missing: run `make setup`, then use .venv/bin/python",
+            file=sys.stderr,
+        )
+        raise SystemExit(USER_MISTAKE) from None
     except (ValueError, OSError) as error:
         if os.environ.get("PARNAS_TRACEBACK") == "1":
             traceback.print_exc()
@@ -146,13 +157,26 @@ def _seed_then_name_of(folder: Path) -> tuple[float, str]:
 def command(script: str, run: Path, *settings: str) -> str:
     """A command line that a person can paste."""
     extra = [part for setting in settings for part in ("--set", setting)]
-    return shlex.join(["python", script, str(run), *extra])
+    return shlex.join([*_program(script), str(run), *extra])
+
+
+def _program(script: str) -> list[str]:
+    """Interpreter and script as they are reached from the current folder."""
+    beside = Path(sys.argv[0]).parent / script
+    venv = Path(sys.executable)
+    inside = venv.is_relative_to(Path.cwd())
+    return [str(venv.relative_to(Path.cwd()) if inside else venv), str(beside)]
 
 
 def checked(file: Path) -> int:
     """Say that an experiment is valid; the exit code of --check."""
     print(f"{file}: valid")
     return 0
+
+
+def _again() -> str:
+    """This command line, to be pasted."""
+    return shlex.join([*_program(Path(sys.argv[0]).name), *sys.argv[1:]])
 
 
 def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
@@ -164,7 +188,7 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
     from training.hooks import Diverged
     from training.signals import Stopped
 
-    again = shlex.join(["python", *sys.argv])
+    again = _again()
     try:
         run()
         then()

@@ -23,16 +23,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.method={arguments.method}")
     with cli.user_errors():
         from assembly.architectures import choose, derive, describe
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import carried, experiment_of, set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir)
+        bench = set_up(experiment, run_dir, carried(arguments))
         architecture = choose(bench, derive(bench, experiment.derive))
     print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")
-    print(f"next: {cli.command('retrain.py', run_dir)}")
+    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 
 

@@ -37,13 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors():
         from assembly.architectures import check_layout, find_architecture
         from assembly.retraining import finish_retrain, retrain_phase, show_result
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import carried, experiment_of, set_up
 
         experiment, run_dir = experiment_of(arguments)
         check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir)
+        bench = set_up(experiment, run_dir, carried(arguments))
         architecture = find_architecture(bench, arguments.architecture, arguments.layout)
         phase = retrain_phase(bench, architecture)
         phase.open()

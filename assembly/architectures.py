@@ -107,7 +107,11 @@ def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture
 def check_layout(experiment: Experiment, layout: str | None) -> None:
     """Raise ValueError where a layout of the command line names what is no candidate."""
     if layout is not None and layout not in DERIVATIONS:
-        parse_layout(layout, experiment.model.completed_candidates())
+        try:
+            parse_layout(layout, experiment.model.completed_candidates())
+        except ValueError as error:
+            rules = ", ".join(DERIVATIONS)
+            raise ValueError(f"--{error}, nor is {layout!r} a rule ({rules})") from None
 
 
 def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:

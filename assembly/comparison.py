@@ -148,7 +148,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
         for name, found in results.items()
     }
     searched = entries[0].architecture.name
-    lines = verdict(nats[searched], {k: v for k, v in nats.items() if k != searched})
+    lines = verdict(searched, nats[searched], {k: v for k, v in nats.items() if k != searched})
     table = {
         "verdict": "\n".join(lines),
         "latency_note": latencies.note,

@@ -71,7 +71,7 @@ def _retrain_summary(bench: Workbench, architecture: Architecture, model: Langua
             text_summary(bench),
             f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
             f"{flops / 1e6:.3f} MFLOP per token forward",
-            optimiser_line(bench.experiment.retrain.optimiser),
+            optimiser_line(bench.experiment.retrain.optimiser, bench.experiment.retrain.steps),
         ]
     )
 
@@ -105,7 +105,7 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     )
     if chosen:
         print(_carry(bench, result))
-        print(f"next: {cli.command('compare.py', bench.run_dir)}")
+        print(f"next: {cli.command('compare.py', bench.run_dir, *bench.settings)}")
     else:
         print(f"model: {result.parent / 'model'}")
 

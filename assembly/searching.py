@@ -126,7 +126,7 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
             f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
-            optimiser_line(config.optimiser),
+            optimiser_line(config.optimiser, config.steps),
             f"estimator {config.estimator}, draws held {plan.hold} steps, "
             f"tau {config.tau.schedule} {plan.tau(0):.2f} -> {plan.tau(config.steps - 1):.2f}",
             f"alpha: {config.alpha.data} data{_split_text(bench)}, "
@@ -152,11 +152,16 @@ def finish_search(bench: Workbench, phase: Phase) -> None:
     page = write_report(bench.run_dir)
     pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
     labels = [candidate.label for candidate in bench.experiment.model.candidates]
-    print(f"\n{'slot':>4}  " + "  ".join(f"{label:>10}" for label in labels) + "  margin")
+    header = "  ".join(f"{label:>10}" for label in labels)
+    print(f"\npi after the last step\n{'slot':>4}  {header}  margin")
     for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
         row = "  ".join(f"{value:>10.3f}" for value in pi_C)
         print(f"{slot:>4}  {row}  {margin:.3f}")
     print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+    print(
+        "One search says little about the next: compare it with other seeds "
+        "(--set run.seed=1) and with a placebo (docs/experiments.md)."
+    )
     seed = bench.experiment.run.seed
     others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
     print(f"report: {page}\nnext: {cli.command('derive.py', bench.run_dir, *others)}")

@@ -4,6 +4,10 @@ import torch
 
 from assembly.workbench import Workbench
 from training.config import OptimiserConfig
+from training.schedules import warmup_steps
+
+# A larger part of a split that stands in the training text is worth a warning.
+MOST_OVERLAP = 0.2
 
 
 def text_summary(bench: Workbench) -> str:
@@ -12,12 +16,16 @@ def text_summary(bench: Workbench) -> str:
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
     caps = {"validation": data.validation_tokens, "test": data.test_tokens}
     capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
-    found = prepared.notes["lines_found_in_train"]["valid"]
+    shares = prepared.notes["lines_found_in_train"]
+    least = shares["valid"]["at_least_characters"]
+    overlap = ", ".join(
+        f"{shares[split]['found']} of {shares[split]['lines']} in {split}"
+        for split in ("valid", "test")
+    )
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
         f"vocabulary {prepared.tokenizer.vocabulary_size}",
-        f"validation lines of {found['at_least_characters']}+ characters that stand in the "
-        f"training text: {found['found']} of {found['lines']}",
+        f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
         f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}",
     ]
@@ -26,7 +34,12 @@ def text_summary(bench: Workbench) -> str:
 
 def _warnings(bench: Workbench) -> list[str]:
     """What is allowed but seldom meant."""
-    lines = []
+    lines = [
+        f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
+        "training text too: its perplexity says little about new text"
+        for split, share in bench.prepared.notes["lines_found_in_train"].items()
+        if share["found"] > MOST_OVERLAP * share["lines"]
+    ]
     for candidate in bench.experiment.model.completed_candidates():
         options = candidate.model_dump()
         window, memory = options.get("window"), options.get("memory")
@@ -38,12 +51,13 @@ def _warnings(bench: Workbench) -> list[str]:
     return lines
 
 
-def optimiser_line(config: OptimiserConfig) -> str:
+def optimiser_line(config: OptimiserConfig, steps: int) -> str:
     """The weights' optimiser and its schedule."""
+    warmup = warmup_steps(config, steps)
     return (
-        f"weights: {config.kind}, learning rate {config.lr:g} after {config.warmup_steps} steps of "
-        f"warm-up, then {config.schedule} to {config.final or 0:g} of it, "
-        f"decay {config.weight_decay:g}, clip {config.clip_norm}"
+        f"weights: {config.kind}, learning rate {config.lr:g} after {warmup} steps of warm-up, "
+        f"then {config.schedule} to {config.final or 0:g} of it, decay {config.weight_decay:g}, "
+        f"clip {config.clip_norm}"
     )
 
 

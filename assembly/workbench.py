@@ -28,12 +28,21 @@ from training.step import Forward
 
 @dataclass(frozen=True)
 class Workbench:
-    """One experiment with its text prepared and its device chosen."""
+    """One experiment with its text prepared and its device chosen.
+
+    Attributes:
+        experiment: all settings.
+        run_dir: where the run writes.
+        prepared: the text.
+        device: where the model is trained.
+        settings: what `--set` changed, as far as the next command must be told it again.
+    """
 
     experiment: Experiment
     run_dir: Path
     prepared: Prepared
     device: torch.device
+    settings: tuple[str, ...] = ()
 
     @property
     def forward(self) -> Forward:
@@ -94,7 +103,7 @@ class Workbench:
         }
 
 
-def set_up(experiment: Experiment, run_dir: Path) -> Workbench:
+def set_up(experiment: Experiment, run_dir: Path, settings: tuple[str, ...] = ()) -> Workbench:
     """Choose device and threads and prepare the text.
 
     Raises:
@@ -105,7 +114,7 @@ def set_up(experiment: Experiment, run_dir: Path) -> Workbench:
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
     prepared = prepare(experiment.data, Path.cwd(), progress=_say)
-    return Workbench(experiment, run_dir, prepared, device)
+    return Workbench(experiment, run_dir, prepared, device, settings)
 
 
 def _say(message: str) -> None:
@@ -122,6 +131,12 @@ def _device(name: str) -> torch.device:
             "use cpu or auto"
         )
     return device
+
+
+def carried(arguments: Namespace) -> tuple[str, ...]:
+    """The settings of this command that the next one needs too."""
+    own = ("derive.", "run.tensorboard")
+    return tuple(setting for setting in arguments.set if not setting.startswith(own))
 
 
 def build_supernet(bench: Workbench) -> LanguageModel:
@@ -209,9 +224,10 @@ def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
     ours = (tokenizer.vocabulary_size, tokenizer.digest)
     if theirs != ours:
         raise ValueError(
-            f"architecture {architecture.name}: made for a vocabulary of {theirs[0]} "
-            f"({theirs[1][:12]}), the experiment's has {ours[0]} ({ours[1][:12]}); "
-            f'derive it again, or give --layout "{architecture.letters()}"'
+            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
+            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
+            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
+            f'the same layout on this text give --layout "{architecture.letters()}"'
         )
 
 

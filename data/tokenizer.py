@@ -58,13 +58,14 @@ def train_tokenizer(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
     return BpeTokenizer(train_bpe(texts, config.vocabulary or DEFAULT_VOCABULARY))
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path | str) -> Tokenizer:
     """Load what `save` wrote.
 
     Raises:
         ValueError: a file is damaged, of an unknown version, or belongs to another tokenizer.
         OSError: a file cannot be read.
     """
+    folder = Path(folder)
     saved = read_tokenizer_file(folder)
     path: Path = folder / (MODEL_FILE if saved.kind == "bpe" else FILE)
     try:

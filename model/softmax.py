@@ -60,6 +60,12 @@ class ClusterTables(nn.Module):
         the slots add to it.
         """
         id_N = ids_BT.flatten()
+        # Elsewhere the check would stop the device in every step.
+        if id_N.device.type == "cpu" and (highest := int(id_N.max())) >= self.bounds[-1]:
+            raise ValueError(
+                f"id {highest} is not below the vocabulary {self.bounds[-1]}; "
+                "encode the text with the tokenizer of this model"
+            )
         out_ND = F.embedding(id_N.clamp(max=self.bounds[0] - 1), self.head)
         for tail, (table, projection) in enumerate(zip(self.tables, self.projections, strict=True)):
             row_R, word_R = self.rows_of_tail(tail, id_N)

@@ -37,25 +37,28 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(differences), t * statistics.stdev(differences) / math.sqrt(n)
 
 
-def verdict(searched: Sequence[float], opponents: Mapping[str, Sequence[float]]) -> list[str]:
-    """One line per opponent about this one layout, on test nats per token, paired by seed.
+def verdict(
+    name: str, searched: Sequence[float], opponents: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """One line per opponent about one layout, on test nats per token, paired by seed.
 
     Args:
-        searched: the searched layout's nats, one per seed.
+        name: what the layout is called.
+        searched: its nats, one per seed.
         opponents: the opponents' nats by name, in the same order of seeds.
     """
     n = len(searched)
     if n < 2:
         return [f"no verdict possible (n = {n})"]
     lines = []
-    for name, nats in opponents.items():
+    for other, nats in opponents.items():
         mean, half = paired_interval([a - b for a, b in zip(searched, nats, strict=True)])
         if abs(mean) <= half:
             word = "not better than"
         else:
             word = "better than" if mean < 0 else "worse than"
         lines.append(
-            f"this layout is {word} {name}: {mean:+.4f} nats/token, 95% interval "
+            f"{name} is {word} {other}: {name} less {other} {mean:+.4f} nats/token, 95% interval "
             f"[{mean - half:+.4f}, {mean + half:+.4f}] over {n} retraining seeds; smallest "
             f"difference that could have been seen: {smallest_visible(half, n):.4f}"
         )

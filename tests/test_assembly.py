@@ -1,6 +1,7 @@
 """How the phases are put together: what a fault in the wiring would make unfair or lose."""
 
 import json
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -192,7 +193,7 @@ def test_an_architecture_of_another_tokenizer_is_refused(
     arguments = [experiment_file, "--run", tmp_path / "other"]
     arguments += ["--architecture", derived / "architecture.json"]
     error = refused(retrain, capsys, *arguments)
-    assert "made for a vocabulary of 257" in error
+    assert "made for another text or tokenizer (vocabulary 257" in error
     assert '--layout "a d d i"' in error
 
 
@@ -319,3 +320,36 @@ def test_a_signal_in_the_last_step_still_stops(
         patched.setattr(Screen, "advance", interrupting)
         assert search.main([str(experiment_file), "--run", str(tmp_path / "run")]) == 130
     run(search, experiment_file, "--run", tmp_path / "run")
+
+
+def test_the_next_command_repeats_the_settings_and_works(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [experiment_file, "--run", derived, "--set", "retrain.steps=12"]
+    arguments += ["--set", "retrain.optimiser.warmup_steps=2"]
+    run(retrain, *arguments)
+    last = capsys.readouterr().out.splitlines()[-1]
+    words = shlex.split(last.removeprefix("next: "))
+    assert words[1].endswith("compare.py")
+    assert "retrain.steps=12" in words
+    run(compare, *words[2:], "--set", "compare.opponents=[interleaved]")
+
+
+def test_text_that_stands_in_the_training_text_is_warned_of(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    line = "the very same line of more than sixty characters stands in both of these texts\n"
+    for name in ("train", "valid"):
+        path = tmp_path / f"{name}.txt"
+        path.write_text(line * 50 if name == "valid" else path.read_text() + line)
+    phase = search_phase(bench_of(experiment_file, tmp_path / "run"))
+    assert "warning: 50 of 50 long lines of valid stand in the training text" in phase.summary
+
+
+def test_a_window_that_outreaches_the_memory_is_warned_of(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    phase = search_phase(bench_of(experiment_file, tmp_path / "run", "model.window=40"))
+    assert "warning: attention: window 40 needs memory 39, found 8" in phase.summary
+    phase = search_phase(bench_of(experiment_file, tmp_path / "run", "model.window=9"))
+    assert "warning: attention" not in phase.summary

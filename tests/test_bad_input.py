@@ -1,6 +1,8 @@
 """The user's mistakes: one clear line each, exit code 2, nothing half-written."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import compare
 import derive
 import retrain
 import search
+from tests.test_pipeline import ROOT
 
 
 def refused(
@@ -122,7 +125,7 @@ def architecture(experiment_file: Path, tmp_path: Path) -> dict[str, Any]:
         (lambda a: a.update(version=7), "version: 7 is unknown; this program reads version 1"),
         (lambda a: a.update(colour="red"), "colour: unknown"),
         (lambda a: a["slots"][1].pop("d_ffn"), "slots[1].d_ffn: missing"),
-        (lambda a: a.update(vocabulary_size=99), "vocabulary of 99"),
+        (lambda a: a.update(vocabulary_size=99), "(vocabulary 99,"),
         (lambda a: a.update(slots=[]), "slots"),
     ],
 )
@@ -163,3 +166,21 @@ def test_a_run_folder_that_is_a_file_is_refused(
     assert stop.value.code == 2
     assert "taken" in capsys.readouterr().err
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_layout_that_is_no_rule_names_the_rules(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = [experiment_file, "--layout", "interleavd"]
+    lines = refused(retrain, capsys, *arguments, run=tmp_path / "run")
+    assert "a rule (argmax, interleaved, par" in lines[0]
+
+
+def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; import search; search.main(['x.yaml'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    expected = "the package torch is missing: run `make setup`, then use .venv/bin/python\n"
+    assert done.stderr == expected

@@ -198,7 +198,7 @@ def test_another_experiment_in_the_same_place_is_refused(
         run(search, experiment_file, "--run", searched, "--set", "search.tau.end=0.1")
     assert stop.value.code == 2
     message = capsys.readouterr().err
-    assert "holds another experiment (search.tau.end is None there and 0.1 here)" in message
+    assert "holds another experiment (search.tau.end is left out there and 0.1 here)" in message
     assert "Traceback" not in message
     assert sorted((path, path.stat().st_mtime_ns) for path in searched.rglob("*")) == before
 

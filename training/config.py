@@ -54,7 +54,11 @@ class OptimiserConfig(Section):
     clip_value: float | None = Field(
         default=None, gt=0, description="Largest absolute value in the gradient."
     )
-    warmup_steps: int = Field(default=100, ge=0, description="Steps of linear warm-up from zero.")
+    warmup_steps: int | None = Field(
+        default=None,
+        ge=0,
+        description="Steps of linear warm-up from zero (default: a tenth of all, at most 100).",
+    )
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="After the warm-up."
     )
@@ -93,7 +97,7 @@ class RetrainConfig(Section):
 
 def check_warmup(optimiser: OptimiserConfig, steps: int) -> None:
     """Raise ValueError where the warm-up would not end before the last step."""
-    if optimiser.warmup_steps >= steps:
+    if optimiser.warmup_steps is not None and optimiser.warmup_steps >= steps:
         raise ValueError(
             f"optimiser.warmup_steps: {optimiser.warmup_steps} must be below steps {steps}"
         )

@@ -84,14 +84,19 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix.rstrip("."), json.loads(json.dumps(value))
 
 
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key)
+    return "left out" if value is None else str(value)
+
+
 def _difference(folder: Path, there: Any, here: Identity) -> str:
     old, new = dict(_flat(there)), dict(_flat(here))
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    shown = [f"{key} is {old.get(key)} there and {new.get(key)} here" for key in keys[:4]]
+    shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     return (
         f"{folder}: holds another experiment ({'; '.join(shown)}{more}); "
-        "use another --run directory or remove this one"
+        "repeat the --set of the first time, use another --run directory, or remove this one"
     )
 
 

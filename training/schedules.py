@@ -15,14 +15,20 @@ def decay(schedule: str, progress: float, final: float) -> float:
     return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
+def warmup_steps(config: OptimiserConfig, steps: int) -> int:
+    """Steps of warm-up: as given, else a tenth of all and at most 100."""
+    return min(100, steps // 10) if config.warmup_steps is None else config.warmup_steps
+
+
 def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     """Learning rate of one step: linear warm-up, then the schedule.
 
-    The warm-up rises from lr / (warmup_steps + 1) at step 0; the peak stands at step
-    `warmup_steps`, and the schedule ends at lr * final at step `steps - 1`.
+    With w steps of warm-up it rises from lr / (w + 1) at step 0; the peak stands at step w, and
+    the schedule ends at lr * final at step `steps - 1`.
     """
-    if step < config.warmup_steps:
-        return config.lr * (step + 1) / (config.warmup_steps + 1)
-    span = steps - 1 - config.warmup_steps
-    progress = min(1.0, (step - config.warmup_steps) / span) if span > 0 else 1.0
+    warmup = warmup_steps(config, steps)
+    if step < warmup:
+        return config.lr * (step + 1) / (warmup + 1)
+    span = steps - 1 - warmup
+    progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
     return config.lr * decay(config.schedule, progress, config.final or 0.0)

@@ -40,7 +40,10 @@ def load(config: "DataConfig", base: Path) -> Corpus:
 def _read(path: Path, split: Split, base: Path) -> str:
     where = f"data.files.{split}: {path}"
     if not path.exists():
-        raise ValueError(f"{where}: no such file; relative paths start from {base.resolve()}")
+        raise ValueError(
+            f"{where}: no such file; relative paths start from "
+            f"{base.resolve()}: start from where the text lies, or --set data.files.{split}=PATH"
+        )
     if not path.is_file():
         raise ValueError(f"{where}: is not a file; give the path of one text file")
     raw = path.read_bytes()

@@ -192,3 +192,10 @@ def test_cutoffs_beyond_the_vocabulary_are_refused() -> None:
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SoftmaxConfig(**options)
+
+
+@every_cut
+def test_an_id_of_another_vocabulary_is_refused(cutoffs: tuple[int, ...]) -> None:
+    tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs))
+    with pytest.raises(ValueError, match=f"id {V} is not below the vocabulary {V}"):
+        tables.embed(torch.tensor([[0, V]]))

@@ -7,7 +7,7 @@ from nas.verdict import paired_interval, smallest_visible, verdict
 
 
 def test_one_seed_gives_no_verdict() -> None:
-    assert verdict([3.0], {"par": [3.5]}) == ["no verdict possible (n = 1)"]
+    assert verdict("mine", [3.0], {"par": [3.5]}) == ["no verdict possible (n = 1)"]
 
 
 def test_the_interval_is_students() -> None:
@@ -19,8 +19,8 @@ def test_the_interval_is_students() -> None:
 
 
 def test_a_difference_within_its_interval_is_not_better() -> None:
-    lines = verdict([3.0, 3.1, 3.2], {"par": [3.05, 3.05, 3.25]})
-    assert lines[0].startswith("this layout is not better than par: -0.0167 nats/token")
+    lines = verdict("mine", [3.0, 3.1, 3.2], {"par": [3.05, 3.05, 3.25]})
+    assert lines[0].startswith("mine is not better than par: mine less par -0.0167 nats/token")
     assert "smallest difference that could have been seen" in lines[0]
 
 
@@ -30,9 +30,11 @@ def test_the_smallest_visible_difference_is_larger_than_the_half_width() -> None
 
 
 def test_clear_differences_have_their_direction() -> None:
-    lines = verdict([3.0, 3.1, 3.2], {"worse": [3.5, 3.6, 3.71], "better": [2.5, 2.6, 2.69]})
-    assert lines[0].startswith("this layout is better than worse: -0.5033")
-    assert lines[1].startswith("this layout is worse than better: +0.5033")
+    lines = verdict(
+        "mine", [3.0, 3.1, 3.2], {"worse": [3.5, 3.6, 3.71], "better": [2.5, 2.6, 2.69]}
+    )
+    assert lines[0].startswith("mine is better than worse: mine less worse -0.5033")
+    assert lines[1].startswith("mine is worse than better: mine less better +0.5033")
     assert "over 3 retraining seeds" in lines[0]
     assert lines[-1] == "one search run: nothing follows about the search itself"
 

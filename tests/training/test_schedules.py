@@ -3,7 +3,7 @@
 import pytest
 
 from training.config import OptimiserConfig
-from training.schedules import decay, learning_rate
+from training.schedules import decay, learning_rate, warmup_steps
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
@@ -29,3 +29,9 @@ def test_warmup_rises_evenly_to_the_peak() -> None:
     config = OptimiserConfig(lr=1.0, warmup_steps=3, schedule="linear", final=0.0)
     rates = [learning_rate(config, step, 8) for step in range(8)]
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25, 0.0])
+
+
+def test_warmup_left_out_is_a_tenth_of_the_steps_and_at_most_100() -> None:
+    config = OptimiserConfig()
+    assert [warmup_steps(config, steps) for steps in (5, 60, 5000)] == [0, 6, 100]
+    assert warmup_steps(OptimiserConfig(warmup_steps=7), 5000) == 7

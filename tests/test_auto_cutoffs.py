@@ -14,6 +14,7 @@ import derive
 import retrain
 import search
 from assembly.architectures import derive as derive_layout
+from assembly.retraining import retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import Workbench, layout_costs, set_up
 from experiment import load_experiment
@@ -69,6 +70,30 @@ def test_a_hand_set_softmax_is_passed_on_as_it_stands(
     assert "(auto)" not in search_phase(fixed).summary
     plain = bench_of(experiment_file, bench.run_dir, "model.softmax={}")
     assert "softmax: plain" in search_phase(plain).summary
+
+
+def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measured constants make no difference of it; those of another machine may."""
+    given: dict[str, Any] = {}
+
+    def spying(count_V: Any, **options: Any) -> tuple[int, ...]:
+        given.update(options)
+        return (20, 60)
+
+    monkeypatch.setattr("assembly.workbench.optimal_cutoffs", spying)
+    assert bench.softmax.cutoffs == (20, 60)
+    assert given == {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
+
+
+def test_a_given_architecture_keeps_its_own_cutoffs(
+    bench: Workbench, experiment_file: Path
+) -> None:
+    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
+    other = bench_of(experiment_file, bench.run_dir)
+    phase = retrain_phase(bench, derive_layout(other, config))
+    assert "softmax: cutoffs [20, 60], " in phase.summary
 
 
 def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> None:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -184,8 +184,13 @@ def _split_value_error(key: Key, text: str, root: type[BaseModel]) -> Said:
 def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     """The same name elsewhere, first below the same section; else a similar name."""
     name = str(key[-1])
-    siblings = [field for model in _models_at(root, key[:-1]) for field in model.model_fields]
+    models = _models_at(root, key[:-1])
+    siblings = [field for model in models for field in model.model_fields]
     if name in siblings:  # one of several models may stand here, and another one has it
+        owner = next(model for model in models if name in model.model_fields)
+        mark = next((mark for mark in _marks(owner) if mark[0] != "kind"), None)
+        if mark:
+            return f"; it goes with {mark[0]}: {mark[1]} only"
         return f"; another kind than this one has '{name}'"
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
@@ -193,6 +198,13 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     if 0 < len(below or named) <= 3:
         return f"; did you mean {' or '.join(repr(place) for place in below or named)}?"
     return hint(name, siblings)
+
+
+def _marks(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
+    """The keys for which a model takes one value only, and that value."""
+    for name, field in model.model_fields.items():
+        if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
+            yield name, get_args(field.annotation)[0]
 
 
 def _all_keys(model: type[BaseModel], prefix: Key) -> Iterator[Key]:

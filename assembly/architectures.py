@@ -77,13 +77,13 @@ def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture
         name=name,
         d_model=config.d_model,
         slots=derived.layout,
-        softmax=config.softmax,
+        softmax=bench.softmax,
         vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
         tokenizer=TokenizerIdentity(digest=bench.prepared.tokenizer.digest),
     )
     with torch.device("meta"):
         model = build_model(bare)
-    mass = cluster_mass(bench.prepared.counts_V, config.softmax.cutoffs)
+    mass = cluster_mass(bench.prepared.counts_V, bench.softmax.cutoffs)
     table = ArchitectureCosts(
         parameters=sum(p.numel() for p in model.parameters()),
         flops_per_token=costs(bench, model).total,

@@ -84,7 +84,7 @@ def _chosen(bench: Workbench) -> Architecture:
     check_tokenizer(bench, chosen)
     config = bench.experiment.model
     theirs = {"d_model": chosen.d_model, "slots": len(chosen.slots), "softmax": chosen.softmax}
-    ours = {"d_model": config.d_model, "slots": config.slots, "softmax": config.softmax}
+    ours = {"d_model": config.d_model, "slots": config.slots, "softmax": bench.softmax}
     for key, value in ours.items():
         if theirs[key] != value:
             raise ValueError(

@@ -8,7 +8,7 @@ import torch
 
 import cli
 from assembly import workbench
-from assembly.summary import optimiser_line, parameter_count, text_summary
+from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
 from assembly.workbench import Workbench
 from model import Architecture, LanguageModel, build_model, save_model
 from training.checkpoint import read_tensors
@@ -69,6 +69,7 @@ def _retrain_summary(bench: Workbench, architecture: Architecture, model: Langua
     return "\n".join(
         [
             text_summary(bench),
+            softmax_line(bench, architecture.softmax),
             f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
             f"{flops / 1e6:.3f} MFLOP per token forward",
             optimiser_line(bench.experiment.retrain.optimiser, bench.experiment.retrain.steps),

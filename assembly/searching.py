@@ -8,7 +8,7 @@ import torch
 
 import cli
 from assembly import workbench
-from assembly.summary import optimiser_line, parameter_count, text_summary
+from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
 from assembly.workbench import Workbench
 from model import LanguageModel
 from nas.estimators import one_hot_net, soft_net
@@ -123,6 +123,7 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
     return "\n".join(
         [
             text_summary(bench),
+            softmax_line(bench, bench.softmax),
             f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
             f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",

@@ -2,7 +2,8 @@
 
 import torch
 
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, cluster_mass
+from model import AutoSoftmaxConfig, SoftmaxConfig
 from training.config import OptimiserConfig
 from training.schedules import warmup_steps
 
@@ -49,6 +50,19 @@ def _warnings(bench: Workbench) -> list[str]:
                 f"{memory}: results depend on how the text is cut"
             )
     return lines
+
+
+def softmax_line(bench: Workbench, softmax: SoftmaxConfig) -> str:
+    """The cutoffs in numbers, and what the head holds of the training tokens."""
+    if not softmax.cutoffs:
+        return "softmax: plain"
+    found = isinstance(bench.experiment.model.softmax, AutoSoftmaxConfig)
+    computed = found and softmax == bench.softmax
+    mass = cluster_mass(bench.prepared.counts_V, softmax.cutoffs)
+    return (
+        f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if computed else ''}, "
+        f"{mass[0]:.1%} of the training tokens in the head"
+    )
 
 
 def optimiser_line(config: OptimiserConfig, steps: int) -> str:

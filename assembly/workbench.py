@@ -19,7 +19,7 @@ from torch import Tensor
 import cli
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment, load_experiment
-from model import Architecture, Costs, LanguageModel, Mix
+from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
 from nas.derivation import Layout
 from training.evaluation import Evaluation, evaluate
 from training.run_dir import environment
@@ -53,6 +53,27 @@ class Workbench:
     def byte_length_V(self) -> Tensor:
         """Bytes of raw text that each id stands for."""
         return torch.tensor(self.prepared.tokenizer.byte_length_V)
+
+    @cached_property
+    def softmax(self) -> SoftmaxConfig:
+        """The softmax with its cutoffs in numbers, also where the experiment says auto.
+
+        Raises:
+            ValueError: the vocabulary is too small for so many clusters.
+        """
+        config, data = self.experiment.model, self.experiment.data
+        if isinstance(config.softmax, SoftmaxConfig):
+            return config.softmax
+        try:
+            cutoffs = optimal_cutoffs(
+                self.prepared.counts_V,
+                d_model=config.d_model,
+                widths=config.softmax.tail_widths(config.d_model),
+                tokens=data.batch * data.segment,
+            )
+        except ValueError as error:
+            raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
+        return config.softmax.fixed(cutoffs)
 
     def streams(self, split: Split) -> EvaluationStreams:
         """A split as evaluation streams."""
@@ -163,7 +184,7 @@ def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageM
         slots,
         d_model=config.d_model,
         vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-        softmax=config.softmax,
+        softmax=bench.softmax,
         dropout=config.dropout,
     ).to(bench.device)
 
@@ -202,7 +223,7 @@ def layout_costs(bench: Workbench) -> LayoutCosts:
             [config.completed_candidates()],
             d_model=config.d_model,
             vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-            softmax=config.softmax,
+            softmax=bench.softmax,
             dropout=config.dropout,
         )
     table = costs(bench, model)

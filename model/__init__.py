@@ -12,7 +12,8 @@ from model.architecture import (
     load_architecture,
 )
 from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
-from model.config import ModelConfig, SoftmaxConfig
+from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
+from model.cutoffs import optimal_cutoffs
 from model.language_model import Costs, LanguageModel, Mix
 from model.layout import layout_letters, parse_layout
 from model.saving import build_model, load_model, save_model
@@ -25,6 +26,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "Architecture",
     "ArchitectureCosts",
+    "AutoSoftmaxConfig",
     "Block",
     "BlockKind",
     "BlockOptions",
@@ -45,6 +47,7 @@ __all__ = [
     "layout_letters",
     "load_architecture",
     "load_model",
+    "optimal_cutoffs",
     "parse_layout",
     "save_model",
 ]

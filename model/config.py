@@ -1,14 +1,28 @@
 """What an experiment says about the model."""
 
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import Activation
 
 DEFAULT_FACTOR = 4
+MOST_TAILS = 64
+
+_FACTOR = f"Tail t = 1, 2, ... has width d_model / factor^t (default {DEFAULT_FACTOR})."
+_SIZES = "Widths of the tails, instead of factor."
+_TIED = "Input embedding shares the softmax's tables."
+Width = Annotated[int, Field(ge=1, le=2**16)]
 
 
 class SoftmaxConfig(BaseModel):
@@ -18,18 +32,13 @@ class SoftmaxConfig(BaseModel):
 
     cutoffs: tuple[int, ...] = Field(
         default=(),
-        max_length=64,
-        description="First id of each tail cluster, increasing; none: plain softmax.",
+        max_length=MOST_TAILS,
+        description="First id of each tail cluster, increasing; none: plain softmax; auto: those "
+        "that cost least on the training text.",
     )
-    factor: float | None = Field(
-        default=None,
-        ge=1,
-        description=f"Tail t = 1, 2, ... has width d_model / factor^t (default {DEFAULT_FACTOR}).",
-    )
-    sizes: tuple[Annotated[int, Field(ge=1, le=2**16)], ...] | None = Field(
-        default=None, description="Widths of the tails, instead of factor."
-    )
-    tied: bool = Field(default=True, description="Input embedding shares the softmax's tables.")
+    factor: float | None = Field(default=None, ge=1, description=_FACTOR)
+    sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
+    tied: bool = Field(default=True, description=_TIED)
 
     @model_validator(mode="after")
     def _options_fit(self) -> "SoftmaxConfig":
@@ -57,12 +66,55 @@ class SoftmaxConfig(BaseModel):
 
     def tail_widths(self, d_model: int) -> tuple[int, ...]:
         """The width of each tail, at least 1."""
-        if self.sizes is not None:
-            return self.sizes
-        factor = DEFAULT_FACTOR if self.factor is None else self.factor
-        return tuple(
-            max(1, int(d_model // factor ** (tail + 1))) for tail in range(len(self.cutoffs))
-        )
+        return _tail_widths(len(self.cutoffs), d_model, self.factor, self.sizes)
+
+
+class AutoSoftmaxConfig(BaseModel):
+    """Adaptive softmax whose cutoffs are those that cost least on the training text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    cutoffs: Literal["auto"]
+    clusters: int = Field(
+        default=4, ge=2, le=MOST_TAILS + 1, description="Head and tails (cutoffs: auto only)."
+    )
+    factor: float | None = Field(default=None, ge=1, description=_FACTOR)
+    sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
+    tied: bool = Field(default=True, description=_TIED)
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> "AutoSoftmaxConfig":
+        if self.sizes is not None and self.factor is not None:
+            raise ValueError("sizes: give either factor or sizes, not both")
+        if self.sizes is not None and len(self.sizes) != self.clusters - 1:
+            raise ValueError(
+                f"sizes: {len(self.sizes)} widths for {self.clusters} clusters; give one for each "
+                "but the head"
+            )
+        return self
+
+    def tail_widths(self, d_model: int) -> tuple[int, ...]:
+        """The width of each tail, at least 1."""
+        return _tail_widths(self.clusters - 1, d_model, self.factor, self.sizes)
+
+    def fixed(self, cutoffs: tuple[int, ...]) -> SoftmaxConfig:
+        """The same softmax with its cutoffs in numbers."""
+        return SoftmaxConfig(cutoffs=cutoffs, factor=self.factor, sizes=self.sizes, tied=self.tied)
+
+
+def _tail_widths(
+    tails: int, d_model: int, factor: float | None, sizes: tuple[int, ...] | None
+) -> tuple[int, ...]:
+    if sizes is not None:
+        return sizes
+    factor = DEFAULT_FACTOR if factor is None else factor
+    return tuple(max(1, int(d_model // factor ** (tail + 1))) for tail in range(tails))
+
+
+def _fixed_or_auto(value: Any) -> str:
+    """Which softmax is meant: a word in the place of the cutoffs can only be auto."""
+    found = value.get("cutoffs") if isinstance(value, dict) else getattr(value, "cutoffs", None)
+    return "auto" if isinstance(found, str) else "fixed"
 
 
 class ModelConfig(BaseModel):
@@ -90,7 +142,10 @@ class ModelConfig(BaseModel):
         validate_default=True,
         description="What a slot may become: a kind, or a kind with options and a label.",
     )
-    softmax: SoftmaxConfig = SoftmaxConfig()
+    softmax: Annotated[
+        Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
+        Discriminator(_fixed_or_auto),
+    ] = SoftmaxConfig()
 
     @field_validator("candidates", mode="before")
     @classmethod

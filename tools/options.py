@@ -44,23 +44,23 @@ def options_page() -> str:
 
 
 def _rows(name: str, entry: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
-    target = _reference(entry)
-    if target is None or not target.endswith("Config"):
+    targets = [target for target in _references(entry) if target.endswith("Config")]
+    if not targets:
         yield f"| `{name}` | {_default(entry)} | {_choices(entry)} | {_cell(entry)} |\n"
         return
-    inner = definitions[target]
-    for key, value in inner["properties"].items():
-        yield from _rows(
-            f"{name}.{key}",
-            value if key not in inner.get("required", []) else {**value, "required": True},
-            definitions,
-        )
+    told = set()
+    for inner in (definitions[target] for target in targets):
+        for key, value in inner["properties"].items():
+            # Of several sections that may stand here, the first that has a key describes it.
+            if key not in told:
+                told.add(key)
+                required = {"required": True} if key in inner.get("required", []) else {}
+                yield from _rows(f"{name}.{key}", {**value, **required}, definitions)
 
 
-def _reference(entry: dict[str, Any]) -> str | None:
-    found = [entry, *entry.get("anyOf", []), *entry.get("allOf", [])]
-    names = [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
-    return names[0] if len(names) == 1 else None
+def _references(entry: dict[str, Any]) -> list[str]:
+    found = [entry, *(each for key in ("anyOf", "allOf", "oneOf") for each in entry.get(key, []))]
+    return [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
 
 
 def _default(entry: dict[str, Any]) -> str:

@@ -1,0 +1,261 @@
+"""Optimal cutoffs against brute force and the quadratic dynamic programme; Monge; ties.
+
+V vocabulary   J tails
+"""
+
+import random
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model import cutoffs as module
+from model.cutoffs import MEASURED, ClusterCosts, CostConstants, optimal_cutoffs, sorted_counts
+
+# Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
+EXACT = CostConstants(launch_s=8.0, multiply_add_s=1.0, logit_s=2.0, threshold=0.0)
+
+
+def by_hand(
+    count_V: list[float], cutoffs: tuple[int, ...], d_model: int, widths: tuple[int, ...],
+    tokens: int, known: CostConstants,
+) -> float:  # fmt: skip
+    """The cost as the module's docstring writes it, one cluster after the other."""
+    total, ends = sum(count_V), (*cutoffs, len(count_V))
+    words = ends[0] + len(widths)
+    cost = known.launch_s + known.logit_s * tokens * words
+    cost += known.multiply_add_s * max(known.threshold, tokens * words * d_model)
+    for width, (low, high) in zip(widths, pairwise(ends), strict=True):
+        rows = tokens * sum(count_V[low:high]) / total
+        n = high - low
+        cost += known.launch_s + known.logit_s * rows * n
+        cost += known.multiply_add_s * max(known.threshold, rows * n * width)
+        cost += known.multiply_add_s * rows * d_model * width
+    return cost
+
+
+def brute_force(
+    count_V: list[float], *, d_model: int, widths: tuple[int, ...], tokens: int,
+    constants: CostConstants, least_head_mass: float,
+) -> tuple[float, tuple[int, ...]]:  # fmt: skip
+    """The least cost over all sets of cutoffs, and the first set that has it in our order."""
+    count_V = sorted(count_V, reverse=True)
+    least = least_head_mass * sum(count_V)
+    found = [
+        (by_hand(count_V, cutoffs, d_model, widths, tokens, constants), cutoffs[::-1])
+        for cutoffs in combinations(range(1, len(count_V)), len(widths))
+        if sum(count_V[: cutoffs[0]]) >= least - 1e-9
+    ]
+    cost, reverse = min(found)
+    return cost, reverse[::-1]
+
+
+def quadratic(costs: ClusterCosts, first: int) -> tuple[float, dict[tuple[int, int], int]]:
+    """The least cost by the dynamic programme over all pairs, and the start of every cluster."""
+    vocabulary, tails = len(costs.count_V), len(costs.widths)
+    best = {end: float(costs.head(end)) for end in range(first, vocabulary + 1)}
+    starts = {}
+    for tail in range(tails):
+        longer = {}
+        for end in range(first + tail + 1, vocabulary + 1):
+            choices = [(best[i] + costs.tail(tail, i, end), i) for i in best if i < end]
+            longer[end], starts[tail, end] = min(choices)
+        best = longer
+    return best[vocabulary], starts
+
+
+def random_case(rng: random.Random) -> tuple[list[float], dict[str, Any]]:
+    tails = rng.randint(1, 4)
+    count_V = [float(rng.randint(0, 60)) for _ in range(rng.randint(tails + 5, 14))]
+    count_V[0] += 120  # so that a head of few words can hold half
+    if rng.random() < 0.3:
+        count_V = [count / 97 for count in count_V]
+    options = {
+        "d_model": rng.choice([4, 8, 16]),
+        "widths": tuple(rng.choice([1, 2, 4, 8]) for _ in range(tails)),
+        "tokens": rng.choice([1, 16, 100]),
+        "constants": CostConstants(
+            launch_s=rng.choice([0.0, 5.0, 500.0]),
+            multiply_add_s=rng.choice([0.5, 1.0]),
+            logit_s=rng.choice([0.0, 3.0]),
+            threshold=rng.choice([0.0, 40.0, 900.0]),
+        ),
+        "least_head_mass": rng.choice([0.0, 0.0, 0.3, 0.5]),
+    }
+    return count_V, options
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_it_is_what_brute_force_finds(seed: int) -> None:
+    rng = random.Random(seed)
+    count_V, options = random_case(rng)
+    found = optimal_cutoffs(count_V, **options)
+    least, _ = brute_force(count_V, **options)
+    known = {key: options[key] for key in ("d_model", "widths", "tokens")}
+    ranked = sorted(count_V, reverse=True)
+    assert by_hand(ranked, found, **known, known=options["constants"]) == pytest.approx(
+        least, rel=1e-12
+    )
+    assert all(low < high for low, high in pairwise((0, *found, len(count_V))))
+    assert sum(ranked[: found[0]]) >= options["least_head_mass"] * sum(ranked) - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("threshold", [0.0, 1e5])
+def test_it_is_what_the_quadratic_programme_finds(seed: int, threshold: float) -> None:
+    rng = np.random.default_rng(seed)
+    count_V = sorted_counts(rng.pareto(1.0, size=150))
+    constants = CostConstants(1e-5, 1e-10, 3e-9, threshold)
+    costs = ClusterCosts(count_V, 32, (16, 8, 4), 64, constants)
+    mass = 0.2 * (seed % 3)
+    first = next(end for end in range(1, 150) if costs.mass_W[end] >= mass)
+    least, starts = quadratic(costs, first)
+    found = optimal_cutoffs(
+        count_V, d_model=32, widths=(16, 8, 4), tokens=64, constants=constants, least_head_mass=mass
+    )
+    assert sum(costs.clusters(found)) == pytest.approx(least, rel=1e-12)
+    for tail in range(3):
+        ends = [end for t, end in starts if t == tail]
+        assert all(starts[tail, low] <= starts[tail, high] for low, high in pairwise(sorted(ends)))
+
+
+@given(
+    counts=st.lists(st.floats(0, 1), min_size=4, max_size=20).filter(lambda v: max(v) > 0.01),
+    ends=st.lists(st.integers(0, 20), min_size=4, max_size=4),
+    threshold=st.sampled_from([0.0, 1.0, 30.0, 1e4]),
+    width=st.integers(1, 9),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_cost_of_a_cluster_is_monge(
+    counts: list[float], ends: list[int], threshold: float, width: int
+) -> None:
+    # Unsorted on purpose: the inequality needs no order of the words.
+    constants = CostConstants(1.0, 1.0, 2.0, threshold)
+    costs = ClusterCosts(np.array(counts), 8, (width,), 64, constants)
+    a, b, c, d = sorted(min(end, len(counts)) for end in ends)
+    nested = costs.tail(0, a, d) + costs.tail(0, b, c)
+    assert costs.tail(0, a, c) + costs.tail(0, b, d) <= nested * (1 + 1e-12) + 1e-9
+
+
+def test_the_best_starts_are_those_of_a_full_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer, ties included, and never falling."""
+    layers = []
+    inner = module._best_starts
+
+    def spying(value: Any, first: int, last: int) -> Any:
+        best_W, start_W = inner(value, first, last)
+        for end in range(first, last + 1):
+            start = np.arange(first - 1, end)
+            found = value(start, np.full(len(start), end))
+            assert best_W[end] == found.min()
+            assert start_W[end] == start[found.argmin()]
+        layers.append(start_W[first : last + 1])
+        return best_W, start_W
+
+    monkeypatch.setattr(module, "_best_starts", spying)
+    count_V = [1.0] * 64
+    optimal_cutoffs(
+        count_V, d_model=4, widths=(4, 2, 1), tokens=64, constants=EXACT, least_head_mass=0.1
+    )
+    assert [len(layer) for layer in layers] == [64 - 2 - 7, 64 - 1 - 8]
+    assert all((np.diff(layer) >= 0).all() for layer in layers)
+
+
+def test_all_starts_alike_or_one_best_start_for_all_ends() -> None:
+    _, start_W = module._best_starts(lambda start, end: 0.0 * start, 3, 40)
+    assert start_W[3:].tolist() == [2] * 38
+    _, start_W = module._best_starts(lambda start, end: abs(start - 9.0), 3, 40)
+    assert start_W[3:].tolist() == [2, 3, 4, 5, 6, 7, 8] + [9] * 31
+    _, start_W = module._best_starts(lambda start, end: abs((start - 9) // 4) * 1.0, 3, 40)
+    assert start_W[10:].tolist() == [9] * 31
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ties_go_to_the_smallest_last_cutoff_then_the_one_before(seed: int) -> None:
+    rng = random.Random(seed)
+    count_V = [1.0] * 12
+    for _ in range(4):
+        count_V[rng.randrange(12)] += 1.0
+    options: dict[str, Any] = {
+        "d_model": 2, "widths": (1, 1, 1), "tokens": 16, "least_head_mass": 0.0,
+        "constants": CostConstants(8.0, 1.0, 0.0, 512.0),
+    }  # fmt: skip
+    assert optimal_cutoffs(count_V, **options) == brute_force(count_V, **options)[1]
+
+
+def test_order_and_scale_of_the_counts_do_not_matter() -> None:
+    rng = np.random.default_rng(0)
+    count_V = rng.pareto(1.0, size=500).round(2) + 0.01
+    options: dict[str, Any] = {"d_model": 64, "widths": (16, 4), "tokens": 256}
+    wanted = optimal_cutoffs(count_V, **options)
+    assert optimal_cutoffs(rng.permutation(count_V), **options) == wanted
+    assert optimal_cutoffs(count_V / count_V.sum(), **options) == wanted
+    assert optimal_cutoffs((count_V * 100).round().astype(int), **options) == wanted
+
+
+def test_the_head_holds_the_mass_asked_for_and_not_a_word_more_than_pays() -> None:
+    """Without it the cheapest head for plain multiply-adds is a handful of words."""
+    count_V = 1 / np.arange(1, 12001)
+    cheap = CostConstants(0.0, 1.0, 0.0, 0.0)
+    options: dict[str, Any] = {"d_model": 512, "widths": (128, 32, 8), "tokens": 1}
+    free = optimal_cutoffs(count_V, **options, constants=cheap, least_head_mass=0.0)
+    assert free[0] < 10
+    held = optimal_cutoffs(count_V, **options, constants=cheap)
+    mass_W = np.cumsum(count_V) / count_V.sum()
+    assert mass_W[held[0] - 1] >= 0.5 > mass_W[held[0] - 2]
+
+
+def test_a_half_is_held_by_half_of_equal_words() -> None:
+    """Half of twenty tenths is not quite half of their sum; the constraint allows for that."""
+    options: dict[str, Any] = {"d_model": 8, "widths": (1,), "tokens": 1, "constants": EXACT}
+    assert optimal_cutoffs([0.1] * 20, **options) == (10,)
+
+
+def test_without_tails_there_are_no_cutoffs() -> None:
+    assert optimal_cutoffs([3, 2, 1], d_model=4, widths=(), tokens=1) == ()
+
+
+def test_words_that_never_occur_are_allowed() -> None:
+    found = optimal_cutoffs([5, 3, 1, 1, 0, 0, 0], d_model=4, widths=(2, 1), tokens=8)
+    assert len(found) == 2
+    assert found[0] >= 1
+    assert found[1] < 7
+
+
+@pytest.mark.parametrize(
+    ("count_V", "options", "said"),
+    [
+        ([], {}, "there are no counts"),
+        ([1, -1, 3], {}, "at least 0"),
+        ([1, float("nan")], {}, "finite"),
+        ([1, float("inf")], {}, "finite"),
+        ([0, 0, 0], {}, "all counts are 0"),
+        ([1e308] * 9, {}, "too large"),
+        ([9, 1], {}, "2 words, of which the first 1 hold 0.5 of the tokens"),
+        ([1] * 5, {}, "use fewer clusters"),
+        ([5, 4, 3, 2, 1, 1, 1], {"least_head_mass": 1.5}, "must be from 0 to 1, found 1.5"),
+        ([5, 4, 3, 2, 1, 1, 1], {"least_head_mass": float("nan")}, "must be from 0 to 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    count_V: list[float], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        optimal_cutoffs(count_V, d_model=8, widths=(4, 2, 1), tokens=4, **options)
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_constants_are_finite_and_not_negative(value: float) -> None:
+    with pytest.raises(ValueError, match="logit_s: must be a finite number of at least 0"):
+        CostConstants(1.0, 1.0, value, 0.0)
+
+
+def test_a_large_vocabulary_gives_growing_clusters() -> None:
+    found = optimal_cutoffs(
+        1 / np.arange(1, 50001), d_model=256, widths=(64, 16, 4), tokens=1024, constants=MEASURED
+    )
+    sizes = [high - low for low, high in pairwise((0, *found, 50000))]
+    assert sizes == sorted(sizes)

@@ -1,0 +1,202 @@
+"""`model.softmax.cutoffs: auto`: saved as auto, built, costed and written down in numbers."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import compare
+import derive
+import retrain
+import search
+from assembly.architectures import derive as derive_layout
+from assembly.retraining import retrain_phase
+from assembly.searching import search_phase
+from assembly.workbench import Workbench, layout_costs, set_up
+from experiment import load_experiment
+from model import Architecture, load_architecture, load_model, optimal_cutoffs
+from tests.test_pipeline import run
+
+AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
+
+pytestmark = pytest.mark.usefixtures("_without_figures")
+
+
+@pytest.fixture
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+
+
+def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
+    return set_up(load_experiment(file, settings), folder)
+
+
+@pytest.fixture
+def bench(experiment_file: Path, tmp_path: Path) -> Workbench:
+    return bench_of(experiment_file, tmp_path / "run", AUTO)
+
+
+def wanted(bench: Workbench) -> tuple[int, ...]:
+    return optimal_cutoffs(bench.prepared.counts_V, d_model=16, widths=(8, 4), tokens=4 * 16)
+
+
+def by_hand(bench: Workbench, file: Path) -> Workbench:
+    """The same experiment with the numbers written out."""
+    return bench_of(
+        file, bench.run_dir, f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
+    )
+
+
+def test_the_supernet_and_its_costs_have_the_numbers(
+    bench: Workbench, experiment_file: Path
+) -> None:
+    phase = search_phase(bench)
+    model: Any = phase.state.model
+    assert model.softmax.bounds == (*wanted(bench), 257)
+    assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in phase.summary
+    assert layout_costs(bench) == layout_costs(by_hand(bench, experiment_file))
+
+
+def test_a_hand_set_softmax_is_passed_on_as_it_stands(
+    experiment_file: Path, bench: Workbench
+) -> None:
+    fixed = by_hand(bench, experiment_file)
+    assert fixed.softmax is fixed.experiment.model.softmax
+    assert "(auto)" not in search_phase(fixed).summary
+    plain = bench_of(experiment_file, bench.run_dir, "model.softmax={}")
+    assert "softmax: plain" in search_phase(plain).summary
+
+
+def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measured constants make no difference of it; those of another machine may."""
+    given: dict[str, Any] = {}
+
+    def spying(count_V: Any, **options: Any) -> tuple[int, ...]:
+        given.update(options)
+        return (20, 60)
+
+    monkeypatch.setattr("assembly.workbench.optimal_cutoffs", spying)
+    assert bench.softmax.cutoffs == (20, 60)
+    assert given == {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
+
+
+def test_a_given_architecture_keeps_its_own_cutoffs(
+    bench: Workbench, experiment_file: Path
+) -> None:
+    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
+    other = bench_of(experiment_file, bench.run_dir)
+    phase = retrain_phase(bench, derive_layout(other, config))
+    assert "softmax: cutoffs [20, 60], " in phase.summary
+
+
+def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> None:
+    phase = search_phase(bench)
+    assert phase.identity["model"]["softmax"] == {
+        "cutoffs": "auto", "clusters": 3, "factor": 2.0, "sizes": None, "tied": True,
+    }  # fmt: skip
+    saved = yaml.safe_load(phase.files["experiment.yaml"])
+    assert saved["model"]["softmax"]["cutoffs"] == "auto"
+    assert bench.experiment.model.softmax.cutoffs == "auto"
+
+
+def test_an_architecture_has_the_numbers(bench: Workbench, experiment_file: Path) -> None:
+    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
+    architecture = derive_layout(bench, config)
+    same = derive_layout(by_hand(bench, experiment_file), config)
+    assert architecture.softmax == same.softmax
+    assert architecture.softmax.cutoffs == wanted(bench)
+    assert architecture.costs == same.costs
+    written = json.loads(architecture.to_json())
+    assert written["softmax"] == {
+        "cutoffs": list(wanted(bench)), "factor": 2.0, "sizes": None, "tied": True,
+    }  # fmt: skip
+
+
+def test_an_architecture_that_says_auto_is_refused(bench: Workbench) -> None:
+    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
+    written = json.loads(derive_layout(bench, config).to_json())
+    written["softmax"]["cutoffs"] = "auto"
+    with pytest.raises(ValueError, match=r"x\.json: softmax\.cutoffs: "):
+        Architecture.from_json(json.dumps(written), "x.json")
+
+
+def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(search, experiment_file, "--run", folder, "--set", AUTO)
+    run(derive, folder)
+    run(retrain, folder)
+    run(compare, folder)
+    bench = bench_of(folder / "search/seed-0/experiment.yaml", folder)
+    assert bench.experiment.model.softmax.cutoffs == "auto"
+    architecture = load_architecture(folder / "architecture.json")
+    assert architecture.softmax.cutoffs == wanted(bench)
+    assert load_model(folder / "model").softmax.bounds == (*wanted(bench), 257)
+    for log in (*folder.glob("search/*/train.log"), *folder.glob("retrain/*/*/train.log")):
+        assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in log.read_text()
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    assert len(rows) > 2
+
+
+def test_opponents_take_auto_and_numbers_for_the_same(
+    experiment_file: Path, bench: Workbench
+) -> None:
+    folder = bench.run_dir
+    run(derive, experiment_file, "--run", folder, "--set", AUTO, "--method", "interleaved")
+    numbers = f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
+    opponents = "compare.opponents=[par]"
+    run(compare, experiment_file, "--run", folder, "--set", numbers, "--set", opponents)
+
+
+def test_opponents_of_other_cutoffs_are_refused(
+    experiment_file: Path, bench: Workbench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(derive, experiment_file, "--run", bench.run_dir, "--method", "interleaved")
+    with pytest.raises(SystemExit) as stop:
+        compare.main([str(experiment_file), "--run", str(bench.run_dir), "--set", AUTO])
+    assert stop.value.code == 2
+    assert "but model.softmax is" in capsys.readouterr().err
+
+
+def test_too_few_words_are_one_clear_line(bench: Workbench) -> None:
+    few = replace(bench, prepared=replace(bench.prepared, counts_V=np.array([1, 1, 1])))
+    with pytest.raises(ValueError, match=r"^model\.softmax\.cutoffs: auto: 3 words, .* fewer clus"):
+        _ = few.softmax
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("{cutoffs: atuo}", "cutoffs: must be one of auto; found 'atuo'; did you mean 'auto'?"),
+        ("{cutoffs: auto, clusters: 1}", "clusters: must be at least 2, found 1"),
+        ("{cutoffs: auto, clusters: 66}", "clusters: must be at most 65, found 66"),
+        ("{cutoffs: auto, clusters: 3.0}", "clusters: expected an integer, found 3.0"),
+        ("{cutoffs: [20], clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto only"),
+        ("{clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto only"),
+        ("{cutoffs: auto, sizes: [4, 2]}", "sizes: 2 widths for 4 clusters; give one for each"),
+        ("{cutoffs: auto, sizes: [4, 2, 1], factor: 2}", "sizes: give either factor or sizes"),
+        ("{cutoffs: [auto]}", "cutoffs[0]: expected an integer, found 'auto'"),
+        ("auto", ": expected a mapping of keys, found 'auto'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(experiment_file: Path, setting: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        load_experiment(experiment_file, [f"model.softmax={setting}"])
+    assert len(str(caught.value).splitlines()) == 1
+    assert f"model.softmax{'' if said[0] == ':' else '.'}{said}" in str(caught.value)
+
+
+def test_the_default_is_four_clusters(experiment_file: Path) -> None:
+    experiment = load_experiment(experiment_file, ["model.softmax={cutoffs: auto}"])
+    softmax: Any = experiment.model.softmax
+    assert softmax.clusters == 4
+    assert softmax.tail_widths(16) == (4, 1, 1)
+    assert load_experiment(
+        experiment_file, ["model.softmax={cutoffs: auto, sizes: [7, 5, 3]}"]
+    ).model.softmax.tail_widths(16) == (7, 5, 3)

@@ -1,0 +1,126 @@
+"""The command that finds cutoffs: what it reads, what it prints, what it refuses."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from model import SoftmaxConfig, optimal_cutoffs
+from tools import cutoffs as command
+
+COUNTS = [1000 // rank for rank in range(1, 301)]
+
+
+def printed(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> list[str]:
+    assert command.main(["--counts", str(path), *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def refusal(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stop:
+        command.main(["--counts", str(path), *arguments])
+    assert stop.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+@pytest.fixture
+def counts_file(tmp_path: Path) -> Path:
+    path = tmp_path / "counts.txt"
+    path.write_text("\n".join(map(str, COUNTS)))
+    return path
+
+
+def test_the_first_line_is_yaml_that_an_experiment_takes(
+    capsys: pytest.CaptureFixture[str], counts_file: Path
+) -> None:
+    lines = printed(capsys, counts_file, "--d-model", "64")
+    softmax = SoftmaxConfig.model_validate(yaml.safe_load(lines[0])["softmax"])
+    wanted = optimal_cutoffs(COUNTS, d_model=64, widths=(16, 4, 1), tokens=1024)
+    assert softmax == SoftmaxConfig(cutoffs=wanted, factor=4)
+    words = [int(line[8:20].replace(",", "")) for line in lines[2:]]
+    assert words == [
+        wanted[0], wanted[1] - wanted[0], wanted[2] - wanted[1], 300 - wanted[2], 300
+    ]  # fmt: skip
+
+
+def test_order_layout_and_scale_of_the_file_do_not_matter(
+    capsys: pytest.CaptureFixture[str], counts_file: Path, tmp_path: Path
+) -> None:
+    wanted = printed(capsys, counts_file)
+    shuffled = random.Random(0).sample(COUNTS, len(COUNTS))
+    other = tmp_path / "other.txt"
+    other.write_text(" ".join(map(str, shuffled[:150])) + "\n\n\t" + "\n".join(
+        map(str, shuffled[150:])) + "\n")  # fmt: skip
+    assert printed(capsys, other) == wanted
+    other.write_text("\n".join(f"{count / sum(COUNTS):.17e}" for count in shuffled))
+    assert printed(capsys, other) == wanted
+
+
+def test_every_option_reaches_the_cost(
+    capsys: pytest.CaptureFixture[str], counts_file: Path
+) -> None:
+    base = printed(capsys, counts_file)
+    for arguments in (
+        "--clusters 3", "--d-model 128", "--factor 2", "--sizes 9 9 9", "--tokens 64",
+        "--least-head-mass 0.9", "--launch 1", "--multiply-add 1e-3", "--logit 1",
+        "--threshold 1e9",
+    ):  # fmt: skip
+        assert printed(capsys, counts_file, *arguments.split()) != base, arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("5 4\nthe 3", ":2: expected counts alone, finite and at least 0, .* found 'the'"),
+        ("5\n4\n-1", ":3: .* found '-1'"),
+        ("5 nan", ":1: .* found 'nan'"),
+        ("5 inf", ":1: .* found 'inf'"),
+        ("5 1e400", ":1: .* found '1e400'"),
+        ("5,4,3", ":1: .* found '5,4,3'"),
+        ("", "there are no counts"),
+        (" \n\n", "there are no counts"),
+        ("0 0 0", "all counts are 0"),
+        ("5 4", "use fewer clusters"),
+        (b"\xff\xfe\x00", ":1: "),
+    ],
+)
+def test_a_file_of_something_else_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Any, said: str
+) -> None:
+    path = tmp_path / "counts.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    line = refusal(capsys, path)
+    assert line.startswith(str(path))
+    assert re.search(said, line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--clusters 1", "--clusters: must be greater than or equal to 2, found 1"),
+        ("--clusters 300", "--clusters: must be less than or equal to 65, found 300"),
+        ("--sizes 3 4", "--sizes: 2 widths for 4 clusters"),
+        ("--sizes 3 4 5 --factor 2", "--sizes: give either factor or sizes"),
+        ("--factor nan", "--factor: "),
+        ("--d-model 0", "--d-model: must be from 1 to 2^24, found 0"),
+        ("--tokens -3", "--tokens: must be from 1"),
+        ("--launch -1", "launch_s: must be a finite number of at least 0, found -1.0"),
+        ("--least-head-mass 2", "least head mass: must be from 0 to 1, found 2.0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    capsys: pytest.CaptureFixture[str], counts_file: Path, arguments: str, said: str
+) -> None:
+    assert said in refusal(capsys, counts_file, *arguments.split())
+
+
+def test_a_file_that_is_not_there_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "No such file" in refusal(capsys, tmp_path / "absent")
+    assert "directory" in refusal(capsys, tmp_path)

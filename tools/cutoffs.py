@@ -1,0 +1,194 @@
+"""Find the cutoffs of an adaptive softmax that make a training step cheapest.
+
+FILE holds one number per word of the vocabulary, its count or its probability, in any order, with
+lines or blanks between them; words themselves do not belong in it. `--clusters 4` is a head and
+three tails. The constants default to those measured on one CPU core (model/cutoffs.py);
+`python -m benchmarks.softmax_constants` measures another machine's. In an experiment file
+`model.softmax.cutoffs: auto` does the same for its own text.
+
+    python -m tools.cutoffs --counts FILE --clusters 4
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cli
+
+if TYPE_CHECKING:
+    from model.config import AutoSoftmaxConfig
+    from model.cutoffs import ClusterCosts, CostConstants
+
+MOST_WORDS = 2**24
+MOST_BYTES = 2**29
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    with cli.user_errors():
+        text = find(arguments)
+    print(text)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.cutoffs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
+    add("--clusters", type=int, default=4, metavar="N", help="head and tails (default 4)")
+    add("--d-model", type=int, default=512, metavar="N", help="width of the head (default 512)")
+    add("--factor", type=float, help="tail t has width d_model / factor^t (default 4)")
+    add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
+    add("--tokens", type=int, default=1024, metavar="N", help="of one step (default 1024)")
+    add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default 0.5)")
+    add("--launch", type=float, metavar="SECONDS", help="that a cluster takes at least")
+    add("--multiply-add", type=float, metavar="SECONDS", help="of a multiply-add, there and back")
+    add("--logit", type=float, metavar="SECONDS", help="of the softmax over one logit")
+    add("--threshold", type=float, metavar="N", help="multiply-adds below which none gets cheaper")
+    return parser.parse_args(argv)
+
+
+def find(arguments: argparse.Namespace) -> str:
+    """The cutoffs as a line of YAML, and a table of the clusters.
+
+    Raises:
+        ValueError: the file holds no counts, or an option does not fit.
+        OSError: the file cannot be read.
+    """
+    from model.cutoffs import DEFAULT_HEAD_MASS, ClusterCosts, optimal_cutoffs, sorted_counts
+
+    for name in ("d_model", "tokens"):
+        value = getattr(arguments, name)
+        if not 1 <= value <= 2**24:
+            raise ValueError(f"--{name.replace('_', '-')}: must be from 1 to 2^24, found {value}")
+    mass = arguments.least_head_mass
+    softmax = softmax_of(arguments)
+    options: dict[str, Any] = {
+        "d_model": arguments.d_model,
+        "widths": softmax.tail_widths(arguments.d_model),
+        "tokens": arguments.tokens,
+        "constants": constants_of(arguments),
+    }
+    numbers = read_counts(arguments.counts)
+    try:
+        count_V = sorted_counts(numbers)
+        cutoffs = optimal_cutoffs(
+            count_V, **options, least_head_mass=DEFAULT_HEAD_MASS if mass is None else mass
+        )
+    except ValueError as error:
+        raise ValueError(f"{arguments.counts}: {error}") from None
+    widths = f"sizes: {list(softmax.sizes)}" if softmax.sizes else f"factor: {softmax.factor:g}"
+    yaml = f"softmax: {{cutoffs: {list(cutoffs)}, {widths}}}"
+    return yaml + "\n" + table(ClusterCosts(count_V, **options), cutoffs)
+
+
+def table(costs: "ClusterCosts", cutoffs: tuple[int, ...]) -> str:
+    """Words, width, part of the tokens and time of each cluster."""
+    vocabulary, seconds = len(costs.count_V), costs.clusters(cutoffs)
+    lines = [f"{'cluster':<8}{'words':>12}{'width':>7}{'tokens':>9}{'ms per step':>13}"]
+    names = ["head", *(f"tail {tail + 1}" for tail in range(len(cutoffs)))]
+    for name, width, (low, high), spent in zip(
+        names, (costs.d_model, *costs.widths), pairwise((0, *cutoffs, vocabulary)), seconds,
+        strict=True,
+    ):  # fmt: skip
+        mass = float(costs.mass_W[high] - costs.mass_W[low])
+        lines.append(f"{name:<8}{high - low:>12,}{width:>7}{mass:>9.1%}{spent * 1e3:>13.3f}")
+    lines.append(f"{'all':<8}{vocabulary:>12,}{'':>7}{1:>9.1%}{sum(seconds) * 1e3:>13.3f}")
+    return "\n".join(lines)
+
+
+def constants_of(arguments: argparse.Namespace) -> "CostConstants":
+    """The measured constants, or those that the command line gives.
+
+    Raises:
+        ValueError: one is negative or not finite.
+    """
+    from model.cutoffs import MEASURED
+
+    given = {
+        "launch_s": arguments.launch,
+        "multiply_add_s": arguments.multiply_add,
+        "logit_s": arguments.logit,
+        "threshold": arguments.threshold,
+    }
+    return replace(MEASURED, **{k: value for k, value in given.items() if value is not None})
+
+
+def softmax_of(arguments: argparse.Namespace) -> "AutoSoftmaxConfig":
+    """Clusters and widths, checked as in an experiment file.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    from pydantic import ValidationError
+
+    from model.config import DEFAULT_FACTOR, AutoSoftmaxConfig
+
+    factor = arguments.factor
+    if factor is None and arguments.sizes is None:
+        factor = DEFAULT_FACTOR
+    try:
+        return AutoSoftmaxConfig.model_validate(
+            {
+                "cutoffs": "auto",
+                "clusters": arguments.clusters,
+                "factor": factor,
+                "sizes": arguments.sizes,
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"--{first['loc'][0]}: " if first["loc"] else "--"
+        text = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        found = f", found {first['input']}" if first["loc"] else ""
+        raise ValueError(f"{where}{text}{found}") from None
+
+
+def read_counts(path: Path) -> list[float]:
+    """The numbers of a file.
+
+    Raises:
+        ValueError: something in it is no count, or it holds none or too many.
+        OSError: it cannot be read.
+    """
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise ValueError(f"{path}: larger than {MOST_BYTES} bytes; these are no counts")
+    found: list[float] = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            words = line.split()
+            values = [_count(word) for word in words]
+            if -1.0 in values:
+                raise ValueError(
+                    f"{path}:{number}: expected counts alone, finite and at least 0, with blanks "
+                    f"or lines between them, found {words[values.index(-1.0)][:40]!r}"
+                )
+            found += values
+            if len(found) > MOST_WORDS:
+                raise ValueError(f"{path}: more than {MOST_WORDS} numbers")
+    return found
+
+
+def _count(word: str) -> float:
+    """The number that a word writes; -1 where it is no count."""
+    try:
+        value = float(word)
+    except ValueError:
+        return -1.0
+    return value if 0 <= value < math.inf else -1.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -121,7 +121,9 @@ def test_a_broken_chunk_is_one_line(server: Server, folder: Path) -> None:
     server.answers["/chunks"] = lambda handler: handler.give(
         200, b"ff\r\nabc", None, Transfer_Encoding="chunked"
     )
-    with pytest.raises(ValueError, match=r"file\.zip is not here .*:\n  127\S+: broke off after 3 b"):
+    with pytest.raises(
+        ValueError, match=r"file\.zip is not here .*:\n  127\S+: broke off after 3 b"
+    ):
         fetch(remote(server, "/chunks"), folder)
 
 

@@ -4,7 +4,10 @@ import hashlib
 import os
 import random
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -316,3 +319,43 @@ def test_two_at_once_download_it_once(server: Server, folder: Path) -> None:
     assert told == ["file.zip: another process is downloading it; waiting"]
     assert server.asked == [("/slow", None)]
     assert os.listdir(folder) == ["file.zip"]
+
+
+_FETCH = """
+import sys
+from pathlib import Path
+from data.download import Remote, fetch
+address, folder, sha256, size = sys.argv[1:]
+fetch(Remote("file.zip", (address,), sha256, int(size), int(size)), Path(folder))
+"""
+
+
+def test_a_killed_download_is_resumed(server: Server, folder: Path) -> None:
+    sent = threading.Event()
+
+    def stalls(handler: Handler) -> None:
+        handler.give(200, CONTENT[:200_000], len(CONTENT))
+        handler.wfile.flush()
+        sent.set()
+        handler.server.over.wait(20)
+
+    server.answers["/stalls"] = stalls
+    wanted = remote(server, "/stalls")
+    arguments = (wanted.addresses[0], str(folder), wanted.sha256, str(wanted.size))
+    running = subprocess.Popen(
+        [sys.executable, "-c", _FETCH, *arguments], cwd=Path(__file__).parents[2]
+    )
+    try:
+        assert sent.wait(20)
+        part = folder / "file.zip.part"
+        deadline = time.monotonic() + 20
+        while part.stat().st_size < 100_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        running.kill()
+        running.wait(20)
+    have = part.stat().st_size
+    assert 100_000 <= have <= 200_000
+    assert part.read_bytes() == CONTENT[:have]
+    assert_whole(fetch(remote(server, "/good"), folder))
+    assert server.asked[-1] == ("/good", f"bytes={have}-")

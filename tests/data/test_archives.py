@@ -63,6 +63,12 @@ def test_unsafe_names_are_refused(tmp_path: Path, name: str, unsafe: str) -> Non
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
 
 
+def test_a_name_that_zipfile_would_cut_is_refused(tmp_path: Path) -> None:
+    archive = write(tmp_path / "a.zip", "box/a\0b")
+    with pytest.raises(ArchiveError, match="holds the unsafe name"):
+        read_member(archive, "box/text", limit=1 << 20)
+
+
 @pytest.mark.parametrize("name", ["a..b", "..a/b", "a/...", "box/x:y"])
 def test_harmless_dots_are_allowed(tmp_path: Path, name: str) -> None:
     archive = write(tmp_path / "a.zip", name)

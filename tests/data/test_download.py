@@ -321,6 +321,33 @@ def test_two_at_once_download_it_once(server: Server, folder: Path) -> None:
     assert os.listdir(folder) == ["file.zip"]
 
 
+def test_whoever_waited_for_a_download_that_failed_starts_anew(
+    server: Server, folder: Path
+) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow_and_wrong(handler: Handler) -> None:
+        started.set()
+        go.wait(5)
+        handler.ranged(WRONG)
+
+    server.answers["/slow"] = slow_and_wrong
+    failures: list[str] = []
+
+    def fails() -> None:
+        try:
+            fetch(remote(server, "/slow"), folder)
+        except ValueError as error:
+            failures.append(str(error))
+
+    first = threading.Thread(target=fails, daemon=True)
+    first.start()
+    assert started.wait(5)
+    assert_whole(fetch(remote(server, "/good"), folder, progress=lambda line: go.set()))
+    first.join(5)
+    assert len(failures) == 1
+
+
 _FETCH = """
 import sys
 from pathlib import Path

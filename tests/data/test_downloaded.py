@@ -106,6 +106,7 @@ def test_a_second_load_asks_no_server_and_is_the_same(
         ([" \n", " = One = \n", " \n", " text \n", " \n", " = k = \n", " text \n"], 1),
         ([" \n", " = One = \n", " \n", " text \n", " = k = \n", " \n"], 1),
         ([" \n", " = One = \n", " \n", " text \n", " \n", " = Two = = \n", " \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = = Two = \n", " \n"], 1),
         ([" \n", " = One = \n", " \n", " text \n", " \n", " = Two = 2 = \n", " \n"], 2),
         ([" \n", " = One = \n", " \n", " text \n", " \n", " = = = \n", " \n"], 1),
         ([" text \n", " \n", " = One = \n", " \n", " text without an end"], 2),

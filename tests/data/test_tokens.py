@@ -19,6 +19,7 @@ from data import (
     train_tokenizer,
 )
 from data.cache import build_folder, damage
+from data.tokens import _chunks
 
 from .conftest import TEXT
 
@@ -115,6 +116,13 @@ def test_a_large_text_trains_the_tokenizer_on_an_even_part_of_it(
     numbers = np.array([int(text.split()[1]) for text in seen])
     assert np.diff(numbers).max() <= 5
     assert numbers[-1] > 990
+
+
+def test_chunks_are_bounded_also_without_newlines() -> None:
+    for text in ("x" * 9_000_000, "a line\n" * 400_000 + "x" * 9_000_000):
+        chunks = list(_chunks(text))
+        assert "".join(chunks) == text
+        assert max(map(len, chunks)) <= 1 << 22
 
 
 def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:

@@ -108,7 +108,7 @@ class Workbench:
 
     def data_identity(self) -> dict[str, Any]:
         """The data section as far as it makes a phase what it is; texts count by their hash."""
-        return self.experiment.data.model_dump(mode="json", exclude={"files"})
+        return self.experiment.data.model_dump(mode="json", exclude={"files", "tree", "addresses"})
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""

@@ -1,7 +1,7 @@
 """Corpora, lossless tokenizers, token files, training batches and exactly-once evaluation."""
 
 from data.batches import Batch, ContextBatches
-from data.config import DataConfig, FilesConfig, TokenizerConfig
+from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
 from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
 from data.evaluation import EvaluationBatch, EvaluationStreams
 from data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
@@ -23,6 +23,7 @@ __all__ = [
     "TokenArray",
     "Tokenizer",
     "TokenizerConfig",
+    "TreeConfig",
     "load_corpus",
     "load_tokenizer",
     "prepare",

@@ -12,15 +12,17 @@ import sentencepiece
 from numpy.typing import ArrayLike
 
 from data.pieces import IdArray, PieceTable, rank_by_count
+from data.raw import STRAY_BYTES, to_bytes
 from data.tokenizer_file import write_tokenizer_file
 
 DEFAULT_VOCABULARY = 4096
 MODEL_FILE = "tokenizer.model"
 
 # SentencePiece writes a space as U+2581 and would read U+2581 back as a space, so that character
-# never reaches it; newlines are kept apart too, which makes encoding line by line exact.
+# never reaches it, and neither do bytes that are no UTF-8; both become byte pieces. Newlines are
+# kept apart too, which makes encoding line by line exact.
 _SPACE_MARK = "\u2581"
-_SEPARATORS = re.compile(f"([\n{_SPACE_MARK}])")
+_SEPARATORS = re.compile(f"([\n{_SPACE_MARK}{STRAY_BYTES}])")
 # Longer lines are cut: SentencePiece drops training lines above a limit without a word,
 # and needs much memory for very long ones.
 _LONGEST = 16_384
@@ -92,9 +94,7 @@ class BpeTokenizer:
         self.byte_length_V = self._table.byte_length_V
         self.digest = self._table.digest(self.kind, spellings)
         self._newline = [self._pieces.piece_to_id("\n")]
-        self._space_mark = [
-            self._pieces.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE_MARK.encode()
-        ]
+        self._byte_pieces = [self._pieces.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
         self._threads = min(os.cpu_count() or 1, 8)
 
     def _bytes_of(self, source: int, piece: str) -> bytes:
@@ -106,7 +106,7 @@ class BpeTokenizer:
 
     def encode(self, text: str) -> IdArray:
         """Ids of a text; never `<doc>`, whatever the text says."""
-        size = len(text.encode())
+        size = len(to_bytes(text))
         parts = [part for part in _SEPARATORS.split(text) if part]
         plain = list(chain.from_iterable(_cut(part) for part in parts if not _separates(part)))
         encoded = iter(self._pieces.encode(plain, num_threads=self._threads))
@@ -114,8 +114,8 @@ class BpeTokenizer:
         for part in parts:
             if part == "\n":
                 source.append(self._newline)
-            elif part == _SPACE_MARK:
-                source.append(self._space_mark)
+            elif _separates(part):
+                source.append([self._byte_pieces[byte] for byte in to_bytes(part)])
             else:
                 source.extend(next(encoded) for _ in _cut(part))
         ids = self._table.rank_V[np.fromiter(chain.from_iterable(source), dtype=np.int64)]
@@ -143,7 +143,7 @@ class BpeTokenizer:
 
 
 def _separates(part: str) -> bool:
-    return part in ("\n", _SPACE_MARK)
+    return _SEPARATORS.fullmatch(part) is not None
 
 
 def _cut(part: str) -> Iterator[str]:

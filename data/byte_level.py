@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from data.pieces import IdArray, PieceTable, rank_by_count
+from data.raw import to_bytes
 from data.tokenizer_file import write_tokenizer_file
 
 SOURCE_DOC = 256
@@ -25,7 +26,7 @@ class ByteTokenizer:
 
     def encode(self, text: str) -> IdArray:
         """Ids of a text; never `<doc>`."""
-        return self._table.rank_V[np.frombuffer(text.encode(), dtype=np.uint8)]
+        return self._table.rank_V[np.frombuffer(to_bytes(text), dtype=np.uint8)]
 
     def decode(self, ids: ArrayLike) -> str:
         """Text of ids, without `<doc>`."""

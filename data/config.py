@@ -1,7 +1,7 @@
 """What an experiment says about its text, its tokenizer and its streams."""
 
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -18,6 +18,18 @@ class FilesConfig(_Section):
     train: str = Field(description="Path of the training text, relative to the current folder.")
     valid: str = Field(description="Path of the validation text.")
     test: str = Field(description="Path of the test text.")
+
+
+class TreeConfig(_Section):
+    """A folder of text files."""
+
+    folder: str = Field(description="The folder, relative to the current one.")
+    include: tuple[str, ...] = Field(
+        min_length=1,
+        description='Globs of relative paths, for example "**/*.md"; ** is any number of folders. '
+        "Hidden files and links are left out.",
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="Globs of what to leave out.")
 
 
 class TokenizerConfig(_Section):
@@ -48,6 +60,14 @@ class DataConfig(_Section):
         json_schema_extra={"enum": list[Any](CORPORA)},
     )
     files: FilesConfig | None = Field(default=None, description="Paths, for corpus: files.")
+    tree: TreeConfig | None = Field(default=None, description="A folder, for corpus: tree.")
+    addresses: (
+        Annotated[tuple[Annotated[str, Field(pattern=r"^https?://\S+$")], ...], Field(min_length=1)]
+        | None
+    ) = Field(
+        default=None,
+        description="Where to download the corpus's archive instead of the published addresses.",
+    )
     tokenizer: TokenizerConfig = TokenizerConfig()
     batch: int = Field(default=16, ge=1, description="Training streams read side by side.")
     segment: int = Field(default=64, ge=1, description="Tokens of each stream in one step.")
@@ -75,9 +95,13 @@ class DataConfig(_Section):
         return name
 
     @model_validator(mode="after")
-    def _files_belong_to_files(self) -> "DataConfig":
-        if self.corpus == "files" and self.files is None:
+    def _own_keys_fit_the_corpus(self) -> "DataConfig":
+        kind = CORPORA[self.corpus]
+        if kind.needs == "files" and self.files is None:
             raise ValueError("files: corpus files needs train, valid and test paths")
-        if self.corpus != "files" and self.files is not None:
-            raise ValueError(f"files: has no effect with corpus {self.corpus}; leave it out")
+        if kind.needs == "tree" and self.tree is None:
+            raise ValueError("tree: corpus tree needs a folder and include")
+        for key in ("files", "tree", "addresses"):
+            if getattr(self, key) is not None and key not in (kind.needs, kind.takes):
+                raise ValueError(f"{key}: has no effect with corpus {self.corpus}; leave it out")
         return self

@@ -17,12 +17,17 @@ from data.cache import build_folder, damage, default_cache, key_hash, read_info
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
 from data.pieces import IdArray
+from data.raw import to_bytes
 from data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 
 FORMAT = 1
 TokenArray = NDArray[np.integer[Any]]
 Progress = Callable[[str], None]
 _CHUNK = 1 << 20
+# Of text without newlines; a multiple of what the bpe tokenizer cuts lines into.
+_LONGEST_CHUNK = 1 << 22
+# SentencePiece holds its training text in memory and counts every pair in it.
+_TOKENIZER_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def prepare(
         ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
         OSError: a file cannot be read or written.
     """
-    corpus = load_corpus(config, base)
+    corpus = load_corpus(config, base, cache, progress)
     key = _key(config, corpus)
     folder = (cache or default_cache()) / f"{corpus.name}-{key_hash(key)[:16]}"
     problem = damage(folder, key)
@@ -87,19 +92,25 @@ def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:
 
 
 def _key(config: DataConfig, corpus: Corpus) -> dict[str, Any]:
-    key = {"format": FORMAT, "corpus": corpus.digest, "tokenizer": config.tokenizer.kind}
+    key: dict[str, Any] = {
+        "format": FORMAT,
+        "corpus": corpus.digest,
+        "tokenizer": config.tokenizer.kind,
+    }
     if config.tokenizer.kind == "bpe":
         key["vocabulary"] = config.tokenizer.vocabulary or DEFAULT_VOCABULARY
         key["sentencepiece"] = sentencepiece.__version__
+        if _tokenizer_share(corpus) < 1:
+            key["tokenizer_bytes"] = _TOKENIZER_BYTES
     return key
 
 
 def _fill(folder: Path, corpus: Corpus, config: DataConfig, progress: Progress) -> dict[str, Any]:
     """Write tokenizer and token files. The training split is encoded once and then ranked."""
     if config.tokenizer.kind == "bpe":
-        progress(f"{corpus.name}: training the tokenizer on the training split")
-    texts = (document.text for document in corpus.documents("train"))
-    unranked = train_tokenizer(config.tokenizer, texts)
+        part = f"{_tokenizer_share(corpus):.0%} of " if _tokenizer_share(corpus) < 1 else ""
+        progress(f"{corpus.name}: training the tokenizer on {part}the training split")
+    unranked = train_tokenizer(config.tokenizer, _tokenizer_texts(corpus))
     dtype = np.dtype(np.uint16 if unranked.vocabulary_size <= 1 << 16 else np.uint32)
 
     counts = {"train": _write(folder, "train", corpus, unranked, dtype, progress)}
@@ -132,7 +143,7 @@ def _write(
             count += 1
             for chunk in _chunks(document.text):
                 ids = tokenizer.encode(chunk)
-                raw = chunk.encode()
+                raw = to_bytes(chunk)
                 assert tokenizer.decode_bytes(ids) == raw, f"lost text in {document.name}"
                 file.write(ids.astype(dtype).tobytes())
                 count += len(ids)
@@ -148,12 +159,33 @@ def _write(
     return count
 
 
+def _tokenizer_share(corpus: Corpus) -> float:
+    """The part of the training split that the tokenizer is trained on."""
+    return min(1.0, _TOKENIZER_BYTES / corpus.notes["bytes"]["train"])
+
+
+def _tokenizer_texts(corpus: Corpus) -> Iterator[str]:
+    """The training split, or chunks spread evenly over it where it is too large."""
+    share = _tokenizer_share(corpus)
+    seen = taken = 0
+    for document in corpus.documents("train"):
+        for chunk in [document.text] if share == 1 else _chunks(document.text):
+            if taken <= seen * share:
+                taken += len(chunk)
+                yield chunk
+            seen += len(chunk)
+
+
 def _chunks(text: str) -> Iterator[str]:
-    """Cut after newlines, where the tokenizers cut too: the ids are those of the whole text."""
+    """Cut after newlines, where the tokenizers cut too: the ids are those of the whole text.
+
+    So they are of a text without any newline; in one with some lines longer than a chunk and
+    others not, a token at each cut may differ.
+    """
     start = 0
     while start < len(text):
-        newline = text.find("\n", start + _CHUNK)
-        end = len(text) if newline < 0 else newline + 1
+        newline = text.find("\n", start + _CHUNK, start + _LONGEST_CHUNK)
+        end = start + _LONGEST_CHUNK if newline < 0 else newline + 1
         yield text[start:end]
         start = end
 

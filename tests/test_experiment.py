@@ -190,7 +190,8 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         (
             "pydoc-topics",
             "pydoc-topic",
-            "4: data.corpus: must be one of python-stdlib, pydoc-topics, files; "
+            "4: data.corpus: must be one of python-stdlib, pydoc-topics, wikitext-2, "
+            "wikitext-103, enwik8, text8, files, tree; "
             "found 'pydoc-topic'; did you mean 'pydoc-topics'?",
         ),
         (

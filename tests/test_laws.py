@@ -19,6 +19,7 @@ from training.evaluation import evaluate
 KINDS = list(BLOCKS)
 
 
+@torch.no_grad()
 def _run(model: LanguageModel, ids_BT: Tensor, mix=None) -> Tensor:  # type: ignore[no-untyped-def]
     h_BTD, _, _ = model(ids_BT, model.initial_state(len(ids_BT)), mix)
     return model.log_prob(h_BTD)

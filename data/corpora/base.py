@@ -1,9 +1,15 @@
 """A corpus: three splits of named documents, what it measured about itself, and its digest."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, get_args
+
+from data.cache import default_cache
+from data.raw import to_bytes
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -13,14 +19,45 @@ OVERLAP_CHARACTERS = 60
 
 @dataclass(frozen=True)
 class Document:
-    """One file, article or topic. `text.encode()` gives back the bytes it was read from."""
+    """One file, article or topic. `raw.to_bytes(text)` gives back the bytes it was read from."""
 
     name: str
     text: str
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a corpus is read from and who is told about it.
+
+    Attributes:
+        base: folder that relative paths start from.
+        cache: folder that downloads go to.
+        progress: takes one-line messages.
+    """
+
+    base: Path = Path()
+    cache: Path | None = None
+    progress: Callable[[str], None] = lambda message: None
+
+    @property
+    def downloads(self) -> Path:
+        """Where downloaded files lie, and where those fetched by hand are put."""
+        return (self.cache or default_cache()) / "downloads"
+
+
+@dataclass(frozen=True)
+class ReadAgain:
+    """Documents that are read anew at every iteration, for texts too large to hold."""
+
+    read: Callable[[], Iterator[Document]]
+
+    def __iter__(self) -> Iterator[Document]:
+        """From the first document."""
+        return self.read()
+
+
 class Corpus:
-    """Documents of the three splits in a fixed order.
+    """Documents of the three splits in a fixed order. Only held-out long lines are held here.
 
     Attributes:
         name: the registered name.
@@ -29,25 +66,40 @@ class Corpus:
     """
 
     def __init__(
-        self, name: str, splits: Mapping[Split, Sequence[Document]], notes: Mapping[str, Any]
+        self, name: str, splits: Mapping[Split, Iterable[Document]], notes: Mapping[str, Any]
     ) -> None:
+        """Measure the documents.
+
+        Args:
+            name: the registered name.
+            splits: documents that give the same at every iteration.
+            notes: what the corpus has counted already.
+
+        Raises:
+            ValueError: a split has no text.
+        """
         self.name = name
-        self._documents = {split: tuple(splits[split]) for split in SPLITS}
+        self._documents = dict(splits)
+        overlap = _Overlap({split: splits[split] for split in SPLITS[1:]})
+        digest = hashlib.sha256()
+        documents, sizes = dict.fromkeys(SPLITS, 0), dict.fromkeys(SPLITS, 0)
         for split in SPLITS:
-            if not any(document.text for document in self._documents[split]):
+            for document in splits[split]:
+                documents[split] += 1
+                sizes[split] += _update(digest, split, document)
+                if split == "train":
+                    overlap.look_in(document)
+            if not sizes[split]:
                 raise ValueError(
                     f"data.corpus: {name} has no text in its {split} split here; "
                     f"use corpus: files with your own texts"
                 )
-        self.digest = _digest(self._documents)
+        self.digest = digest.hexdigest()
         self.notes: dict[str, Any] = {
             **notes,
-            "documents": {split: len(self._documents[split]) for split in SPLITS},
-            "bytes": {split: _bytes(self._documents[split]) for split in SPLITS},
-            "lines_found_in_train": {
-                split: _overlap(self._documents["train"], self._documents[split])
-                for split in SPLITS[1:]
-            },
+            "documents": documents,
+            "bytes": sizes,
+            "lines_found_in_train": overlap.counts(),
         }
 
     def documents(self, split: Split) -> Iterator[Document]:
@@ -82,22 +134,17 @@ def split_by_name(
     return splits
 
 
-def _bytes(documents: Sequence[Document]) -> int:
-    return sum(len(document.text.encode()) for document in documents)
+def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
+    """Add a document to the digest; its size in bytes."""
+    raw = to_bytes(document.text)
+    # Lengths before contents: no two different corpora can spell the same bytes.
+    for field in (split.encode(), document.name.encode(), raw):
+        digest.update(len(field).to_bytes(8, "big"))
+        digest.update(field)
+    return len(raw)
 
 
-def _digest(splits: Mapping[Split, Sequence[Document]]) -> str:
-    digest = hashlib.sha256()
-    for split in SPLITS:
-        for document in splits[split]:
-            # Lengths before contents: no two different corpora can spell the same bytes.
-            for field in (split.encode(), document.name.encode(), document.text.encode()):
-                digest.update(len(field).to_bytes(8, "big"))
-                digest.update(field)
-    return digest.hexdigest()
-
-
-def long_lines(documents: Sequence[Document]) -> Iterator[str]:
+def long_lines(documents: Iterable[Document]) -> Iterator[str]:
     """Lines long enough that finding one twice is no accident."""
     for document in documents:
         for line in document.text.split("\n"):
@@ -105,14 +152,30 @@ def long_lines(documents: Sequence[Document]) -> Iterator[str]:
                 yield line
 
 
-def _overlap(train: Sequence[Document], held_out: Sequence[Document]) -> dict[str, Any]:
-    """Count the long held-out lines that stand verbatim in the training text."""
-    lines = list(long_lines(held_out))
-    found = set(lines) & set(long_lines(train))
-    seen = sum(line in found for line in lines)
-    return {
-        "at_least_characters": OVERLAP_CHARACTERS,
-        "lines": len(lines),
-        "found": seen,
-        "share": seen / len(lines) if lines else 0.0,
-    }
+class _Overlap:
+    """Counts the long held-out lines that stand verbatim in the training text."""
+
+    def __init__(self, held_out: Mapping[Split, Iterable[Document]]) -> None:
+        self._lines = {
+            split: Counter(long_lines(documents)) for split, documents in held_out.items()
+        }
+        self._wanted = frozenset(chain.from_iterable(self._lines.values()))
+        self._found: set[str] = set()
+
+    def look_in(self, document: Document) -> None:
+        """Take one training document."""
+        self._found.update(self._wanted.intersection(long_lines([document])))
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """Of each held-out split; a line that stands there twice counts twice."""
+        return {split: self._count(lines) for split, lines in self._lines.items()}
+
+    def _count(self, lines: "Counter[str]") -> dict[str, Any]:
+        seen = sum(count for line, count in lines.items() if line in self._found)
+        total = lines.total()
+        return {
+            "at_least_characters": OVERLAP_CHARACTERS,
+            "lines": total,
+            "found": seen,
+            "share": seen / total if total else 0.0,
+        }

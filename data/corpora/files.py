@@ -4,7 +4,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import SPLITS, Corpus, Document, Split
+from data.corpora.base import SPLITS, Corpus, Document, Place, Split
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 NAME = "files"
 
 
-def load(config: "DataConfig", base: Path) -> Corpus:
+def load(config: "DataConfig", place: Place) -> Corpus:
     """Read three UTF-8 files, one document each, byte for byte.
 
     Args:
         config: its `files` section gives the paths.
-        base: folder that relative paths start from.
+        place: its base is the folder that relative paths start from.
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, or two splits are the same text.
@@ -25,8 +25,8 @@ def load(config: "DataConfig", base: Path) -> Corpus:
     assert config.files is not None, "the config's own check lets no corpus: files without paths"
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
-        path = base / Path(getattr(config.files, split)).expanduser()
-        splits[split] = [Document(f"{split}.txt", _read(path, split, base))]
+        path = place.base / Path(getattr(config.files, split)).expanduser()
+        splits[split] = [Document(f"{split}.txt", _read(path, split, place.base))]
     for one, other in combinations(SPLITS, 2):
         if splits[one][0].text == splits[other][0].text:
             raise ValueError(

@@ -3,10 +3,9 @@
 import importlib
 import platform
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import Corpus, Document, long_lines, split_by_name
+from data.corpora.base import Corpus, Document, Place, long_lines, split_by_name
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -15,7 +14,7 @@ NAME = "pydoc-topics"
 TRAIN_SHARE, VALID_SHARE = 0.80, 0.10
 
 
-def load(config: "DataConfig", base: Path) -> Corpus:
+def load(config: "DataConfig", place: Place) -> Corpus:
     """Read the topics, one document each, split by a hash of the topic's name.
 
     Some topics repeat others word for word. Topics that share a long line go to one split

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import Corpus, Document, split_by_name
+from data.corpora.base import Corpus, Document, Place, split_by_name
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -34,7 +34,7 @@ _SKIPPED_PATHS = frozenset({"lib2to3/pgen2"})
 _SKIPPED_PREFIXES = ("_sysconfigdata_",)
 
 
-def load(config: "DataConfig", base: Path) -> Corpus:
+def load(config: "DataConfig", place: Place) -> Corpus:
     """Read the running interpreter's own library sources, split by a hash of their paths."""
     return read_library(Path(sysconfig.get_path("stdlib")))
 

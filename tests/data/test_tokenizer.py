@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from data import Tokenizer, load_tokenizer
 from data.bpe import _LONGEST, BpeTokenizer, train_bpe
 from data.byte_level import ByteTokenizer
+from data.raw import to_text
 
 from .conftest import TEXT
 
@@ -51,6 +52,24 @@ def test_hard_texts_come_back_exactly(bpe: BpeTokenizer, text: str) -> None:
 @properties
 def test_any_text_comes_back_exactly_from_bpe(bpe: BpeTokenizer, parts: list[str]) -> None:
     assert_lossless(bpe, "".join(parts))
+
+
+@given(raw=st.binary(), text=st.text())
+@properties
+def test_bytes_that_are_no_text_come_back_exactly(bpe: BpeTokenizer, raw: bytes, text: str) -> None:
+    mixed = text.encode() + raw + text.encode()
+    for tokenizer in (bpe, ByteTokenizer()):
+        ids = tokenizer.encode(to_text(mixed))
+        assert tokenizer.decode_bytes(ids) == mixed
+        assert tokenizer.doc_id not in ids
+
+
+def test_halves_of_a_cut_character_join_again(bpe: BpeTokenizer) -> None:
+    raw = "caf\u00e9 \u2581 \U0001f600".encode()
+    for tokenizer in (bpe, ByteTokenizer()):
+        for cut in range(len(raw) + 1):
+            ids = [*tokenizer.encode(to_text(raw[:cut])), *tokenizer.encode(to_text(raw[cut:]))]
+            assert tokenizer.decode_bytes(ids) == raw
 
 
 @given(text=st.text())

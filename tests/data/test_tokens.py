@@ -3,13 +3,25 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data import SPLITS, DataConfig, prepare, scored_bytes
+from data import (
+    SPLITS,
+    DataConfig,
+    Tokenizer,
+    TokenizerConfig,
+    prepare,
+    scored_bytes,
+    train_tokenizer,
+)
 from data.cache import build_folder, damage
+from data.tokens import _chunks
+
+from .conftest import TEXT
 
 WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 
@@ -77,6 +89,40 @@ def test_chunked_encoding_gives_the_ids_of_the_whole_text(
     assert np.array_equal(whole.counts_V, chunked.counts_V)
     assert any("encoding train" in line for line in told)
     assert scored_bytes(chunked.tokens["test"], chunked.tokenizer.byte_length_V) == 90
+
+
+def test_a_large_text_trains_the_tokenizer_on_an_even_part_of_it(
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = TEXT.replace("\n", " ")
+    (tmp_path / "train.txt").write_text("".join(f"line {i} {line}\n" for i in range(1000)))
+    whole = prepare(own_files, tmp_path, tmp_path / "cache")
+    size = whole.notes["bytes"]["train"]
+    monkeypatch.setattr("data.tokens._CHUNK", 100)
+    monkeypatch.setattr("data.tokens._TOKENIZER_BYTES", size // 4)
+    seen: list[str] = []
+
+    def train(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+        seen.extend(texts)
+        return train_tokenizer(config, seen)
+
+    monkeypatch.setattr("data.tokens.train_tokenizer", train)
+    told: list[str] = []
+    part = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
+    assert "training the tokenizer on 25% of the training split" in told[0]
+    assert part.folder != whole.folder
+    taken = sum(len(text.encode()) for text in seen)
+    assert abs(taken - size / 4) < 2 * len(line.encode())
+    numbers = np.array([int(text.split()[1]) for text in seen])
+    assert np.diff(numbers).max() <= 5
+    assert numbers[-1] > 990
+
+
+def test_chunks_are_bounded_also_without_newlines() -> None:
+    for text in ("x" * 9_000_000, "a line\n" * 400_000 + "x" * 9_000_000):
+        chunks = list(_chunks(text))
+        assert "".join(chunks) == text
+        assert max(map(len, chunks)) <= 1 << 22
 
 
 def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:

@@ -1,0 +1,129 @@
+"""tree: the text files of a folder, whole files to one split."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split, hash_share
+
+if TYPE_CHECKING:
+    from data.config import DataConfig
+
+NAME = "tree"
+TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
+
+
+def load(config: "DataConfig", place: Place) -> Corpus:
+    """Read a folder's files, split by a hash of their relative paths.
+
+    Files of equal content go to one split together, by the hash of the first path among them.
+    Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
+    of the user's.
+
+    Raises:
+        ValueError: the folder is missing, or no file of it will do.
+        OSError: a file cannot be read.
+    """
+    assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
+    root = place.base / Path(config.tree.folder).expanduser()
+    if not root.is_dir():
+        raise ValueError(
+            f"data.tree.folder: {root}: no such folder; relative paths start from "
+            f"{place.base.resolve()}"
+        )
+    links: list[str] = []
+    wanted = [
+        path
+        for path in sorted(_files(root, links))
+        if any(matches(path, glob) for glob in config.tree.include)
+        and not any(matches(path, glob) for glob in config.tree.exclude)
+    ]
+    digests, undecodable, empty = _look_at(root, wanted)
+    if not digests:
+        raise ValueError(
+            f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
+            f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {len(empty)} are "
+            f"empty); change include or exclude"
+        )
+    paths = _split(digests)
+    splits = {split: ReadAgain(partial(_read, root, paths[split], digests)) for split in SPLITS}
+    notes = {
+        "tree": config.tree.model_dump(mode="json"),
+        "undecodable_files": undecodable,
+        "empty_files": len(empty),
+        "links": len(links),
+    }
+    return Corpus(NAME, splits, notes)
+
+
+def matches(path: str, glob: str) -> bool:
+    """Whether a relative posix path fits a glob; `**` is any number of folders, also none."""
+    return _fits(path.split("/"), glob.split("/"))
+
+
+def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
+    if not globs:
+        return not parts
+    if globs[0] == "**":
+        rest = globs[1:] or ["*"]  # at the end it stands for every file below
+        return any(_fits(parts[i:], rest) for i in range(len(parts)))
+    return bool(parts) and fnmatchcase(parts[0], globs[0]) and _fits(parts[1:], globs[1:])
+
+
+def _files(root: Path, links: list[str]) -> Iterator[str]:
+    """Relative posix paths of the regular files; what is a link goes to `links`."""
+    for folder, subfolders, files in os.walk(root, onerror=_raise):
+        here = Path(folder).relative_to(root)
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in (*subfolders, *files):
+            path = (here / name).as_posix()
+            mode = (root / path).lstat().st_mode
+            if stat.S_ISLNK(mode):
+                links.append(path)
+            elif stat.S_ISREG(mode) and not name.startswith("."):
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _look_at(root: Path, paths: Sequence[str]) -> tuple[dict[str, bytes], list[str], list[str]]:
+    """Content digests of the texts, the files that are no UTF-8, and the empty ones."""
+    digests: dict[str, bytes] = {}
+    undecodable, empty = [], []
+    for path in paths:
+        raw = (root / path).read_bytes()
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            undecodable.append(path)
+            continue
+        if raw:
+            digests[path] = hashlib.sha256(raw).digest()
+        else:
+            empty.append(path)
+    return digests, undecodable, empty
+
+
+def _split(digests: Mapping[str, bytes]) -> dict[Split, list[str]]:
+    first: dict[bytes, str] = {}
+    splits: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    for path, digest in digests.items():
+        share = hash_share(first.setdefault(digest, path))
+        train, valid = share < TRAIN_SHARE, share < TRAIN_SHARE + VALID_SHARE
+        splits["train" if train else "valid" if valid else "test"].append(path)
+    return splits
+
+
+def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:
+    for path in paths:
+        raw = (root / path).read_bytes()
+        if hashlib.sha256(raw).digest() != digests[path]:
+            raise ValueError(f"data.tree: {root / path} changed while it was read; run again")
+        yield Document(path, raw.decode())

@@ -1,0 +1,309 @@
+"""Downloads that end whole and checked, or in one message that says what to put where.
+
+What has arrived lies in NAME.part beside the file and is resumed, by this address or the next one;
+the rename to NAME comes after the checksum. A process that downloads holds a lock on the part.
+"""
+
+import fcntl
+import hashlib
+import http.client
+import io
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TIMEOUT_S = 30.0
+_BLOCK = 1 << 16
+_LINES = 10
+_AGENT = "parnas (https://arxiv.org/abs/2009.04534)"
+_NETWORK = (OSError, http.client.HTTPException, ValueError)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that others publish.
+
+    Attributes:
+        name: what it is called in the folder of downloads.
+        addresses: http or https, in the order to try.
+        sha256: of its content.
+        limit: no more bytes than these are ever taken.
+        size: its bytes, where they are published.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    sha256: str
+    limit: int
+    size: int | None = None
+
+
+class _Refused(Exception):
+    """Why one address did not give the file."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """An answer with a body: the place in the file where it starts, and where the file ends."""
+
+    body: http.client.HTTPResponse
+    start: int
+    end: int | None
+
+
+def fetch(
+    remote: Remote,
+    folder: Path,
+    *,
+    addresses: Sequence[str] | None = None,
+    progress: Callable[[str], None] = lambda message: None,
+    timeout_s: float = TIMEOUT_S,
+) -> Path:
+    """The checked file, which is downloaded unless it is there.
+
+    Args:
+        remote: what to fetch.
+        folder: where it goes; a file put there by hand is checked and used.
+        addresses: to try instead of the published ones.
+        progress: takes one-line messages.
+        timeout_s: longest silence of a server.
+
+    Raises:
+        ValueError: a file of another content lies there, or no address gave the file.
+        OSError: the folder cannot be written.
+    """
+    final = folder / remote.name
+    if final.exists():
+        return _checked(final, remote)
+    folder.mkdir(parents=True, exist_ok=True)
+    tried = tuple(addresses or remote.addresses)
+    failures: list[str] = []
+    with _locked_part(final, progress) as part:
+        if final.exists():
+            return _checked(final, remote)
+        for address in tried:
+            try:
+                _fetch_from(address, part, remote, progress, timeout_s)
+            except _Refused as refusal:
+                failures.append(f"{urlsplit(address).netloc}: {refusal}")
+                progress(f"{remote.name}: {failures[-1]}")
+                continue
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(_part_of(final))) from error
+            os.fsync(part.fileno())
+            os.replace(_part_of(final), final)
+            return final
+    raise ValueError(_explain(remote, final, tried, failures))
+
+
+def _explain(remote: Remote, final: Path, tried: Sequence[str], failures: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            f"{remote.name} is not here and could not be downloaded:",
+            *(f"  {failure}" for failure in failures),
+            "By hand, on a machine with a network: get it from",
+            *(f"  {address}" for address in tried),
+            f"and put it at\n  {final}",
+            f"(SHA-256 {remote.sha256}), then run the same command again.",
+        ]
+    )
+
+
+def _checked(final: Path, remote: Remote) -> Path:
+    """A file that was there before: never removed, since somebody may have put it there."""
+    if not final.is_file():
+        raise ValueError(f"{final}: is not a file; move it away and run again")
+    with final.open("rb") as file:
+        problem = _difference(file, remote)
+    if problem:
+        raise ValueError(
+            f"{final}: {problem}; delete it and run again, or put the right file there"
+        )
+    return final
+
+
+def _difference(file: io.BufferedReader | io.BufferedRandom, remote: Remote) -> str | None:
+    """Say how a file differs from the published one."""
+    size = file.seek(0, os.SEEK_END)
+    if remote.size is not None and size != remote.size:
+        return f"has {size:,} bytes instead of {remote.size:,}"
+    file.seek(0)
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != remote.sha256:
+        return f"has SHA-256 {found[:12]}... instead of {remote.sha256[:12]}..."
+    return None
+
+
+def _part_of(final: Path) -> Path:
+    return final.with_name(final.name + ".part")
+
+
+@contextmanager
+def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.BufferedRandom]:
+    """The part, open and locked; an empty one does not stay."""
+    path = _part_of(final)
+    while True:
+        part = path.open("a+b")
+        try:
+            _lock(part, f"{final.name}: another process is downloading it; waiting", progress)
+            # Whoever held the lock may have renamed or removed what was opened here.
+            if not path.exists() or not os.path.samestat(os.fstat(part.fileno()), path.stat()):
+                continue
+            try:
+                yield part
+            finally:
+                with suppress(FileNotFoundError):
+                    if path.stat().st_size == 0:
+                        path.unlink()
+            return
+        finally:
+            part.close()
+
+
+def _lock(file: io.BufferedRandom, waiting: str, progress: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        progress(waiting)
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _fetch_from(
+    address: str,
+    part: io.BufferedRandom,
+    remote: Remote,
+    progress: Callable[[str], None],
+    timeout_s: float,
+) -> None:
+    """Complete the part from one address. A wrong end of an old start is tried from zero once."""
+    for old_start in (True, False):
+        resumed = _size(part) > 0
+        with _get(address, part, remote, timeout_s) as answer:
+            if answer is not None:
+                resumed = answer.start > 0
+                _receive(answer, part, remote, progress, urlsplit(address).netloc)
+        problem = _difference(part, remote)
+        if problem is None:
+            return
+        part.truncate(0)
+        if not (resumed and old_start):
+            raise _Refused(f"what it gave {problem}")
+
+
+@contextmanager
+def _get(
+    address: str, part: io.BufferedRandom, remote: Remote, timeout_s: float
+) -> Iterator[_Answer | None]:
+    """Ask for what the part lacks; None where the server says that it lacks nothing."""
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise _Refused("is no http or https address")
+    have = _size(part)
+    headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        body = _opener().open(urllib.request.Request(address, headers=headers), timeout=timeout_s)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+                yield None
+                return
+            raise _Refused(f"HTTP {error.code} {error.reason}") from None
+    except _NETWORK as error:
+        raise _Refused(_words(error)) from None
+    with body:
+        start, end = _range(body, have)
+        for size, words in ((remote.size, ""), (remote.limit, "at most ")):
+            if end is not None and size is not None and (end > size or (end < size and not words)):
+                raise _Refused(f"offers {end:,} bytes instead of {words}{size:,}")
+        yield _Answer(body, start, end)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Urllib's own, less file:, data: and ftp:, where a redirect must not lead."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _range(body: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
+    """Where an answer starts in the file, and the size of the whole file where it says so."""
+    length = body.headers.get("Content-Length", "")
+    if body.status == http.client.OK:
+        return 0, int(length) if length.isdecimal() else None
+    said = body.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", said.strip())
+    if body.status != http.client.PARTIAL_CONTENT or not match or int(match[1]) != have:
+        raise _Refused(f"HTTP {body.status} with Content-Range {said!r} to a request from {have:,}")
+    return have, int(match[3])
+
+
+def _receive(
+    answer: _Answer,
+    part: io.BufferedRandom,
+    remote: Remote,
+    progress: Callable[[str], None],
+    host: str,
+) -> None:
+    """Write a body to the part. What a broken connection leaves there can be resumed."""
+    part.truncate(answer.start)
+    done, told = answer.start, answer.start
+    end = answer.end if answer.end is not None else remote.size
+    limit = remote.limit if end is None else end
+    progress(f"{remote.name}: from {host}, {_megabytes(done, end)}")
+    while block := _read(answer.body, f"{done:,} bytes"):
+        done += len(block)
+        if done > limit:
+            part.truncate(0)
+            raise _Refused(f"sent more than {limit:,} bytes")
+        part.write(block)
+        if done - told >= max((end or limit) // _LINES, _BLOCK):
+            progress(f"{remote.name}: {_megabytes(done, end)}")
+            told = done
+    part.flush()
+    if answer.end is not None and done < answer.end:
+        raise _Refused(f"stopped after {done:,} of {answer.end:,} bytes")
+
+
+def _read(body: http.client.HTTPResponse, after: str) -> bytes:
+    try:
+        return body.read1(_BLOCK)
+    except _NETWORK as error:
+        raise _Refused(f"broke off after {after}: {_words(error)}") from None
+
+
+def _size(part: io.BufferedRandom) -> int:
+    part.flush()
+    return part.seek(0, os.SEEK_END)
+
+
+def _megabytes(done: int, end: int | None) -> str:
+    return f"{done / 1e6:,.1f} of {end / 1e6:,.1f} MB" if end else f"{done / 1e6:,.1f} MB"
+
+
+def _words(error: BaseException) -> str:
+    """A network error in one line."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else None
+    if isinstance(reason, BaseException):
+        return _words(reason)
+    if reason:
+        return str(reason)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(words.split()) or type(error).__name__

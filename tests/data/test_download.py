@@ -1,0 +1,388 @@
+"""Downloads end with the checked file, or with one message and nothing wrong left behind."""
+
+import hashlib
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from data.download import Remote, fetch
+
+from .server import Handler, Server, serving
+
+CONTENT = random.Random(0).randbytes(300_000)
+WRONG = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as running:
+        running.answers["/good"] = lambda handler: handler.ranged(CONTENT)
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "downloads"
+
+
+def remote(server: Server, *paths: str) -> Remote:
+    return Remote(
+        "file.zip",
+        tuple(server.address(path) for path in paths),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        limit=len(CONTENT),
+        size=len(CONTENT),
+    )
+
+
+def leave_part(folder: Path, content: bytes) -> Path:
+    folder.mkdir(parents=True)
+    part = folder / "file.zip.part"
+    part.write_bytes(content)
+    return part
+
+
+def assert_whole(path: Path) -> None:
+    """The right content, and nothing beside it."""
+    assert path.read_bytes() == CONTENT
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_is_fetched_once_and_then_used(server: Server, folder: Path) -> None:
+    told: list[str] = []
+    assert_whole(fetch(remote(server, "/good"), folder, progress=told.append))
+    assert_whole(fetch(remote(server, "/good"), folder))
+    assert server.asked == [("/good", None)]
+    assert told[0] == f"file.zip: from 127.0.0.1:{server.server_port}, 0.0 of 0.3 MB"
+    assert 2 <= len(told) <= 12
+    assert not any("\n" in line for line in told)
+
+
+@pytest.mark.parametrize("size", [len(CONTENT), None])
+def test_a_partial_file_is_resumed(server: Server, folder: Path, size: int | None) -> None:
+    leave_part(folder, CONTENT[:1000])
+    assert_whole(fetch(replace(remote(server, "/good"), size=size), folder))
+    assert server.asked == [("/good", "bytes=1000-")]
+
+
+def test_a_server_without_ranges_sends_it_all_again(server: Server, folder: Path) -> None:
+    leave_part(folder, b"x" * 1000)
+    server.answers["/all"] = lambda handler: handler.give(200, CONTENT)
+    assert_whole(fetch(remote(server, "/all"), folder))
+    assert server.asked == [("/all", "bytes=1000-")]
+
+
+@pytest.mark.parametrize("size", [len(CONTENT), None])
+def test_a_whole_part_needs_no_body(server: Server, folder: Path, size: int | None) -> None:
+    leave_part(folder, CONTENT)
+    assert_whole(fetch(replace(remote(server, "/good"), size=size), folder))
+    assert server.asked == [("/good", f"bytes={len(CONTENT)}-")]
+
+
+@pytest.mark.parametrize("old", [b"x" * 1000, b"x" * len(CONTENT), b"x" * (len(CONTENT) + 5)])
+def test_a_wrong_part_is_fetched_again_from_zero(server: Server, folder: Path, old: bytes) -> None:
+    leave_part(folder, old)
+    assert_whole(fetch(remote(server, "/good"), folder))
+    assert server.asked == [("/good", f"bytes={len(old)}-"), ("/good", None)]
+
+
+def test_the_next_address_takes_over_what_a_broken_one_sent(server: Server, folder: Path) -> None:
+    server.answers["/broken"] = lambda handler: handler.give(200, CONTENT[:7000], len(CONTENT))
+    assert_whole(fetch(remote(server, "/broken", "/good"), folder))
+    assert server.asked == [("/broken", None), ("/good", "bytes=7000-")]
+
+
+def test_a_truncated_body_is_an_error_that_keeps_the_part(server: Server, folder: Path) -> None:
+    server.answers["/broken"] = lambda handler: handler.give(200, CONTENT[:7000], len(CONTENT))
+    with pytest.raises(ValueError, match=r"stopped after 7,000 of 300,000 bytes"):
+        fetch(remote(server, "/broken"), folder)
+    (part,) = folder.iterdir()
+    assert part.name == "file.zip.part"
+    assert part.read_bytes() == CONTENT[:7000]
+    assert_whole(fetch(remote(server, "/good"), folder))
+
+
+def test_a_short_body_of_unknown_length_is_wrong_content(server: Server, folder: Path) -> None:
+    server.answers["/portal"] = lambda handler: handler.give(200, b"<html>Log in", None)
+    with pytest.raises(ValueError, match=r"what it gave has 12 bytes instead of 300,000"):
+        fetch(remote(server, "/portal"), folder)
+    assert not list(folder.iterdir())
+
+
+def test_a_broken_chunk_is_one_line(server: Server, folder: Path) -> None:
+    server.answers["/chunks"] = lambda handler: handler.give(
+        200, b"ff\r\nabc", None, Transfer_Encoding="chunked"
+    )
+    with pytest.raises(
+        ValueError, match=r"file\.zip is not here .*:\n  127\S+: broke off after 3 b"
+    ):
+        fetch(remote(server, "/chunks"), folder)
+
+
+def test_a_wrong_checksum_is_removed_and_the_next_address_tried(
+    server: Server, folder: Path
+) -> None:
+    server.answers["/wrong"] = lambda handler: handler.ranged(WRONG)
+    assert_whole(fetch(remote(server, "/wrong", "/good"), folder))
+    assert server.asked == [("/wrong", None), ("/good", None)]
+
+
+def test_only_wrong_content_leaves_nothing(server: Server, folder: Path) -> None:
+    server.answers["/wrong"] = lambda handler: handler.ranged(WRONG)
+    with pytest.raises(ValueError, match=r"what it gave has SHA-256 \w{12}\.\.\. instead of"):
+        fetch(remote(server, "/wrong"), folder)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("length", "message"),
+    [(-1, "offers 300,001 bytes instead of 300,000"), (None, "sent more than 300,000 bytes")],
+)
+def test_no_more_than_the_size_is_taken(
+    server: Server, folder: Path, length: int | None, message: str
+) -> None:
+    server.answers["/long"] = lambda handler: handler.give(200, CONTENT + b"!", length)
+    with pytest.raises(ValueError, match=message):
+        fetch(remote(server, "/long"), folder)
+    assert not list(folder.iterdir())
+
+
+def test_no_more_than_the_limit_is_taken_where_no_size_is_known(
+    server: Server, folder: Path
+) -> None:
+    unknown = replace(remote(server, "/long"), size=None, limit=1000)
+    server.answers["/long"] = lambda handler: handler.give(200, CONTENT)
+    with pytest.raises(ValueError, match="offers 300,000 bytes instead of at most 1,000"):
+        fetch(unknown, folder)
+    server.answers["/long"] = lambda handler: handler.give(200, CONTENT, None)
+    with pytest.raises(ValueError, match="sent more than 1,000 bytes"):
+        fetch(unknown, folder)
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("said", ["bytes 0-299999/300000", "bytes 1001-299999/300000", "nonsense"])
+def test_a_range_that_was_not_asked_for_is_refused(server: Server, folder: Path, said: str) -> None:
+    part = leave_part(folder, CONTENT[:1000])
+    server.answers["/odd"] = lambda handler: handler.give(206, CONTENT, Content_Range=said)
+    with pytest.raises(ValueError, match="HTTP 206 with Content-Range"):
+        fetch(remote(server, "/odd"), folder)
+    assert part.read_bytes() == CONTENT[:1000]
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 503])
+def test_an_error_page_leads_to_the_next_address(server: Server, folder: Path, status: int) -> None:
+    server.answers["/bad"] = lambda handler: handler.give(status, b"no")
+    told: list[str] = []
+    assert_whole(fetch(remote(server, "/bad", "/good"), folder, progress=told.append))
+    assert [path for path, _ in server.asked] == ["/bad", "/good"]
+    assert f"HTTP {status}" in told[0]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_followed_and_keeps_the_range(
+    server: Server, folder: Path, status: int
+) -> None:
+    leave_part(folder, CONTENT[:10])
+    server.answers["/old"] = lambda handler: handler.give(status, b"", Location="/good")
+    assert_whole(fetch(remote(server, "/old"), folder))
+    assert server.asked == [("/old", "bytes=10-"), ("/good", "bytes=10-")]
+
+
+def test_redirects_end(server: Server, folder: Path) -> None:
+    server.answers["/loop"] = lambda handler: handler.give(302, b"", Location="/loop")
+    with pytest.raises(ValueError, match=r"HTTP 302 .*redirect"):
+        fetch(remote(server, "/loop"), folder)
+    assert len(server.asked) < 20
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"])
+def test_a_redirect_leads_to_the_web_only(server: Server, folder: Path, target: str) -> None:
+    server.answers["/away"] = lambda handler: handler.give(302, b"", Location=target)
+    with pytest.raises(ValueError, match=r"127\S+: (HTTP 302|unknown url type)"):
+        fetch(remote(server, "/away"), folder)
+    assert not list(folder.iterdir())
+
+
+def test_an_address_leads_to_the_web_only(server: Server, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    local = replace(remote(server), addresses=((tmp_path / "file").as_uri(),))
+    with pytest.raises(ValueError, match="is no http or https address"):
+        fetch(local, folder)
+
+
+def test_a_silent_server_is_given_up(server: Server, folder: Path) -> None:
+    def silent(handler: Handler) -> None:
+        handler.server.over.wait(5)
+
+    def silent_later(handler: Handler) -> None:
+        handler.give(200, CONTENT[:5000], len(CONTENT))
+        handler.wfile.flush()
+        handler.server.over.wait(5)
+
+    server.answers |= {"/silent": silent, "/later": silent_later}
+    with pytest.raises(
+        ValueError, match=r"no answer in time(.|\n)*after 5,000 bytes: no answer in"
+    ):
+        fetch(remote(server, "/silent", "/later"), folder, timeout_s=0.3)
+    assert (folder / "file.zip.part").read_bytes() == CONTENT[:5000]
+
+
+def test_without_a_network_the_message_says_what_to_put_where(folder: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    addresses = (f"http://127.0.0.1:{port}/a/file.zip", "http://no-such-host.invalid/file.zip")
+    lost = Remote("file.zip", addresses, sha256="ab" * 32, limit=9)
+    with pytest.raises(ValueError, match=r"file\.zip is not here and could not be") as caught:
+        fetch(lost, folder)
+    message = str(caught.value)
+    assert f"127.0.0.1:{port}: Connection refused" in message
+    assert "no-such-host.invalid: " in message
+    for part in (*addresses, str(folder / "file.zip"), "ab" * 32):
+        assert part in message
+    assert not list(folder.iterdir())
+
+
+def test_a_file_put_there_by_hand_is_checked_and_kept(server: Server, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    by_hand = folder / "file.zip"
+    by_hand.write_bytes(CONTENT)
+    assert_whole(fetch(remote(server), folder))
+    for content, message in ((WRONG, "has SHA-256"), (CONTENT[:9], "has 9 bytes instead of")):
+        by_hand.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"file\.zip: {message} .*delete it and run again"):
+            fetch(remote(server, "/good"), folder)
+        assert by_hand.read_bytes() == content
+    by_hand.unlink()
+    by_hand.mkdir()
+    with pytest.raises(ValueError, match="is not a file"):
+        fetch(remote(server, "/good"), folder)
+    assert not server.asked
+
+
+def test_given_addresses_replace_the_published_ones(server: Server, folder: Path) -> None:
+    published = remote(server, "/published")
+    assert_whole(fetch(published, folder, addresses=[server.address("/good")]))
+    assert [path for path, _ in server.asked] == ["/good"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    server: Server, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    with pytest.raises(OSError, match="downloads"):
+        fetch(remote(server, "/good"), folder)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_no_fault_of_the_address(server: Server, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "file.zip.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"file\.zip\.part") as caught:
+        fetch(remote(server, "/good", "/good"), folder)
+    assert caught.value.errno is not None
+    assert len(server.asked) <= 1
+
+
+def test_two_at_once_download_it_once(server: Server, folder: Path) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow(handler: Handler) -> None:
+        started.set()
+        go.wait(5)
+        handler.ranged(CONTENT)
+
+    server.answers["/slow"] = slow
+    told: list[str] = []
+    first = threading.Thread(target=fetch, args=(remote(server, "/slow"), folder), daemon=True)
+
+    def tell(line: str) -> None:
+        told.append(line)
+        go.set()
+
+    first.start()
+    assert started.wait(5)
+    assert_whole(fetch(remote(server, "/slow"), folder, progress=tell))
+    first.join(5)
+    assert told == ["file.zip: another process is downloading it; waiting"]
+    assert server.asked == [("/slow", None)]
+    assert os.listdir(folder) == ["file.zip"]
+
+
+def test_whoever_waited_for_a_download_that_failed_starts_anew(
+    server: Server, folder: Path
+) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow_and_wrong(handler: Handler) -> None:
+        started.set()
+        go.wait(5)
+        handler.ranged(WRONG)
+
+    server.answers["/slow"] = slow_and_wrong
+    failures: list[str] = []
+
+    def fails() -> None:
+        try:
+            fetch(remote(server, "/slow"), folder)
+        except ValueError as error:
+            failures.append(str(error))
+
+    first = threading.Thread(target=fails, daemon=True)
+    first.start()
+    assert started.wait(5)
+    assert_whole(fetch(remote(server, "/good"), folder, progress=lambda line: go.set()))
+    first.join(5)
+    assert len(failures) == 1
+
+
+_FETCH = """
+import sys
+from pathlib import Path
+from data.download import Remote, fetch
+address, folder, sha256, size = sys.argv[1:]
+fetch(Remote("file.zip", (address,), sha256, int(size), int(size)), Path(folder))
+"""
+
+
+def test_a_killed_download_is_resumed(server: Server, folder: Path) -> None:
+    sent = threading.Event()
+
+    def stalls(handler: Handler) -> None:
+        handler.give(200, CONTENT[:200_000], len(CONTENT))
+        handler.wfile.flush()
+        sent.set()
+        handler.server.over.wait(20)
+
+    server.answers["/stalls"] = stalls
+    wanted = remote(server, "/stalls")
+    arguments = (wanted.addresses[0], str(folder), wanted.sha256, str(wanted.size))
+    running = subprocess.Popen(
+        [sys.executable, "-c", _FETCH, *arguments], cwd=Path(__file__).parents[2]
+    )
+    try:
+        assert sent.wait(20)
+        part = folder / "file.zip.part"
+        deadline = time.monotonic() + 20
+        while part.stat().st_size < 100_000 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        running.kill()
+        running.wait(20)
+    have = part.stat().st_size
+    assert 100_000 <= have <= 200_000
+    assert part.read_bytes() == CONTENT[:have]
+    assert_whole(fetch(remote(server, "/good"), folder))
+    assert server.asked[-1] == ("/good", f"bytes={have}-")

@@ -1,0 +1,241 @@
+"""The downloaded corpora, from small archives of the published form on a local server."""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data import SPLITS, DataConfig, load_corpus, prepare, scored_bytes
+from data.corpora import enwik8, hundred_million, text8, wikitext
+from data.download import Remote
+from data.raw import to_bytes
+
+from .server import Server, serving
+
+WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
+ARTICLE = (
+    " \n = {} = \n \n The <unk> of {} , caf\u00e9 . \n \n = = Section = = \n \n More text . \n"
+)
+TOKENS = {
+    "train": "".join(ARTICLE.format(title, title) for title in ("One", "Two = 2", "Three")) * 9,
+    "valid": ARTICLE.format("Four", "Four") + " \n",
+    "test": ARTICLE.format("Five", "Five") + ARTICLE.format("<unk>", "Six") + " \n",
+}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as running:
+        yield running
+
+
+def publish(server: Server, archive: Remote, members: Mapping[str, bytes]) -> Remote:
+    """Put an archive of these members on the server in the place of the published one."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in members.items():
+            opened.writestr(name, content)
+    raw = file.getvalue()
+    server.answers["/archive"] = lambda handler: handler.ranged(raw)
+    return replace(
+        archive,
+        addresses=(server.address("/archive"),),
+        sha256=hashlib.sha256(raw).hexdigest(),
+        limit=len(raw),
+        size=len(raw) if archive.size else None,
+    )
+
+
+def publish_wikitext(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    members = {f"{name}/wiki.{split}.tokens": text.encode() for split, text in TOKENS.items()}
+    archive = publish(server, wikitext.ARCHIVES[name], members)
+    monkeypatch.setitem(wikitext.ARCHIVES, name, archive)
+
+
+def data(corpus: str, **more: object) -> DataConfig:
+    return DataConfig.model_validate({"corpus": corpus, **more})
+
+
+@pytest.mark.parametrize("name", ["wikitext-2", "wikitext-103"])
+def test_wikitext_has_one_document_an_article_and_loses_no_byte(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    publish_wikitext(server, monkeypatch, name)
+    corpus = load_corpus(data(name), tmp_path, tmp_path / "cache")
+    assert corpus.name == name
+    assert corpus.notes["documents"] == {"train": 27, "valid": 1, "test": 2}
+    # By hand: an article has 3 + 7 + 5 + 3 words in 8 lines; one more line ends the split.
+    assert corpus.notes["words"] == {"valid": 26 + 1, "test": 2 * 26 + 1}
+    for split, text in TOKENS.items():
+        documents = list(corpus.documents(split))  # type: ignore[arg-type]
+        assert "".join(document.text for document in documents) == text
+        assert all(document.text.startswith(" \n = ") for document in documents)
+        assert len({document.name for document in documents}) == len(documents)
+    ready = prepare(data(name, tokenizer={"kind": "bytes"}), tmp_path, tmp_path / "cache")
+    for split, text in TOKENS.items():
+        assert ready.tokenizer.decode_bytes(ready.tokens[split]) == text.encode()  # type: ignore[index]
+
+
+def test_a_second_load_asks_no_server_and_is_the_same(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    publish_wikitext(server, monkeypatch, "wikitext-2")
+    told: list[str] = []
+    first = load_corpus(data("wikitext-2"), tmp_path, tmp_path, told.append)
+    assert "wikitext-2-v1.zip: from 127" in told[0]
+    again = load_corpus(data("wikitext-2"), tmp_path, tmp_path)
+    assert again.digest == first.digest
+    assert len(server.asked) == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["downloads", "wikitext-2-v1.zip"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "articles"),
+    [
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = Two = \n", " \n", " text \n"], 2),
+        ([" \n", " = One = \n", " \n", " = Two = \n", " \n"], 2),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = = Two = = \n", " \n", " text \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " = k = \n", " text \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = k = \n", " text \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " = k = \n", " \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = Two = = \n", " \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = = Two = \n", " \n"], 1),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = Two = 2 = \n", " \n"], 2),
+        ([" \n", " = One = \n", " \n", " text \n", " \n", " = = = \n", " \n"], 1),
+        ([" text \n", " \n", " = One = \n", " \n", " text without an end"], 2),
+        ([], 0),
+    ],
+)
+def test_articles_begin_at_a_title_between_blank_lines(lines: list[str], articles: int) -> None:
+    found = list(wikitext.cut_articles(line.encode() for line in lines))
+    assert len(found) == articles
+    assert b"".join(found) == "".join(lines).encode()
+
+
+@pytest.mark.skipif(not WIKITEXT.is_dir(), reason="shared/data/wikitext-2-small is not here")
+@pytest.mark.parametrize(("split", "articles"), [("train", 60), ("valid", 30), ("test", 30)])
+def test_real_articles_are_counted_as_published(split: str, articles: int) -> None:
+    raw = (WIKITEXT / f"{split}.txt").read_bytes()
+    found = list(wikitext.cut_articles(io.BytesIO(raw)))
+    assert len(found) == articles
+    assert b"".join(found) == raw
+    if split == "train":  # the published test file, of 245,569 words with end of line
+        assert len(raw) == 1_256_449
+        assert wikitext._words(raw.decode()) == 245_569
+
+
+LINE = "<page>caf\u00e9 \U0001f600 The quick brown fox jumps over the lazy dog.\n".encode()
+RAW = LINE * 40 + b"\xff\xe2\x96" + b"tail\n" * 30
+
+
+@pytest.fixture
+def small_hundred(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The three parts of RAW, cut inside characters."""
+    sizes = {"train": len(LINE) * 30 + 10, "valid": len(LINE) * 5 + 3}
+    sizes["test"] = len(RAW) - sum(sizes.values())
+    monkeypatch.setattr(hundred_million, "SIZES", sizes)
+    first, second = sizes["train"], sizes["train"] + sizes["valid"]
+    return {"train": RAW[:first], "valid": RAW[first:second], "test": RAW[second:]}
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bpe"])
+def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    small_hundred: dict[str, bytes],
+    kind: str,
+) -> None:
+    with pytest.raises(UnicodeDecodeError):
+        small_hundred["train"].decode()
+    monkeypatch.setattr(enwik8, "ARCHIVE", publish(server, enwik8.ARCHIVE, {"enwik8": RAW}))
+    tokenizer = {"kind": kind} | ({"vocabulary": 300} if kind == "bpe" else {})
+    config = data("enwik8", tokenizer=tokenizer)
+    corpus = load_corpus(config, tmp_path, tmp_path)
+    ready = prepare(config, tmp_path, tmp_path)
+    for split in SPLITS:
+        raw = small_hundred[split]
+        (document,) = corpus.documents(split)
+        assert to_bytes(document.text) == raw
+        assert ready.tokenizer.decode_bytes(ready.tokens[split]) == raw
+        assert scored_bytes(ready.tokens[split], ready.tokenizer.byte_length_V) == len(raw)
+        assert (ready.tokens[split] == ready.tokenizer.doc_id).sum() == 1
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_member_of_another_size_is_refused(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    small_hundred: dict[str, bytes],
+    change: int,
+) -> None:
+    raw = RAW[:-1] if change < 0 else RAW + b"x"
+    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": raw}))
+    with pytest.raises(ValueError, match=r"text8\.zip: .* bytes.*; delete it and run again"):
+        load_corpus(data("text8"), tmp_path, tmp_path)
+
+
+def test_text8_is_three_documents(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    letters = b"anarchism originated as a term of abuse " * 50
+    monkeypatch.setattr(hundred_million, "SIZES", {"train": 1800, "valid": 100, "test": 100})
+    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": letters}))
+    corpus = load_corpus(data("text8"), tmp_path, tmp_path)
+    assert corpus.name == "text8"
+    assert corpus.notes["documents"] == {"train": 1, "valid": 1, "test": 1}
+    text = "".join(document.text for split in SPLITS for document in corpus.documents(split))
+    assert text.encode() == letters
+
+
+def test_the_published_splits_are_90_5_5_million_bytes() -> None:
+    sizes = hundred_million.SIZES
+    assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
+    for archive in (*wikitext.ARCHIVES.values(), enwik8.ARCHIVE, text8.ARCHIVE):
+        assert len(archive.sha256) == 64
+        assert archive.addresses
+        assert all(address.startswith("https://") for address in archive.addresses)
+        assert all(address.endswith("/" + archive.name) for address in archive.addresses)
+
+
+def test_addresses_of_ones_own_replace_the_published_ones(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    publish_wikitext(server, monkeypatch, "wikitext-2")
+    elsewhere = [server.address("/gone"), server.address("/mirror")]
+    server.answers["/mirror"] = server.answers["/archive"]
+    load_corpus(data("wikitext-2", addresses=elsewhere), tmp_path, tmp_path)
+    assert [path for path, _ in server.asked] == ["/gone", "/mirror"]
+
+
+def test_offline_the_message_names_the_file_and_the_place(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = data("enwik8", addresses=[server.address("/gone")])
+    with pytest.raises(ValueError, match=r"enwik8\.zip is not here.*") as caught:
+        prepare(config, tmp_path, tmp_path)
+    assert "HTTP 404" in str(caught.value)
+    assert str(tmp_path / "downloads" / "enwik8.zip") in str(caught.value)
+    assert not list((tmp_path / "downloads").iterdir())
+
+
+def test_ids_of_text_without_newlines_are_those_of_the_whole_text(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    letters = b"anarchism originated as a term of abuse " * 5000
+    monkeypatch.setattr(hundred_million, "SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
+    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": letters}))
+    config = data("text8", tokenizer={"vocabulary": 310})
+    whole = prepare(config, tmp_path, tmp_path / "whole")
+    monkeypatch.setattr("data.tokens._CHUNK", 1000)
+    monkeypatch.setattr("data.tokens._LONGEST_CHUNK", 1 << 16)
+    cut = prepare(config, tmp_path, tmp_path / "cut")
+    assert np.array_equal(whole.tokens["train"], cut.tokens["train"])

@@ -1,0 +1,178 @@
+"""tree: whole files to one split by their path, links not followed, what is no text counted."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from data import SPLITS, DataConfig, load_corpus, prepare
+from data.corpora import Corpus
+from data.corpora.base import hash_share
+from data.corpora.tree import matches
+
+FILES = 120
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "notes"
+    for number in range(FILES):
+        path = root / f"part{number % 3}" / f"note{number}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(f"# Note {number}\r\ncaf\u00e9\n".encode())
+    (root / "top.md").write_text("top\n")
+    return root
+
+
+def config(**tree: Any) -> DataConfig:
+    tree = {"folder": "notes", "include": ["**/*.md"]} | tree
+    return DataConfig.model_validate(
+        {"corpus": "tree", "tree": tree, "tokenizer": {"kind": "bytes"}}
+    )
+
+
+def texts(corpus: Corpus) -> dict[str, str]:
+    return {d.name: d.text for split in SPLITS for d in corpus.documents(split)}
+
+
+def names(corpus: Corpus) -> dict[str, list[str]]:
+    return {split: [d.name for d in corpus.documents(split)] for split in SPLITS}
+
+
+def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) -> None:
+    corpus = load_corpus(config(), folder.parent)
+    found = texts(corpus)
+    assert len(found) == FILES + 1
+    for path, text in found.items():
+        assert text.encode() == (folder / path).read_bytes()
+    for split, paths in names(corpus).items():
+        assert paths == sorted(paths)
+        for path in paths:
+            share = hash_share(path)
+            assert split == ("train" if share < 0.9 else "valid" if share < 0.95 else "test")
+    assert load_corpus(config(), folder.parent).digest == corpus.digest
+    assert prepare(config(), folder.parent, folder.parent / "cache").notes["links"] == 0
+
+
+def test_the_folders_own_place_does_not_matter(folder: Path) -> None:
+    before = load_corpus(config(), folder.parent)
+    folder.rename(folder.parent / "moved")
+    assert load_corpus(config(folder="moved"), folder.parent).digest == before.digest
+
+
+def test_include_and_exclude_choose(folder: Path) -> None:
+    (folder / "part1" / "deep").mkdir()
+    (folder / "part1" / "deep" / "x.txt").write_text("deep")
+    assert set(texts(load_corpus(config(exclude=["part1/**", "top.md"]), folder.parent))) == {
+        f"part{i % 3}/note{i}.md" for i in range(FILES) if i % 3 != 1
+    }
+    both = load_corpus(config(include=["**/*.md", "**/deep/*.txt"]), folder.parent)
+    assert len(texts(both)) == FILES + 2
+
+
+@pytest.mark.parametrize(
+    ("path", "glob", "fits"),
+    [
+        ("a.md", "**/*.md", True),
+        ("x/y/a.md", "**/*.md", True),
+        ("x/y/a.md", "*.md", False),
+        ("x/a.md", "x/*", True),
+        ("x/y/a.md", "x/*", False),
+        ("x/y/a.md", "x/**", True),
+        ("x", "x/**", False),
+        ("x/y/z/a.md", "x/**/z/*.md", True),
+        ("x/z/a.md", "x/**/z/*.md", True),
+        ("x/a.md", "x/**/z/*.md", False),
+        ("x/b.md", "x/[ab].md", True),
+        ("x/B.md", "x/[ab].md", False),
+        ("x/a.md", "**", True),
+    ],
+)
+def test_globs(path: str, glob: str, fits: bool) -> None:
+    assert matches(path, glob) is fits
+
+
+def test_links_are_not_followed_and_counted(folder: Path, tmp_path: Path) -> None:
+    before = load_corpus(config(), tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret\n")
+    (folder / "out").symlink_to(outside)
+    (folder / "secret.md").symlink_to(outside / "secret.md")
+    (folder / "twice.md").symlink_to(folder / "top.md")
+    (folder / "loop").symlink_to(folder)
+    (folder / "gone.md").symlink_to(folder / "nowhere")
+    corpus = load_corpus(config(), tmp_path)
+    assert corpus.digest == before.digest
+    assert corpus.notes["links"] == 5
+
+
+def test_what_is_no_text_is_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
+    before = load_corpus(config(), tmp_path)
+    (folder / "latin.md").write_bytes(b"caf\xe9")
+    (folder / "empty.md").write_bytes(b"")
+    (folder / ".hidden.md").write_text("hidden")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config.md").write_text("hidden")
+    os.mkfifo(folder / "pipe.md")
+    corpus = load_corpus(config(), tmp_path)
+    assert corpus.digest == before.digest
+    assert corpus.notes["undecodable_files"] == ["latin.md"]
+    assert corpus.notes["empty_files"] == 1
+
+
+def test_files_of_equal_content_stay_in_one_split(folder: Path, tmp_path: Path) -> None:
+    for number in range(60):
+        (folder / f"copy{number}.md").write_text("the same in all\n")
+    found = names(load_corpus(config(), tmp_path))
+    with_copies = [split for split in SPLITS if any("copy" in path for path in found[split])]
+    assert len(with_copies) == 1
+
+
+def test_another_file_moves_no_file(folder: Path, tmp_path: Path) -> None:
+    before = names(load_corpus(config(), tmp_path))
+    (folder / "added.md").write_text("added")
+    after = names(load_corpus(config(), tmp_path))
+    for split in SPLITS:
+        assert [path for path in after[split] if path != "added.md"] == before[split]
+
+
+def test_a_file_that_changes_meanwhile_is_refused(folder: Path, tmp_path: Path) -> None:
+    corpus = load_corpus(config(), tmp_path)
+    (folder / "part0" / "note0.md").write_text("changed")
+    with pytest.raises(ValueError, match=r"note0\.md changed while it was read; run again"):
+        texts(corpus)
+
+
+def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"data\.tree\.folder: .*lost: no such folder; relative"):
+        load_corpus(config(folder="lost"), tmp_path)
+    (folder / "only.bin").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"matches \*\.bin \(1 matched, 1 of them are no UTF-8"):
+        load_corpus(config(include=["*.bin"]), tmp_path)
+    with pytest.raises(ValueError, match=r"tree has no text in its (train|valid) split"):
+        load_corpus(config(include=["top.md"]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"corpus": "tree"}, "tree: corpus tree needs a folder and include"),
+        ({"corpus": "tree", "tree": {"folder": "x", "include": []}}, "at least 1 item"),
+        (
+            {"corpus": "text8", "tree": {"folder": "x", "include": ["*"]}},
+            "tree: has no effect with corpus text8; leave it out",
+        ),
+        (
+            {"corpus": "pydoc-topics", "addresses": ["http://x/y"]},
+            "addresses: has no effect with corpus pydoc-topics; leave it out",
+        ),
+        ({"corpus": "text8", "addresses": ["file:///etc/passwd"]}, "should match pattern"),
+        ({"corpus": "text8", "addresses": []}, "at least 1 item"),
+    ],
+)
+def test_keys_of_another_corpus_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DataConfig.model_validate(given)

@@ -46,6 +46,9 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) 
         The norm of the whole gradient before anything was clipped.
     """
     found = [p for p in parameters if p.grad is not None]
+    if config.clip_value is None and config.clip_each_norm is None:
+        limit = float("inf") if config.clip_norm is None else config.clip_norm
+        return nn.utils.clip_grad_norm_(found, limit)
     norm = nn.utils.get_total_norm([p.grad for p in found if p.grad is not None])
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(found, config.clip_value)

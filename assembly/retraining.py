@@ -1,6 +1,7 @@
 """Phase 2 put together: the derived model from scratch, tested once."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     experiment = bench.experiment
     workbench.check_tokenizer(bench, architecture)
     torch.manual_seed(experiment.run.seed)
-    model = build_model(architecture, dropout=experiment.model.dropout).to(bench.device)
+    model = build_model(architecture, dropout=experiment.model.dropouts()).to(bench.device)
     model.train()
     state = TrainState(
         model=model,
@@ -43,7 +44,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         identity={
             "precision": experiment.run.precision,
             "data": bench.data_identity(),
-            "dropout": experiment.model.dropout,
+            "dropout": asdict(experiment.model.dropouts()),
             "retrain": experiment.retrain.model_dump(mode="json"),
             "architecture": workbench.architecture_hash(architecture),
             **bench.inputs(),

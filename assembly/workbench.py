@@ -185,7 +185,7 @@ def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageM
         d_model=config.d_model,
         vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
         softmax=bench.softmax,
-        dropout=config.dropout,
+        dropout=config.dropouts(),
     ).to(bench.device)
 
 
@@ -224,7 +224,7 @@ def layout_costs(bench: Workbench) -> LayoutCosts:
             d_model=config.d_model,
             vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
             softmax=bench.softmax,
-            dropout=config.dropout,
+            dropout=config.dropouts(),
         )
     table = costs(bench, model)
     return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)

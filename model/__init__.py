@@ -14,6 +14,7 @@ from model.architecture import (
 from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
+from model.dropout import Dropout
 from model.language_model import Costs, LanguageModel, Mix
 from model.layout import layout_letters, parse_layout
 from model.saving import build_model, load_model, save_model
@@ -33,6 +34,7 @@ __all__ = [
     "Candidate",
     "ClusterTables",
     "Costs",
+    "Dropout",
     "Evidence",
     "FlopsKey",
     "LanguageModel",

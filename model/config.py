@@ -15,6 +15,7 @@ from pydantic import (
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import Activation
+from model.dropout import Dropout
 
 DEFAULT_FACTOR = 4
 MOST_TAILS = 64
@@ -135,7 +136,20 @@ class ModelConfig(BaseModel):
     d_ffn: int = Field(ge=1, description="Inner width of a dense block.")
     activation: Activation = Field(default="relu", description="Of a dense block.")
     dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="On embeddings and residual deltas."
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="On what each slot adds and on the softmax's input; elsewhere where nothing "
+        "else is given.",
+    )
+    dropout_embedding: float | None = Field(
+        default=None, ge=0, lt=1, description="On the embeddings (default: dropout)."
+    )
+    dropout_attention: float = Field(
+        default=0.0, ge=0, lt=1, description="On the attention weights."
+    )
+    dropout_dense: float | None = Field(
+        default=None, ge=0, lt=1, description="On a dense block's inner layer (default: dropout)."
     )
     candidates: tuple[Candidate, ...] = Field(
         default=("attention", "dense", "identity"),
@@ -163,6 +177,16 @@ class ModelConfig(BaseModel):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
         self.completed_candidates()
         return self
+
+    def dropouts(self) -> Dropout:
+        """What training drops at each place."""
+        embedding, dense = self.dropout_embedding, self.dropout_dense
+        return Dropout(
+            residual=self.dropout,
+            embedding=self.dropout if embedding is None else embedding,
+            attention=self.dropout_attention,
+            dense=self.dropout if dense is None else dense,
+        )
 
     def completed_candidates(self) -> tuple[Candidate, ...]:
         """The candidates with every option filled in.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
+from model.dropout import NO_DROPOUT, Dropout
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
@@ -50,8 +51,7 @@ class LanguageModel(nn.Module):
         d_model: width of the residual stream.
         vocabulary_size: number of ids; id 0 is the most frequent.
         softmax: clusters of the vocabulary, and whether the embedding shares their tables.
-        dropout: on the embedding, what each block adds, a dense block's inner layer, and the
-            input of the softmax.
+        dropout: what training drops.
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         d_model: int,
         vocabulary_size: int,
         softmax: SoftmaxConfig,
-        dropout: float,
+        dropout: Dropout = NO_DROPOUT,
     ) -> None:
         super().__init__()
         self.d_model, self.dropout = d_model, dropout
@@ -112,7 +112,7 @@ class LanguageModel(nn.Module):
             ValueError: no mix for a slot with several candidates.
         """
         mix = self._only_candidates() if mix is None else mix
-        x_BTD = self._drop(self.tables.embed(ids_BT))
+        x_BTD = F.dropout(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
         memory, blocks, aux = [], [], None
         for slot, terms, *carried in zip(self.slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
@@ -124,7 +124,8 @@ class LanguageModel(nn.Module):
             if slot_aux is not None:
                 aux = slot_aux if aux is None else aux + slot_aux
         seen_B = state.seen_B + ids_BT.shape[1]
-        return self._drop(self.norm(x_BTD)), StreamState(tuple(memory), seen_B, tuple(blocks)), aux
+        h_BTD = F.dropout(self.norm(x_BTD), self.dropout.residual, self.training)
+        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks)), aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats, float32 or wider."""
@@ -156,9 +157,6 @@ class LanguageModel(nn.Module):
             slots=tuple(slot_costs(slot) for slot in self.slots),
             softmax=self.softmax.flops(mass_J1),
         )
-
-    def _drop(self, x_BTD: Tensor) -> Tensor:
-        return F.dropout(x_BTD, self.dropout, self.training)
 
     def _only_candidates(self) -> Mix:
         for number, slot in enumerate(self.slots):

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from model.architecture import Architecture, load_architecture
+from model.dropout import NO_DROPOUT, Dropout
 from model.language_model import LanguageModel
 
 ARCHITECTURE_FILE = "architecture.json"
@@ -21,7 +22,7 @@ _DIGEST_KEY = "architecture_sha256"
 _DTYPES = {"F64", "F32", "BF16", "F16"}
 
 
-def build_model(architecture: Architecture, dropout: float = 0.0) -> LanguageModel:
+def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> LanguageModel:
     """A model with fresh weights."""
     return LanguageModel(
         [[candidate] for candidate in architecture.slots],

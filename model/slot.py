@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
+from model.dropout import Dropout
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]
@@ -25,11 +26,11 @@ class Slot(nn.Module):
     one.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], d_model: int, dropout: float) -> None:
+    def __init__(self, candidates: Sequence[Candidate], d_model: int, dropout: Dropout) -> None:
         super().__init__()
         self.labels = tuple(candidate.label for candidate in candidates)
         assert len(set(self.labels)) == len(self.labels), self.labels
-        self.dropout = dropout
+        self.dropout = dropout.residual
         self.blocks = nn.ModuleDict()
         self.norms = nn.ModuleDict()
         for candidate in candidates:

@@ -56,9 +56,7 @@ def stream(length: int, seed: int) -> np.ndarray:
 def build(slots: list[tuple[Candidate, ...]], seed: int) -> LanguageModel:
     """A model of these slots."""
     torch.manual_seed(seed)
-    return LanguageModel(
-        slots, d_model=16, vocabulary_size=TOKENS, softmax=MODEL.softmax, dropout=0.0
-    )
+    return LanguageModel(slots, d_model=16, vocabulary_size=TOKENS, softmax=MODEL.softmax)
 
 
 def layouts() -> dict[str, tuple[Candidate, Candidate]]:

@@ -21,7 +21,7 @@ from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import Workbench, layout_costs, set_up
 from experiment import load_experiment
-from model import load_architecture, load_model
+from model import Dropout, load_architecture, load_model
 from nas.derivation.random_layout import TOLERANCE
 from tests.test_pipeline import ROOT, run
 
@@ -74,10 +74,10 @@ def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_p
 
 
 def test_retraining_has_the_experiments_dropout(experiment_file: Path, tmp_path: Path) -> None:
-    bench = bench_of(experiment_file, tmp_path, "model.dropout=0.37")
+    bench = bench_of(experiment_file, tmp_path, "model.dropout=0.37", "model.dropout_dense=0.2")
     run(derive, experiment_file, "--run", tmp_path / "d", "--method", "interleaved")
     phase = retrain_phase(bench, load_architecture(tmp_path / "d/architecture.json"))
-    assert phase.state.model.dropout == 0.37
+    assert phase.state.model.dropout == Dropout(residual=0.37, embedding=0.37, dense=0.2)
     assert {slot.dropout for slot in phase.state.model.slots} == {0.37}
 
 

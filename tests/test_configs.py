@@ -28,7 +28,7 @@ def test_an_experiment_file_is_valid_and_its_supernet_builds(path: Path) -> None
             d_model=config.d_model,
             vocabulary_size=vocabulary(experiment),
             softmax=config.softmax,
-            dropout=config.dropout,
+            dropout=config.dropouts(),
         )
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
 

@@ -159,7 +159,6 @@ def test_law_5_a_uniform_model_has_the_perplexity_of_its_vocabulary_and_8_bits_p
         d_model=8,
         vocabulary_size=256,
         softmax=config.softmax,
-        dropout=0.0,
     )
     torch.nn.init.zeros_(model.softmax.head)
     tokens = np.arange(256).astype(np.uint16)

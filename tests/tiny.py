@@ -43,7 +43,6 @@ def language_model(
         d_model=config.d_model,
         vocabulary_size=VOCABULARY,
         softmax=config.softmax,
-        dropout=0.0,
     ).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():

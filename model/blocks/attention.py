@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.dropout import Dropout
 
 
 class AttentionOptions(BlockOptions):
@@ -52,16 +53,16 @@ class AttentionBlock(nn.Module):
     score_ij = ((q_i + u) . k_j + (q_i + v) . W_r R_{M+i-j}) / sqrt(d_head), for keys j <= M + i
     that lie inside the window and, in the memory, are valid. u and v belong to the slot.
 
-    Differs from the paper: u and v are not shared by all slots, the attention weights have no
-    dropout, and a window can be given.
+    Differs from the paper: u and v are not shared by all slots, and a window can be given.
     """
 
     adds_nothing = False
 
-    def __init__(self, options: AttentionOptions, d_model: int, dropout: float) -> None:
+    def __init__(self, options: AttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         assert not options.missing, options.missing
         self.n_heads, self.d_head, self.window = options.n_heads, options.d_head, options.window
+        self.dropout = dropout.attention
         width = self.n_heads * self.d_head
         self.query = linear(d_model, width, bias=False)
         self.key_value = linear(d_model, 2 * width, bias=False)
@@ -87,7 +88,8 @@ class AttentionBlock(nn.Module):
         score_BHTS = score_BHTS + self._mask(valid_BM, q_BTHK).to(score_BHTS.dtype)
         score_BHTS = score_BHTS + _position_scores(q_BTHK + self.v_HK * scale, r_SHK)
         # Written out: F.scaled_dot_product_attention with this bias is no faster on a CPU.
-        out_BHTK = score_BHTS.softmax(-1) @ value_BSHK.transpose(1, 2)
+        weight_BHTS = F.dropout(score_BHTS.softmax(-1), self.dropout, self.training)
+        out_BHTK = weight_BHTS @ value_BSHK.transpose(1, 2)
         return self.output(out_BHTK.transpose(1, 2).flatten(2)), None, None
 
     def _mask(self, valid_BM: Tensor, q_BTHK: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.dropout import Dropout
 
 Activation = Literal["relu", "gelu", "swiglu", "geglu"]
 
@@ -44,11 +45,11 @@ class DenseBlock(nn.Module):
     memory_rows = 0
     adds_nothing = False
 
-    def __init__(self, options: DenseOptions, d_model: int, dropout: float) -> None:
+    def __init__(self, options: DenseOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         assert not options.missing, options.missing
         self.activation = options.activation
-        self.dropout = dropout
+        self.dropout = dropout.dense
         gated = options.activation in _GATED
         self.inner = linear(d_model, options.d_ffn * (2 if gated else 1), bias=not gated)
         self.outer = linear(options.d_ffn, d_model, bias=not gated)

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from model.blocks.base import BlockOptions, Label
+from model.dropout import Dropout
 
 
 class IdentityOptions(BlockOptions):
@@ -23,7 +24,7 @@ class IdentityBlock(nn.Module):
     memory_rows = 0
     adds_nothing = True
 
-    def __init__(self, options: IdentityOptions, d_model: int, dropout: float) -> None:
+    def __init__(self, options: IdentityOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
 
     def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:

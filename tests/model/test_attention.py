@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from model.blocks.attention import AttentionBlock, AttentionOptions, sinusoid
+from model.dropout import NO_DROPOUT
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 
 def block(**options: int | None) -> AttentionBlock:
     made = candidate("attention", **options)
     assert isinstance(made, AttentionOptions)
-    attention = AttentionBlock(made, D_MODEL, 0.0)
+    attention = AttentionBlock(made, D_MODEL, NO_DROPOUT)
     randomise(attention)
     return attention
 

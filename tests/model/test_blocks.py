@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import BLOCKS, Candidate, Slot
+from model import BLOCKS, Candidate, Dropout, Slot
 from model.blocks.dense import DenseBlock
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
 
@@ -26,7 +26,7 @@ every_kind = pytest.mark.parametrize("made", CANDIDATES.values(), ids=CANDIDATES
 
 
 def slot_of(*candidates: Candidate) -> Slot:
-    slot = Slot(candidates, D_MODEL, dropout=0.0)
+    slot = Slot(candidates, D_MODEL, Dropout())
     randomise(slot)
     return slot
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import LanguageModel, SoftmaxConfig
+from model import Dropout, LanguageModel, SoftmaxConfig
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, language_model, normal, tokens
 
 LAYERS = [[candidate(kind)] for kind in ("attention", "dense", "identity", "attention")]
@@ -103,13 +103,30 @@ def test_every_weight_of_a_soft_mix_gets_a_gradient() -> None:
 
 
 def test_evaluation_draws_no_random_number() -> None:
-    model, ids_BT = language_model(LAYERS, dropout=0.3), tokens(2, 7)
+    model, ids_BT = language_model(LAYERS, dropout=Dropout(residual=0.3)), tokens(2, 7)
     before = torch.get_rng_state()
     first, second = (model(ids_BT, model.initial_state(2))[0] for _ in range(2))
     assert torch.equal(first, second)
     assert torch.equal(before, torch.get_rng_state())
     model.train()
     assert not torch.equal(model(ids_BT, model.initial_state(2))[0], first)
+
+
+def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[int, ...], float]] = []
+
+    def recorded(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+        seen.append((tuple(x.shape), p if training else 0.0))
+        return x
+
+    rates = Dropout(residual=0.1, embedding=0.2, attention=0.3, dense=0.4)
+    model, ids_BT = language_model(LAYERS[:2], dropout=rates), tokens(3, 7)
+    monkeypatch.setattr("torch.nn.functional.dropout", recorded)
+    model.train()(ids_BT, model.initial_state(3))
+    delta, heads, keys, d_ffn = (3, 7, D_MODEL), 2, 6 + 7, 12
+    attention = [((3, heads, 7, keys), 0.3), (delta, 0.1)]
+    dense = [((3, 7, d_ffn), 0.4), (delta, 0.1)]
+    assert seen == [(delta, 0.2), *attention, *dense, (delta, 0.1)]
 
 
 @every_softmax
@@ -134,7 +151,7 @@ def test_declared_flops_are_those_that_torch_counts(softmax: dict[str, Any]) -> 
 def test_a_float32_model_starts_near_the_uniform_distribution() -> None:
     torch.manual_seed(0)
     model = LanguageModel(
-        LAYERS, d_model=D_MODEL, vocabulary_size=VOCABULARY, softmax=SoftmaxConfig(), dropout=0.1
+        LAYERS, d_model=D_MODEL, vocabulary_size=VOCABULARY, softmax=SoftmaxConfig()
     )
     ids_BT = tokens(4, 9)
     h_BTD, state, _ = model(ids_BT, model.initial_state(4))

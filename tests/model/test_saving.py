@@ -11,7 +11,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model import Architecture, LanguageModel, SoftmaxConfig, build_model, load_model, save_model
+from model import (
+    Architecture,
+    Dropout,
+    LanguageModel,
+    SoftmaxConfig,
+    build_model,
+    load_model,
+    save_model,
+)
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, randomise, tokens
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +34,7 @@ def pair(*, dtype: torch.dtype = torch.float32, **softmax: Any) -> tuple[Languag
         vocabulary_size=VOCABULARY,
         tokenizer={"digest": "abc"},
     )
-    model = build_model(architecture, dropout=0.5)
+    model = build_model(architecture, dropout=Dropout(residual=0.5))
     randomise(model)
     return model.to(dtype).eval(), architecture
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model import BLOCKS, BlockKind, BlockOptions, Slot
+from model import BLOCKS, BlockKind, BlockOptions, Dropout, Slot
 from model.blocks.base import Label
+from model.dropout import NO_DROPOUT
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 
@@ -24,7 +25,7 @@ class ShiftBlock(nn.Module):
     memory_rows = 0
     adds_nothing = False
 
-    def __init__(self, options: ShiftOptions, d_model: int, dropout: float) -> None:
+    def __init__(self, options: ShiftOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         self.factor = nn.Parameter(torch.ones(d_model))
 
@@ -42,7 +43,7 @@ def with_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BLOCKS, "shift", BlockKind("s", ShiftOptions, ShiftBlock))
 
 
-def slot_of(*candidates: Any, dropout: float = 0.0) -> Slot:
+def slot_of(*candidates: Any, dropout: Dropout = NO_DROPOUT) -> Slot:
     slot = Slot(candidates, D_MODEL, dropout)
     randomise(slot)
     return slot
@@ -112,7 +113,7 @@ def test_a_candidate_reads_the_tail_that_it_needs() -> None:
 
 
 def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
-    slot, x_BTD = slot_of(candidate("dense"), dropout=0.5), normal(2, 50, D_MODEL)
+    slot, x_BTD = slot_of(candidate("dense"), dropout=Dropout(residual=0.5)), normal(2, 50, D_MODEL)
     torch.manual_seed(0)
     trained = slot.train()(x_BTD, None, SEEN, (None,), [(0, None)])[0]
     kept = (trained == x_BTD).double().mean().item()

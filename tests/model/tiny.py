@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from model import BLOCKS, Candidate, LanguageModel, ModelConfig, SoftmaxConfig
+from model import BLOCKS, Candidate, Dropout, LanguageModel, ModelConfig, SoftmaxConfig
+from model.dropout import NO_DROPOUT
 
 D_MODEL = 8
 VOCABULARY = 23
@@ -30,7 +31,7 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
 
 
 def language_model(
-    slots: Sequence[Sequence[Candidate]], *, dropout: float = 0.0, **softmax: Any
+    slots: Sequence[Sequence[Candidate]], *, dropout: Dropout = NO_DROPOUT, **softmax: Any
 ) -> LanguageModel:
     """A random float64 model in evaluation mode."""
     model = LanguageModel(

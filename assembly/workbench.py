@@ -97,7 +97,12 @@ class Workbench:
         """The training text, or a part of it, as contiguous streams."""
         data = self.experiment.data
         tokens = self.prepared.tokens["train"] if tokens is None else tokens
-        return ContextBatches(tokens, batch=data.batch, segment=data.segment)
+        return ContextBatches(
+            tokens,
+            batch=data.batch,
+            segment=data.segment,
+            offset_seed=self.experiment.run.seed if data.random_offset else None,
+        )
 
     def inputs(self) -> dict[str, str]:
         """Hashes of the input files, for a phase's identity."""

@@ -71,6 +71,10 @@ class DataConfig(_Section):
     tokenizer: TokenizerConfig = TokenizerConfig()
     batch: int = Field(default=16, ge=1, description="Training streams read side by side.")
     segment: int = Field(default=64, ge=1, description="Tokens of each stream in one step.")
+    random_offset: bool = Field(
+        default=False,
+        description="Every epoch begins at another place of the training text (by run.seed).",
+    )
     evaluation_streams: int = Field(default=8, ge=1, description="Streams of an evaluation pass.")
     evaluation_segment: int | None = Field(
         default=None, ge=1, description="Tokens per evaluation step (default: segment)."

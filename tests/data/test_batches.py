@@ -62,6 +62,35 @@ def test_lengths_first_flags_and_the_wrap(extra: int, batch: int, segment: int) 
     assert batches.per_epoch == -(-row // segment)
 
 
+@sizes
+@properties
+def test_random_offsets_turn_the_text_in_every_epoch(extra: int, batch: int, segment: int) -> None:
+    tokens = stream(extra, batch)
+    batches = ContextBatches(tokens, batch=batch, segment=segment, offset_seed=3)
+    plain = ContextBatches(tokens, batch=batch, segment=segment)
+    assert (batches.per_epoch, batches.dropped) == (plain.per_epoch, plain.dropped)
+    for epoch in range(3):
+        indices = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
+        found = [batches.batch(index) for index in indices]
+        assert [b.first for b in found] == [index == indices[0] for index in indices]
+        input_BN = torch.cat([b.input_BT for b in found], dim=1)
+        target_BN = torch.cat([b.target_BT for b in found], dim=1)
+        turned = np.roll(tokens, -int(input_BN[0, 0]))
+        row = (len(tokens) - 1) // batch
+        assert input_BN.flatten().tolist() == turned[: batch * row].tolist()
+        assert target_BN.flatten().tolist() == turned[1 : batch * row + 1].tolist()
+
+
+def test_random_offsets_differ_by_epoch_and_seed_and_repeat_themselves() -> None:
+    def starts(seed: int) -> list[int]:
+        batches = ContextBatches(stream(50_000, 4), batch=4, segment=5_000, offset_seed=seed)
+        return [int(batches.batch(e * batches.per_epoch).input_BT[0, 0]) for e in range(20)]
+
+    assert len(set(starts(0))) == 20
+    assert not set(starts(0)) & set(starts(1))
+    assert starts(1) == starts(1)
+
+
 def test_a_batch_is_a_pure_function_of_its_index() -> None:
     batches = ContextBatches(stream(50, 3), batch=3, segment=4)
     late = batches.batch(2).input_BT

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from assembly.lengths import search_steps
 from assembly.workbench import Workbench, architecture_hash, cluster_mass, costs, layout_costs
 from experiment import Experiment, dump_experiment
 from model import (
@@ -43,7 +44,7 @@ def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
             slots=experiment.model.slots,
             flops_per_token=layout_costs(bench),
             trajectory=trajectory,
-            search_steps=experiment.search.steps,
+            search_steps=search_steps(bench),
         )
     )
     return _architecture(bench, derived, _name(config, seed, derived))

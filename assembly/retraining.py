@@ -9,7 +9,14 @@ import torch
 
 import cli
 from assembly import workbench
-from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
+from assembly.lengths import retrain_stages
+from assembly.summary import (
+    fine_tune_lines,
+    optimiser_line,
+    parameter_count,
+    softmax_line,
+    text_summary,
+)
 from assembly.workbench import Workbench
 from model import Architecture, LanguageModel, build_model, save_model
 from training.checkpoint import read_tensors
@@ -17,6 +24,7 @@ from training.evaluation import Evaluation
 from training.files import write_whole
 from training.optimisers import build_optimiser
 from training.phase import BEST, Phase
+from training.stages import Stages
 from training.state import TrainState
 from training.step import WeightStep
 
@@ -37,6 +45,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
     folder = retrain_folder(bench, architecture.name)
+    stages = retrain_stages(bench)
     valid = bench.streams("valid")
     return Phase(
         title=f"retrain {architecture.name}",
@@ -50,11 +59,11 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
             **bench.inputs(),
         },
         files={**bench.files(), "architecture.json": architecture.to_json()},
-        summary=_retrain_summary(bench, architecture, model),
-        steps=experiment.retrain.steps,
+        summary=_retrain_summary(bench, architecture, model, stages),
+        steps=stages.steps,
         state=state,
         batches=bench.training_batches(),
-        step=WeightStep(bench.forward, experiment.retrain.optimiser, experiment.retrain.steps),
+        step=WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate),
         nets={"model": lambda state: bench.evaluate(state.model, valid)},
         writer=workbench.tensorboard_writer(bench, folder),
     )
@@ -65,7 +74,9 @@ def retrain_folder(bench: Workbench, name: str) -> Path:
     return bench.run_dir / "retrain" / name / f"seed-{bench.experiment.run.seed}"
 
 
-def _retrain_summary(bench: Workbench, architecture: Architecture, model: LanguageModel) -> str:
+def _retrain_summary(
+    bench: Workbench, architecture: Architecture, model: LanguageModel, stages: Stages
+) -> str:
     flops = workbench.costs(bench, model).total
     return "\n".join(
         [
@@ -73,7 +84,8 @@ def _retrain_summary(bench: Workbench, architecture: Architecture, model: Langua
             softmax_line(bench, architecture.softmax),
             f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
             f"{flops / 1e6:.3f} MFLOP per token forward",
-            optimiser_line(bench.experiment.retrain.optimiser, bench.experiment.retrain.steps),
+            optimiser_line(bench.experiment.retrain.optimiser, stages.first),
+            *fine_tune_lines(stages),
         ]
     )
 

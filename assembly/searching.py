@@ -8,6 +8,7 @@ import torch
 
 import cli
 from assembly import workbench
+from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
 from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
 from assembly.workbench import Workbench
 from model import LanguageModel
@@ -17,10 +18,9 @@ from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax, write_pi_csv
 from training.optimisers import build_optimiser
 from training.phase import Phase
+from training.schedules import rate_of
 from training.state import TrainState
 from training.step import WeightStep
-
-DEFAULT_SHARE = 0.2
 
 
 def search_phase(bench: Workbench) -> Phase:
@@ -31,17 +31,8 @@ def search_phase(bench: Workbench) -> Phase:
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
     streams = {"weights": model.initial_state(experiment.data.batch)}
-    tokens, alpha_batches = bench.prepared.tokens["train"], None
-    if experiment.search.alpha.data == "split":
-        share = experiment.search.alpha.share or DEFAULT_SHARE
-        cut = round(len(tokens) * (1 - share))
-        least = experiment.data.batch + 1
-        if min(cut, len(tokens) - cut) < least:
-            raise ValueError(
-                f"search.alpha.share: {share} of {len(tokens)} training tokens leaves {cut} to "
-                f"the weights and {len(tokens) - cut} to alpha; {least} are needed on each side"
-            )
-        tokens, alpha_batches = tokens[:cut], bench.training_batches(tokens[cut:])
+    text = search_text(bench)
+    if text.alpha is not None:
         streams["alpha"] = model.initial_state(experiment.data.batch)
     state = TrainState(
         model=model,
@@ -55,7 +46,11 @@ def search_phase(bench: Workbench) -> Phase:
     )
     folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
     trajectory = Trajectory(labels, plan)
-    weight_step = WeightStep(bench.forward, experiment.search.optimiser, experiment.search.steps)
+    weight_step = WeightStep(
+        bench.forward,
+        experiment.search.optimiser,
+        rate_of(experiment.search.optimiser, plan.steps),
+    )
     valid = bench.streams("valid")
     return Phase(
         title="search",
@@ -63,10 +58,10 @@ def search_phase(bench: Workbench) -> Phase:
         identity=_search_identity(bench),
         files=bench.files(),
         summary=_search_summary(bench, model, plan),
-        steps=experiment.search.steps,
+        steps=plan.steps,
         state=state,
-        batches=bench.training_batches(tokens),
-        step=SearchStep(plan, weight_step, experiment.run.seed, alpha_batches),
+        batches=text.weights,
+        step=SearchStep(plan, weight_step, experiment.run.seed, text.alpha),
         nets={
             "soft": lambda state: bench.evaluate(
                 state.model, valid, soft_net(state.parameters["alpha"])
@@ -86,7 +81,12 @@ def search_phase(bench: Workbench) -> Phase:
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
     rows = [memory.shape[1] for memory in model.initial_state(1).memory if memory is not None]
     experiment = bench.experiment
-    return SearchPlan(experiment.search, max(rows, default=0), experiment.data.segment)
+    return SearchPlan(
+        experiment.search,
+        steps=search_steps(bench),
+        memory=max(rows, default=0),
+        segment=experiment.data.segment,
+    )
 
 
 def _search_identity(bench: Workbench) -> dict[str, Any]:
@@ -127,9 +127,9 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
             f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
-            optimiser_line(config.optimiser, config.steps),
+            optimiser_line(config.optimiser, plan.steps),
             f"estimator {config.estimator}, draws held {plan.hold} steps, "
-            f"tau {config.tau.schedule} {plan.tau(0):.2f} -> {plan.tau(config.steps - 1):.2f}",
+            f"tau {config.tau.schedule} {plan.tau(0):.2f} -> {plan.tau(plan.steps - 1):.2f}",
             f"alpha: {config.alpha.data} data{_split_text(bench)}, "
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
         ]

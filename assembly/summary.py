@@ -6,6 +6,7 @@ from assembly.workbench import Workbench, cluster_mass
 from model import AutoSoftmaxConfig, SoftmaxConfig
 from training.config import OptimiserConfig
 from training.schedules import warmup_steps
+from training.stages import Stages
 
 # A larger part of a split that stands in the training text is worth a warning.
 MOST_OVERLAP = 0.2
@@ -73,6 +74,17 @@ def optimiser_line(config: OptimiserConfig, steps: int) -> str:
         f"then {config.schedule} to {config.final or 0:g} of it, decay {config.weight_decay:g}, "
         f"clip {config.clip_norm}"
     )
+
+
+def fine_tune_lines(stages: Stages) -> list[str]:
+    """The last stage, where there is one."""
+    stage = stages.config.fine_tune
+    if stage is None:
+        return []
+    return [
+        f"fine-tuning: the last {stages.fine_tune} of {stages.steps} steps, learning rate "
+        f"{stage.lr:g}, {stage.schedule}"
+    ]
 
 
 def parameter_count(model: torch.nn.Module) -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from training.config import OptimiserConfig, Section, check_warmup
+from training.config import EPOCHS, OptimiserConfig, Section, check_length, check_warmup
 
 
 class TauConfig(Section):
@@ -72,7 +72,10 @@ class AlphaConfig(Section):
 class SearchConfig(Section):
     """Phase 1: training the SuperNet."""
 
-    steps: int = Field(ge=2, description="Steps of the weights.")
+    steps: int | None = Field(
+        default=None, ge=2, description="Steps of the weights; or give epochs."
+    )
+    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
     estimator: Literal["soft", "straight_through", "single_path"] = Field(
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
@@ -89,16 +92,23 @@ class SearchConfig(Section):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> "SearchConfig":
-        check_warmup(self.optimiser, self.steps)
-        first = math.ceil(self.alpha.freeze * self.steps)
-        if first > self.steps - 2:
-            raise ValueError(
-                f"alpha.freeze: with {self.alpha.freeze} of {self.steps} steps alpha would move "
-                "in none; use a smaller one or more steps"
-            )
+        check_length(self.steps, self.epochs)
+        if self.steps is not None:
+            check_schedules(self, self.steps)
         if self.hold != "auto" and self.hold < 1:
             raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
         return self
+
+
+def check_schedules(config: SearchConfig, steps: int) -> None:
+    """Raise ValueError where the warm-up does not end, or alpha's steps do not begin, in time."""
+    check_warmup(config.optimiser, steps)
+    first = math.ceil(config.alpha.freeze * steps)
+    if first > steps - 2:
+        raise ValueError(
+            f"alpha.freeze: with {config.alpha.freeze} of {steps} steps alpha would move "
+            "in none; use a smaller one or more steps"
+        )
 
 
 class DeriveConfig(Section):

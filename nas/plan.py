@@ -14,16 +14,24 @@ ALPHA_TRAVEL = 10.0
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """Schedules of one search as pure functions of the step."""
+    """Schedules of one search as pure functions of the step.
+
+    Attributes:
+        config: the settings.
+        steps: steps of the weights in all.
+        memory: rows of the longest memory.
+        segment: tokens a stream reads at once.
+    """
 
     config: SearchConfig
+    steps: int
     memory: int
     segment: int
 
     @property
     def alpha_start(self) -> int:
         """First step in which alpha moves."""
-        return math.ceil(self.config.alpha.freeze * self.config.steps)
+        return math.ceil(self.config.alpha.freeze * self.steps)
 
     @property
     def hold(self) -> int:
@@ -45,7 +53,7 @@ class SearchPlan:
 
     def alpha_lr(self, step: int) -> float:
         """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""
-        last = max(self.config.steps - 1 - self.alpha_start, 1)
+        last = max(self.steps - 1 - self.alpha_start, 1)
         progress = (step - self.alpha_start) / last
         factor = decay(self.config.alpha.schedule, progress, 0.0)
         return self.alpha_peak_lr * factor
@@ -55,12 +63,12 @@ class SearchPlan:
         """Alpha's learning rate at its first step."""
         if self.config.alpha.lr != "auto":
             return self.config.alpha.lr
-        steps = range(self.alpha_start, self.config.steps, self.config.alpha.every)
-        last = max(self.config.steps - 1 - self.alpha_start, 1)
+        steps = range(self.alpha_start, self.steps, self.config.alpha.every)
+        last = max(self.steps - 1 - self.alpha_start, 1)
         kind = self.config.alpha.schedule
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in steps)
         return ALPHA_TRAVEL / max(total, 1.0)
 
     def tau(self, step: int) -> float:
         """Temperature of this step."""
-        return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.config.steps)
+        return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)

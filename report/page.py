@@ -87,10 +87,12 @@ _FACTS = {  # dotted key of the experiment: what the page calls it
     "model.slots": "slots",
     "model.d_model": "d_model",
     "search.steps": "search steps",
+    "search.epochs": "search epochs",
     "search.estimator": "estimator",
     "search.alpha.data": "alpha's data",
     "derive.method": "derivation",
     "retrain.steps": "retraining steps",
+    "retrain.epochs": "retraining epochs",
 }
 
 

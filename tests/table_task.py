@@ -17,6 +17,7 @@ from training.config import OptimiserConfig
 from training.evaluation import evaluate
 from training.loop import train
 from training.optimisers import build_optimiser
+from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
@@ -75,7 +76,7 @@ def train_alone(layout: tuple[Candidate, ...], steps: int, seed: int) -> float:
         streams={"weights": model.initial_state(BATCH)},
     )
     batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
-    train(state, batches, WeightStep(FORWARD, OPTIMISER, steps), [], steps)
+    train(state, batches, WeightStep(FORWARD, OPTIMISER, rate_of(OPTIMISER, steps)), [], steps)
     text = EvaluationStreams(stream(20_000, seed + 100), streams=BATCH, segment=SEGMENT)
     lengths_V = torch.ones(TOKENS, dtype=torch.int64)
     return evaluate(model, text, byte_length_V=lengths_V, device=torch.device("cpu")).nats_per_token
@@ -84,7 +85,7 @@ def train_alone(layout: tuple[Candidate, ...], steps: int, seed: int) -> float:
 def search(steps: int, seed: int, *, cut_alpha: bool = False, **settings: object) -> np.ndarray:
     """Final pi of a search; `cut_alpha` takes alpha's gradient away."""
     config = SearchConfig.model_validate({"steps": steps, "optimiser": OPTIMISER, **settings})
-    plan = SearchPlan(config, memory=MODEL.memory, segment=SEGMENT)
+    plan = SearchPlan(config, steps, memory=MODEL.memory, segment=SEGMENT)
     model = build([MODEL.completed_candidates()] * 2, seed)
     alpha_LC = build_alpha(2, 2)
     if cut_alpha:
@@ -99,6 +100,6 @@ def search(steps: int, seed: int, *, cut_alpha: bool = False, **settings: object
         parameters={"alpha": alpha_LC},
     )
     batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
-    step = SearchStep(plan, WeightStep(FORWARD, OPTIMISER, steps), seed)
+    step = SearchStep(plan, WeightStep(FORWARD, OPTIMISER, rate_of(OPTIMISER, steps)), seed)
     train(state, batches, step, [], steps)
     return torch.softmax(alpha_LC.detach(), -1).numpy()

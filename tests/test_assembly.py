@@ -16,7 +16,9 @@ import compare
 import derive
 import retrain
 import search
+from assembly.architectures import derive as derive_by
 from assembly.comparison import contestants
+from assembly.lengths import retrain_stages, search_text
 from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import Workbench, layout_costs, set_up
@@ -353,3 +355,35 @@ def test_a_window_that_outreaches_the_memory_is_warned_of(
     assert "warning: attention: window 40 needs memory 39, found 8" in phase.summary
     phase = search_phase(bench_of(experiment_file, tmp_path / "run", "model.window=9"))
     assert "warning: attention" not in phase.summary
+
+
+def test_epochs_are_passes_over_the_text_of_each_phase(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    settings = [
+        "search.alpha.data=split",
+        "search.alpha.share=0.5",
+        *(
+            f"{phase}.{key}"
+            for phase in ("search", "retrain")
+            for key in ("steps=null", "epochs=3")
+        ),
+        "retrain.fine_tune={epochs: 0.5, lr: 1e-4}",
+    ]
+    bench = bench_of(experiment_file, tmp_path, *settings)
+    whole, half = bench.training_batches().per_epoch, search_text(bench).weights.per_epoch
+    assert abs(2 * half - whole) <= 1
+    assert search_phase(bench).steps == 3 * half
+    architecture = derive_by(bench, bench.experiment.derive.model_copy(update={"method": "par"}))
+    assert retrain_phase(bench, architecture).steps == 3 * whole + round(0.5 * whole)
+
+
+def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
+    with pytest.raises(ValueError, match=r"^search\.alpha\.freeze: with 0\.25 of 1 steps"):
+        search_phase(bench_of(experiment_file, tmp_path, *short))
+    bench = bench_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
+    with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
+        retrain_stages(bench)

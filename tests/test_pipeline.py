@@ -157,6 +157,10 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         ["search.optimiser.kind=lamb", "search.estimator=single_path"],
         ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"],
         ["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"],
+        [
+            *("search.steps=null", "search.epochs=3", "data.random_offset=true"),
+            *("data.batch=16", "data.segment=32"),
+        ],
     ],
 )
 def test_law_8_a_killed_search_ends_as_one_never_killed(

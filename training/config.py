@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+EPOCHS = "Passes over the training text instead of steps; a part of one is allowed."
+
 
 class Section(BaseModel):
     """A frozen section that refuses unknown keys."""
@@ -83,16 +85,57 @@ class OptimiserConfig(Section):
         return self
 
 
+class FineTuneConfig(Section):
+    """A last stage at a lower learning rate; weights, moments and memories go on as they are."""
+
+    steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
+    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
+    lr: float = Field(gt=0, description="Learning rate of its first step, below optimiser.lr.")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        default="constant", description="cosine and linear end at 0."
+    )
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "FineTuneConfig":
+        check_length(self.steps, self.epochs)
+        return self
+
+
 class RetrainConfig(Section):
     """Phase 2: training the derived model from scratch."""
 
-    steps: int = Field(ge=1, description="Optimiser steps.")
+    steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
+    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
     optimiser: OptimiserConfig = OptimiserConfig()
+    fine_tune: FineTuneConfig | None = Field(
+        default=None, description="A last stage at a lower learning rate."
+    )
 
     @model_validator(mode="after")
-    def _warmup_fits(self) -> "RetrainConfig":
-        check_warmup(self.optimiser, self.steps)
+    def _stages_fit(self) -> "RetrainConfig":
+        check_length(self.steps, self.epochs)
+        if self.steps is not None:
+            check_warmup(self.optimiser, self.steps)
+        if self.fine_tune is not None and self.fine_tune.lr >= self.optimiser.lr:
+            raise ValueError(
+                f"fine_tune.lr: {self.fine_tune.lr} must be below optimiser.lr {self.optimiser.lr}"
+            )
         return self
+
+
+def check_length(steps: int | None, epochs: float | None) -> None:
+    """Raise ValueError unless exactly one of the two is given."""
+    if (steps is None) == (epochs is None):
+        both = ", not both; null takes one back" if steps is not None else "; there is neither"
+        raise ValueError(f"steps: give either steps or epochs{both}")
+
+
+def steps_in(steps: int | None, epochs: float | None, steps_per_epoch: int) -> int:
+    """How many steps a stage takes, at least 1."""
+    if steps is not None:
+        return steps
+    assert epochs is not None
+    return max(1, round(epochs * steps_per_epoch))
 
 
 def check_warmup(optimiser: OptimiserConfig, steps: int) -> None:

@@ -1,6 +1,8 @@
 """Learning rates as pure functions of the step."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from training.config import OptimiserConfig
 
@@ -32,3 +34,8 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     span = steps - 1 - warmup
     progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
     return config.lr * decay(config.schedule, progress, config.final or 0.0)
+
+
+def rate_of(config: OptimiserConfig, steps: int) -> Callable[[int], float]:
+    """The learning rate as a function of the step alone."""
+    return partial(learning_rate, config, steps=steps)

@@ -1,5 +1,6 @@
 """One step of the weights."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -10,7 +11,6 @@ from model import Mix, StreamState
 from training.config import OptimiserConfig
 from training.loop import Batch, Metrics
 from training.optimisers import clip_gradients, set_learning_rate
-from training.schedules import learning_rate
 from training.state import TrainState
 
 
@@ -48,11 +48,17 @@ def stream_at(state: TrainState, name: str, batch: Batch) -> StreamState:
 
 @dataclass(frozen=True)
 class WeightStep:
-    """Forward, backward, clip, update; the learning rate is a pure function of the step."""
+    """Forward, backward, clip, update.
+
+    Attributes:
+        forward: how losses are computed.
+        config: how gradients are clipped.
+        rate: the learning rate of a step.
+    """
 
     forward: Forward
     config: OptimiserConfig
-    steps: int
+    rate: Callable[[int], float]
 
     def __call__(self, state: TrainState, batch: Batch, mix: Mix | None = None) -> Metrics:
         """Train the weights on one batch and carry the memories on."""
@@ -65,7 +71,7 @@ class WeightStep:
     def update(self, state: TrainState, batch: Batch, nats: Tensor) -> Metrics:
         """Clip and apply the gradients that stand on the weights."""
         norm = clip_gradients(state.model.parameters(), self.config)
-        lr = learning_rate(self.config, state.step, self.steps)
+        lr = self.rate(state.step)
         set_learning_rate(state.optimisers["weights"], lr)
         state.optimisers["weights"].step()
         state.loss_sum += nats

@@ -12,6 +12,7 @@ from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
+from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
@@ -42,7 +43,7 @@ def make(
             "alpha": {"freeze": 0.25, "lr": 0.1, **alpha},
         }
     )
-    plan = SearchPlan(config, memory=5, segment=4)
+    plan = SearchPlan(config, steps, memory=5, segment=4)
     model = tiny.supernet()
     alpha_LC = build_alpha(3, 3)
     state = tiny.state_of(
@@ -51,7 +52,9 @@ def make(
         parameters={"alpha": alpha_LC},
         streams={"alpha": model.initial_state(2)},
     )
-    weight_step = WeightStep(Forward(torch.device("cpu"), "float32"), config.optimiser, steps)
+    weight_step = WeightStep(
+        Forward(torch.device("cpu"), "float32"), config.optimiser, rate_of(config.optimiser, steps)
+    )
     extra = Stream(2) if config.alpha.data == "split" else None
     return SearchStep(plan, weight_step, 0, extra), state
 
@@ -160,11 +163,11 @@ def test_hard_draws_are_held_for_as_long_as_the_memory_reaches_back_plus_one() -
         config = SearchConfig(
             steps=9, estimator="single_path", optimiser=OptimiserConfig(warmup_steps=0)
         )
-        assert SearchPlan(config, memory, segment).hold == expected
+        assert SearchPlan(config, 9, memory, segment).hold == expected
         soft = config.model_copy(update={"estimator": "soft"})
-        assert SearchPlan(soft, memory, segment).hold == 1
+        assert SearchPlan(soft, 9, memory, segment).hold == 1
         three = config.model_copy(update={"hold": 3})
-        assert SearchPlan(three, memory, segment).hold == 3
+        assert SearchPlan(three, 9, memory, segment).hold == 3
 
 
 def test_noise_is_drawn_once_a_step_and_held() -> None:
@@ -189,7 +192,7 @@ def test_auto_learning_rate_lets_alpha_travel_the_same_for_any_number_of_steps()
             config = SearchConfig.model_validate(
                 {"steps": steps, "optimiser": OPTIMISER, "alpha": {"schedule": schedule}}
             )
-            plan = SearchPlan(config, 0, 1)
+            plan = SearchPlan(config, steps, 0, 1)
             total = sum(plan.alpha_lr(step) for step in range(plan.alpha_start, steps))
             assert total == pytest.approx(10.0)
 

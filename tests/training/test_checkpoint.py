@@ -10,6 +10,7 @@ from training import checkpoint
 from training.checkpoint import load_checkpoint, read_tensors, save_checkpoint
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser
+from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
@@ -20,7 +21,7 @@ def trained(steps: int, *, seed: int = 0) -> TrainState:
     config = OptimiserConfig(warmup_steps=0)
     state = tiny.state_of(model, parameters={"alpha": torch.nn.Parameter(torch.zeros(3, 3))})
     state.optimisers["weights"] = build_optimiser(model, config)
-    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, 50)
+    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, 50))
     for index in range(steps):
         step(state, tiny.batch(seed=index), [[(0, None)], [(1, None)], [(2, None)]])
         state.step += 1

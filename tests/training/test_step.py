@@ -6,6 +6,7 @@ import torch
 from tests import tiny
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser, clip_gradients
+from training.schedules import rate_of
 from training.step import Forward, WeightStep
 
 FORWARD = Forward(torch.device("cpu"), "float32")
@@ -14,7 +15,7 @@ MIX = [[(0, None)], [(1, None)], [(0, None)]]
 
 def weight_step(**options: object) -> WeightStep:
     config = OptimiserConfig.model_validate({"warmup_steps": 0, "schedule": "constant", **options})
-    return WeightStep(FORWARD, config, 100)
+    return WeightStep(FORWARD, config, rate_of(config, 100))
 
 
 def test_memories_are_carried_on_and_forgotten_where_an_epoch_starts() -> None:
@@ -107,7 +108,7 @@ def test_decay_acts_on_matrices_and_not_on_vectors() -> None:
 def test_the_learning_rate_of_the_step_is_used() -> None:
     config = OptimiserConfig(kind="sgd", lr=1.0, warmup_steps=3, clip_norm=None)
     state = tiny.state_of(tiny.supernet())
-    step = WeightStep(FORWARD, config, 10)
+    step = WeightStep(FORWARD, config, rate_of(config, 10))
     for index, expected in enumerate((0.25, 0.5, 0.75, 1.0)):
         state.step = index
         assert step(state, tiny.batch(), MIX)["lr"] == expected

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from data.config import DataConfig
 from experiment_source import ExperimentError, Source
@@ -32,6 +32,15 @@ class Experiment(BaseModel):
     derive: DeriveConfig = DeriveConfig()
     retrain: RetrainConfig
     compare: CompareConfig = CompareConfig()
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> "Experiment":
+        if self.run.micro_batches > self.data.batch:
+            raise ValueError(
+                f"run.micro_batches: {self.run.micro_batches} parts of {self.data.batch} streams "
+                "(data.batch); use fewer"
+            )
+        return self
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:

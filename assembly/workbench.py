@@ -47,7 +47,8 @@ class Workbench:
     @property
     def forward(self) -> Forward:
         """How losses are computed."""
-        return Forward(device=self.device, precision=self.experiment.run.precision)
+        run = self.experiment.run
+        return Forward(self.device, run.precision, run.micro_batches)
 
     @cached_property
     def byte_length_V(self) -> Tensor:
@@ -122,6 +123,7 @@ class Workbench:
             "corpus_digest": self.prepared.corpus_digest,
             "corpus_notes": self.prepared.notes,
             "seed": self.experiment.run.seed,
+            "micro_batches": self.experiment.run.micro_batches,
         }
         return {
             "experiment.yaml": dump_experiment(self.experiment),

@@ -3,7 +3,7 @@
 B batch   M memory length   D d_model
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,6 +43,36 @@ class StreamState:
             memory=tuple(map(cleared, self.memory)),
             seen_B=self.seen_B.masked_fill(which_B, 0),
             blocks=tuple(tuple(map(cleared, slot)) for slot in self.blocks),
+        )
+
+    def rows(self, which: slice) -> "StreamState":
+        """The state of some of the streams."""
+
+        def part(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[which]
+
+        return StreamState(
+            memory=tuple(map(part, self.memory)),
+            seen_B=self.seen_B[which],
+            blocks=tuple(tuple(map(part, slot)) for slot in self.blocks),
+        )
+
+    @staticmethod
+    def join(parts: Sequence["StreamState"]) -> "StreamState":
+        """The inverse of `rows`: the streams of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+
+        def whole(tensors: tuple[Tensor | None, ...]) -> Tensor | None:
+            found = [tensor for tensor in tensors if tensor is not None]
+            assert len(found) in (0, len(parts)), "the parts ran through different blocks"
+            return torch.cat(found) if found else None
+
+        slots = zip(*(part.blocks for part in parts), strict=True)
+        return StreamState(
+            memory=tuple(map(whole, zip(*(part.memory for part in parts), strict=True))),
+            seen_B=torch.cat([part.seen_B for part in parts]),
+            blocks=tuple(tuple(map(whole, zip(*slot, strict=True))) for slot in slots),
         )
 
     def tensors(self) -> dict[str, Tensor]:

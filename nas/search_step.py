@@ -60,9 +60,7 @@ class SearchStep:
             return self._shared(state, batch)
         if self.plan.alpha_due(state.step):
             self._alpha_step(state, batch)
-        with torch.no_grad():
-            mix = self.mix(state)
-        return self.weight_step(state, batch, mix)
+        return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
 
     def mix(self, state: TrainState) -> Mix:
         """This step's draw: noise held for `plan.hold` steps, alpha and tau as they are now."""
@@ -78,11 +76,19 @@ class SearchStep:
         if self.alpha_batches is not None:
             name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
         stream = stream_at(state, name, batch)
-        _, loss, stream = self.weight_step.forward.loss(state, batch, stream, self.mix(state))
+        gradient_LC = torch.zeros_like(alpha_LC)
+
+        def backward(loss: Tensor) -> None:
+            # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
+            (part_LC,) = torch.autograd.grad(loss, [alpha_LC], materialize_grads=True)
+            gradient_LC.add_(part_LC)
+
+        _, stream = self.weight_step.forward.accumulate(
+            state, batch, stream, lambda: self.mix(state), backward
+        )
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
-        # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
-        (alpha_LC.grad,) = torch.autograd.grad(loss, [alpha_LC], materialize_grads=True)
+        alpha_LC.grad = gradient_LC
         self._update_alpha(state)
 
     def _alpha_index(self, state: TrainState) -> int:
@@ -92,7 +98,7 @@ class SearchStep:
         """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
         alpha_LC = state.parameters["alpha"]
         alpha_LC.grad = torch.zeros_like(alpha_LC)
-        metrics = self.weight_step(state, batch, self.mix(state))
+        metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
             self._update_alpha(state)
         return metrics

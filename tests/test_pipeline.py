@@ -213,6 +213,23 @@ def test_cadences_may_change_between_start_and_resume(
     run(search, experiment_file, "--run", searched, "--set", "run.log_every=3")
 
 
+def test_micro_batches_may_change_and_a_resume_says_that_it_is_not_exact(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        kill_at(patched, 16)
+        with pytest.raises(Killed):
+            run(search, experiment_file, "--run", tmp_path / "run")
+    run(search, experiment_file, "--run", tmp_path / "run", "--set", "run.micro_batches=3")
+    said = capsys.readouterr().out
+    assert "goes on from step 14 of 30; not exactly as it would have: micro_batches was 1, " in said
+    recorded = json.loads((tmp_path / "run/search/seed-0/environment.json").read_text())
+    assert [entry["micro_batches"] for entry in recorded["resumed"]] == [3]
+
+
 def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
     searched: Path, experiment_file: Path, tmp_path: Path
 ) -> None:

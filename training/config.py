@@ -26,6 +26,12 @@ class RunConfig(Section):
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: matrix products under autocast."
     )
+    micro_batches: int = Field(
+        default=1,
+        ge=1,
+        description="Parts into which the streams of a step are split to save memory; the gradient "
+        "is that of the whole.",
+    )
     log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
     validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
     checkpoint_every: int = Field(default=500, ge=1, description="Steps between checkpoints.")

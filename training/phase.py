@@ -90,7 +90,7 @@ class Phase:
             return
         clock = Clock(self.state.elapsed_s)
         screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
-        screen.say(self._greeting())
+        screen.say(self._greeting(config))
         stop = StopRequest()
         writer = self.writer(start) if self.writer else None
         try:
@@ -103,12 +103,12 @@ class Phase:
                 writer.close()
             self._lock.release()
 
-    def _greeting(self) -> str:
+    def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
         if not step:
             return self.summary
         device = next(self.state.model.parameters()).device
-        differences = record_resume(self.folder, device, step)
+        differences = record_resume(self.folder, device, step, micro_batches=config.micro_batches)
         text = f"goes on from step {step} of {self.steps}"
         if differences:
             text += f"; not exactly as it would have: {'; '.join(differences)}"

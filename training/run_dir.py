@@ -105,7 +105,9 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
 
 
-def record_resume(folder: Path, device: torch.device, step: int) -> list[str]:
+def record_resume(
+    folder: Path, device: torch.device, step: int, *, micro_batches: int
+) -> list[str]:
     """Add to environment.json what the run goes on on.
 
     Returns:
@@ -113,10 +115,10 @@ def record_resume(folder: Path, device: torch.device, step: int) -> list[str]:
     """
     path = folder / "environment.json"
     recorded = json.loads(path.read_text())
-    now = _facts(device)
+    now = {**_facts(device), "micro_batches": micro_batches}
     recorded.setdefault("resumed", []).append({"step": step, **now})
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
-    keys = ("torch", "processor", "device", "threads")
+    keys = ("torch", "processor", "device", "threads", "micro_batches")
     return [
         f"{key} was {recorded[key]}, is {now[key]}" for key in keys if recorded[key] != now[key]
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,10 +17,17 @@ from training.state import TrainState
 
 @dataclass(frozen=True)
 class Forward:
-    """How losses are computed: device and precision."""
+    """How losses are computed.
+
+    Attributes:
+        device: where the model lives.
+        precision: of the matrix products.
+        micro_batches: into how many parts the streams of a batch are split, to save memory.
+    """
 
     device: torch.device
     precision: str
+    micro_batches: int = 1
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which matrix products run in the asked precision."""
@@ -27,16 +35,50 @@ class Forward:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def loss(
-        self, state: TrainState, batch: Batch, stream: StreamState, mix: Mix | None
-    ) -> tuple[Tensor, Tensor, StreamState]:
-        """Mean nats of the batch, the same with auxiliary losses, and the stream's next state."""
+    def accumulate(
+        self,
+        state: TrainState,
+        batch: Batch,
+        stream: StreamState,
+        mix: Callable[[], Mix | None],
+        backward: Callable[[Tensor], None],
+    ) -> tuple[Tensor, StreamState]:
+        """The loss of a batch, part by part.
+
+        Args:
+            state: holds the model.
+            batch: inputs and targets.
+            stream: what the streams carry.
+            mix: makes the mix anew for each part, as a backward pass uses its graph up; every
+                call must give the same numbers.
+            backward: called with each part's share of the loss, auxiliary losses included.
+
+        Returns:
+            The batch's mean nats without auxiliary losses, and what the streams carry on.
+        """
         input_BT = batch.input_BT.to(self.device, non_blocking=True)
         target_BT = batch.target_BT.to(self.device, non_blocking=True)
-        with self.autocast():
-            h_BTD, stream, aux_loss = state.model(input_BT, stream, mix)
-            nats = state.model.nll(h_BTD, target_BT).mean()
-        return nats.detach(), nats if aux_loss is None else nats + aux_loss, stream
+        streams, nats_parts, rows = [], [], input_BT.shape[0]
+        for part in _parts(rows, self.micro_batches):
+            share = (part.stop - part.start) / rows
+            with self.autocast():
+                h_BTD, carried, aux_loss = state.model(input_BT[part], stream.rows(part), mix())
+                nats = state.model.nll(h_BTD, target_BT[part]).mean()
+            backward(share * (nats if aux_loss is None else nats + aux_loss))
+            streams.append(carried)
+            nats_parts.append(share * nats.detach())
+        return torch.stack(nats_parts).sum(), StreamState.join(streams)
+
+
+def _parts(rows: int, count: int) -> list[slice]:
+    """The rows in `count` parts whose sizes differ by at most one."""
+    count = min(count, rows)
+    bounds = [index * rows // count for index in range(count + 1)]
+    return [slice(low, high) for low, high in pairwise(bounds)]
+
+
+def no_mix() -> None:
+    """The mix of a model with one candidate in every slot."""
 
 
 def stream_at(state: TrainState, name: str, batch: Batch) -> StreamState:
@@ -60,12 +102,15 @@ class WeightStep:
     config: OptimiserConfig
     rate: Callable[[int], float]
 
-    def __call__(self, state: TrainState, batch: Batch, mix: Mix | None = None) -> Metrics:
+    def __call__(
+        self, state: TrainState, batch: Batch, mix: Callable[[], Mix | None] = no_mix
+    ) -> Metrics:
         """Train the weights on one batch and carry the memories on."""
         stream = stream_at(state, "weights", batch)
         state.optimisers["weights"].zero_grad(set_to_none=True)
-        nats, loss, state.streams["weights"] = self.forward.loss(state, batch, stream, mix)
-        torch.autograd.backward([loss])
+        nats, state.streams["weights"] = self.forward.accumulate(
+            state, batch, stream, mix, lambda loss: torch.autograd.backward([loss])
+        )
         return self.update(state, batch, nats)
 
     def update(self, state: TrainState, batch: Batch, nats: Tensor) -> Metrics:

@@ -51,6 +51,19 @@ def test_a_memory_one_row_too_short_is_seen(options: dict[str, int]) -> None:
     assert difference.abs().max() > 1e-3
 
 
+def test_streams_are_taken_apart_and_joined_again() -> None:
+    model, ids_BT = language_model(layers(memory=6)), tokens(5, 8)
+    _, state, _ = model(ids_BT[:, :4], model.initial_state(5))
+    state = state.reset(torch.tensor([True, False, False, False, True]))
+    parts = [state.rows(slice(0, 2)), state.rows(slice(2, 5))]
+    joined = StreamState.join(parts).tensors()
+    assert joined.keys() == state.tensors().keys()
+    assert all(torch.equal(joined[name], tensor) for name, tensor in state.tensors().items())
+    alone = [model(ids_BT[rows, 4:], state.rows(rows))[0] for rows in (slice(0, 2), slice(2, 5))]
+    whole = model(ids_BT[:, 4:], state)[0]
+    torch.testing.assert_close(torch.cat(alone), whole, rtol=0, atol=1e-12)
+
+
 def test_one_stream_is_reset_alone() -> None:
     model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
     _, state, _ = model(ids_BT[:, :4], model.initial_state(2))

@@ -1,5 +1,6 @@
 """The search step: which data alpha sees, when it moves, which draw stands."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -83,6 +84,24 @@ def test_alpha_is_bit_identical_until_its_first_step_and_moves_from_there(
     assert all(torch.equal(alpha, torch.zeros(3, 3)) for alpha in alphas[:3])
     assert not torch.equal(alphas[5], alphas[2])
     assert torch.isfinite(alphas[-1]).all()
+
+
+@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+@pytest.mark.parametrize("estimator", ["soft", "straight_through", "single_path"])
+def test_micro_batches_share_the_draw_and_give_the_steps_of_the_whole(
+    data: str, estimator: str
+) -> None:
+    found = []
+    for parts in (1, 2):
+        step, state = make(data=data, estimator=estimator, every=1)
+        forward = replace(step.weight_step.forward, micro_batches=parts)
+        step = replace(step, weight_step=replace(step.weight_step, forward=forward))
+        state.parameters["alpha"].data = state.parameters["alpha"].data.double()
+        alphas = run(step, state, 12)
+        found.append((alphas[-1], *weights(state.model)))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+    assert float(found[0][0].abs().max()) > 0.05
 
 
 def test_alpha_moves_every_so_many_steps() -> None:

@@ -14,6 +14,8 @@ from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
+MIX = [[(0, None)], [(1, None)], [(2, None)]]
+
 
 def trained(steps: int, *, seed: int = 0) -> TrainState:
     """A state after some steps of AdamW with single-path draws, so that moments differ."""
@@ -23,7 +25,7 @@ def trained(steps: int, *, seed: int = 0) -> TrainState:
     state.optimisers["weights"] = build_optimiser(model, config)
     step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, 50))
     for index in range(steps):
-        step(state, tiny.batch(seed=index), [[(0, None)], [(1, None)], [(2, None)]])
+        step(state, tiny.batch(seed=index), lambda: MIX)
         state.step += 1
     return state
 

@@ -1,5 +1,7 @@
 """The weight step: memories, clipping, decay."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -21,22 +23,38 @@ def weight_step(**options: object) -> WeightStep:
 def test_memories_are_carried_on_and_forgotten_where_an_epoch_starts() -> None:
     state, step = tiny.state_of(tiny.supernet()), weight_step(lr=0.01)
     for expected in (4, 8, 12):
-        step(state, tiny.batch(), MIX)
+        step(state, tiny.batch(), lambda: MIX)
         assert state.streams["weights"].seen_B.tolist() == [expected] * 2
     fresh = state.model.initial_state(2)
     batch = tiny.batch(seed=3, first=True)
     h_BTD, _, _ = state.model(batch.input_BT, fresh, MIX)
     expected_nats = state.model.nll(h_BTD, batch.target_BT).mean()
-    metrics = step(state, batch, MIX)
+    metrics = step(state, batch, lambda: MIX)
     assert float(metrics["loss_nats"]) == pytest.approx(float(expected_nats.detach()), abs=1e-12)
     assert state.streams["weights"].seen_B.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_micro_batches_give_the_gradient_and_the_memories_of_the_whole(parts: int) -> None:
+    """Five streams in parts of unequal sizes; two steps, so that memories matter."""
+    found = []
+    for count in (1, parts):
+        state, step = tiny.state_of(tiny.supernet(), rows=5), weight_step(lr=0.1, kind="sgd")
+        step = replace(step, forward=replace(FORWARD, micro_batches=count))
+        nats = [step(state, tiny.batch(5, seed=seed), lambda: MIX)["loss_nats"] for seed in (0, 1)]
+        found.append(([*state.model.parameters(), *nats], state.streams["weights"].tensors()))
+    for one, two in zip(found[0][0], found[1][0], strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+    assert found[0][1].keys() == found[1][1].keys()
+    for name, tensor in found[0][1].items():
+        torch.testing.assert_close(tensor, found[1][1][name], rtol=0, atol=1e-12)
 
 
 def moved(clip_norm: float | None) -> tuple[float, float]:
     """How far one step of plain SGD moves the weights, and the norm it reports."""
     state = tiny.state_of(tiny.supernet())
     before = torch.cat([p.detach().clone().flatten() for p in state.model.parameters()])
-    metrics = weight_step(kind="sgd", lr=0.5, clip_norm=clip_norm)(state, tiny.batch(), MIX)
+    metrics = weight_step(kind="sgd", lr=0.5, clip_norm=clip_norm)(state, tiny.batch(), lambda: MIX)
     after = torch.cat([p.detach().flatten() for p in state.model.parameters()])
     return float((after - before).norm()), float(metrics["grad_norm"])
 
@@ -111,5 +129,5 @@ def test_the_learning_rate_of_the_step_is_used() -> None:
     step = WeightStep(FORWARD, config, rate_of(config, 10))
     for index, expected in enumerate((0.25, 0.5, 0.75, 1.0)):
         state.step = index
-        assert step(state, tiny.batch(), MIX)["lr"] == expected
+        assert step(state, tiny.batch(), lambda: MIX)["lr"] == expected
         assert {group["lr"] for group in state.optimisers["weights"].param_groups} == {expected}

@@ -78,6 +78,7 @@ def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture
         name=name,
         d_model=config.d_model,
         slots=derived.layout,
+        tie_slots=config.tie_slots,
         softmax=bench.softmax,
         vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
         tokenizer=TokenizerIdentity(digest=bench.prepared.tokenizer.digest),

@@ -83,12 +83,16 @@ def _chosen(bench: Workbench) -> Architecture:
     chosen = load_architecture(path)
     check_tokenizer(bench, chosen)
     config = bench.experiment.model
-    theirs = {"d_model": chosen.d_model, "slots": len(chosen.slots), "softmax": chosen.softmax}
-    ours = {"d_model": config.d_model, "slots": config.slots, "softmax": bench.softmax}
-    for key, value in ours.items():
-        if theirs[key] != value:
+    sizes: dict[str, tuple[object, object]] = {
+        "d_model": (chosen.d_model, config.d_model),
+        "slots": (len(chosen.slots), config.slots),
+        "tie_slots": (chosen.tie_slots, config.tie_slots),
+        "softmax": (chosen.softmax, bench.softmax),
+    }
+    for key, (theirs, ours) in sizes.items():
+        if theirs != ours:
             raise ValueError(
-                f"{path}: {key} {theirs[key]}, but model.{key} is {value}: opponents of other "
+                f"{path}: {key} {theirs}, but model.{key} is {ours}: opponents of other "
                 "sizes are no comparison; derive again, or use the experiment it came from"
             )
     return chosen

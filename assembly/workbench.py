@@ -193,6 +193,7 @@ def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageM
         vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
         softmax=bench.softmax,
         dropout=config.dropouts(),
+        tie_slots=config.tie_slots,
     ).to(bench.device)
 
 
@@ -239,9 +240,7 @@ def layout_costs(bench: Workbench) -> LayoutCosts:
 
 def architecture_hash(architecture: Architecture) -> str:
     """Hash of what is built; evidence and provenance do not count."""
-    core = architecture.model_dump(
-        mode="json", include={"version", "d_model", "slots", "softmax", "vocabulary_size"}
-    )
+    core = architecture.model_dump(mode="json", include=architecture.built_of)
     return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
 
 

@@ -10,6 +10,7 @@ from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.layout import layout_letters
 from model.problems import describe
+from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
@@ -73,6 +74,9 @@ class Architecture(_Part):
     slots: tuple[Annotated[Candidate, AfterValidator(_every_option_given)], ...] = Field(
         max_length=4096, description="The choice of each slot, every option given."
     )
+    tie_slots: int | None = Field(
+        default=None, ge=1, description="Slots so many apart share their weights; null: none do."
+    )
     softmax: SoftmaxConfig
     vocabulary_size: int = Field(ge=1, le=2**24)
     tokenizer: TokenizerIdentity
@@ -87,6 +91,10 @@ class Architecture(_Part):
         problems = [] if self.slots else ["slots: there is none"]
         try:
             self.softmax.check_vocabulary(self.vocabulary_size)
+        except ValueError as error:
+            problems.append(str(error))
+        try:
+            tied_slots([[slot] for slot in self.slots], self.tie_slots)
         except ValueError as error:
             problems.append(str(error))
         if self.evidence is not None:
@@ -104,6 +112,12 @@ class Architecture(_Part):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def built_of(self) -> set[str]:
+        """The fields that say what is built; evidence, costs and provenance do not."""
+        tying = set() if self.tie_slots is None else {"tie_slots"}
+        return {"version", "d_model", "slots", "softmax", "vocabulary_size"} | tying
 
     def to_json(self) -> str:
         """The file's text; the same architecture always gives the same bytes."""

@@ -156,6 +156,11 @@ class ModelConfig(BaseModel):
         validate_default=True,
         description="What a slot may become: a kind, or a kind with options and a label.",
     )
+    tie_slots: int | None = Field(
+        default=None,
+        ge=1,
+        description="Slots so many apart share their weights (1: all slots do); default: none.",
+    )
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -172,6 +177,10 @@ class ModelConfig(BaseModel):
     def _candidates_fit(self) -> "ModelConfig":
         if not self.candidates:
             raise ValueError("candidates: there is none; a slot needs at least one")
+        if self.tie_slots is not None and self.tie_slots >= self.slots:
+            raise ValueError(
+                f"tie_slots: {self.tie_slots} of {self.slots} slots ties nothing; leave it out"
+            )
         labels = [candidate.label for candidate in self.candidates]
         if len(set(labels)) < len(labels):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")

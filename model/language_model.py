@@ -17,6 +17,7 @@ from model.dropout import NO_DROPOUT, Dropout
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
+from model.tying import tied_slots
 
 # Per slot what is computed there.
 Mix = Sequence[Terms]
@@ -48,6 +49,7 @@ class LanguageModel(nn.Module):
 
     Args:
         slots: the candidates of each slot, every option set.
+        tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
         d_model: width of the residual stream.
         vocabulary_size: number of ids; id 0 is the most frequent.
         softmax: clusters of the vocabulary, and whether the embedding shares their tables.
@@ -65,13 +67,15 @@ class LanguageModel(nn.Module):
         vocabulary_size: int,
         softmax: SoftmaxConfig,
         dropout: Dropout = NO_DROPOUT,
+        tie_slots: int | None = None,
     ) -> None:
         super().__init__()
         self.d_model, self.dropout = d_model, dropout
         self.vocabulary_size = vocabulary_size
         # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
         self.embedding = None if softmax.tied else ClusterTables(vocabulary_size, d_model, softmax)
-        made = nn.ModuleList(Slot(candidates, d_model, dropout) for candidates in slots)
+        self.tied = tied_slots(slots, tie_slots)
+        made = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], made)
         self.norm = nn.LayerNorm(d_model)
@@ -85,11 +89,14 @@ class LanguageModel(nn.Module):
     def initial_state(self, batch: int) -> StreamState:
         """The state of streams that have seen nothing."""
         like = self.norm.weight
-        rows = [slot.memory_rows for slot in self.slots]
+        rows = [
+            max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
+            for slot, own in self._slots_in_order()
+        ]
         return StreamState(
             memory=tuple(like.new_zeros(batch, m, self.d_model) if m else None for m in rows),
             seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
-            blocks=tuple((None,) * len(slot.labels) for slot in self.slots),
+            blocks=tuple((None,) * len(slot.labels) for slot, _ in self._slots_in_order()),
         )
 
     def forward(
@@ -100,8 +107,8 @@ class LanguageModel(nn.Module):
         Args:
             ids_BT: the ids, each stream's going on where `state` ended.
             state: what the streams carry.
-            mix: per slot the (candidate index, weight) pairs that are computed; None computes
-                the one candidate of every slot.
+            mix: per slot the (candidate index, weight) pairs that are computed, the index being
+                that of its module's candidates; None computes the one candidate of every slot.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -114,7 +121,8 @@ class LanguageModel(nn.Module):
         mix = self._only_candidates() if mix is None else mix
         x_BTD = F.dropout(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
         memory, blocks, aux = [], [], None
-        for slot, terms, *carried in zip(self.slots, mix, state.memory, state.blocks, strict=True):
+        slots = [slot for slot, _ in self._slots_in_order()]
+        for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
             x_BTD, slot_memory, slot_states, slot_aux = slot(
                 x_BTD, slot_memory, state.seen_B, slot_states, terms
@@ -145,8 +153,9 @@ class LanguageModel(nn.Module):
         """
         assert abs(sum(mass_J1) - 1) < 1e-6, mass_J1
 
-        def slot_costs(slot: Slot) -> dict[str, float]:
-            blocks = {label: slot.block(label) for label in slot.labels}
+        def slot_costs(slot: Slot, own: Sequence[int]) -> dict[str, float]:
+            labels = [slot.labels[index] for index in own]
+            blocks = {label: slot.block(label) for label in labels}
             return {
                 label: block.flops(batch, segment, block.memory_rows)
                 for label, block in blocks.items()
@@ -154,14 +163,19 @@ class LanguageModel(nn.Module):
 
         return Costs(
             embedding=self.tables.embedding_flops(mass_J1),
-            slots=tuple(slot_costs(slot) for slot in self.slots),
+            slots=tuple(slot_costs(slot, own) for slot, own in self._slots_in_order()),
             softmax=self.softmax.flops(mass_J1),
         )
 
+    def _slots_in_order(self) -> list[tuple[Slot, tuple[int, ...]]]:
+        """Each slot's module and which of its candidates are the slot's own."""
+        modules = [self.slots[self.tied.module_of(slot)] for slot in range(len(self.tied.own))]
+        return list(zip(modules, self.tied.own, strict=True))
+
     def _only_candidates(self) -> Mix:
-        for number, slot in enumerate(self.slots):
-            if len(slot.labels) > 1:
+        for number, own in enumerate(self.tied.own):
+            if len(own) > 1:
                 raise ValueError(
-                    f"mix: slot {number} has {len(slot.labels)} candidates; say what is computed"
+                    f"mix: slot {number} has {len(own)} candidates; say what is computed"
                 )
-        return [[(0, None)]] * len(self.slots)
+        return [[(own[0], None)] for own in self.tied.own]

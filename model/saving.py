@@ -30,6 +30,7 @@ def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> La
         vocabulary_size=architecture.vocabulary_size,
         softmax=architecture.softmax,
         dropout=dropout,
+        tie_slots=architecture.tie_slots,
     )
 
 
@@ -124,7 +125,7 @@ def _dtype_problems(dtypes: dict[str, str]) -> list[str]:
 
 def _digest(architecture: Architecture) -> str:
     """Identity of what the tensors mean: options such as a window change no shape."""
-    fields = {"version", "d_model", "slots", "softmax", "vocabulary_size", "tokenizer"}
+    fields = {*architecture.built_of, "tokenizer"}
     return hashlib.sha256(architecture.model_dump_json(include=fields).encode()).hexdigest()
 
 

@@ -387,3 +387,27 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
     bench = bench_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
     with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
         retrain_stages(bench)
+
+
+def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
+    options = ("--set", "model.tie_slots=2", "--set", "run.micro_batches=2")
+    folder = tmp_path / "tied"
+    run(search, experiment_file, "--run", folder, *options)
+    run(derive, folder)
+    run(retrain, folder)
+    run(compare, folder)
+    assert json.loads((folder / "architecture.json").read_text())["tie_slots"] == 2
+    assert load_model(folder / "model").tied.module_of(3) == 1
+    free = run_json(experiment_file, tmp_path / "free", "interleaved")
+    found = json.loads((folder / "retrain/interleaved/seed-0/result.json").read_text())
+    slots = free["parameters"] - found["parameters"]
+    halves = load_model(folder / "retrain/interleaved/seed-0/model").slots
+    assert slots == sum(p.numel() for slot in halves for p in slot.parameters())
+    with pytest.raises(ValueError, match=r"tie_slots 2, but model\.tie_slots is None"):
+        contestants(bench_of(experiment_file, folder))
+
+
+def run_json(experiment_file: Path, folder: Path, layout: str) -> Any:
+    """The result of retraining a layout alone."""
+    run(retrain, experiment_file, "--run", folder, "--layout", layout)
+    return json.loads((folder / f"retrain/{layout}/seed-0/result.json").read_text())

@@ -96,6 +96,24 @@ def test_law_3_holds_for_a_layout_of_different_kinds() -> None:
         assert float((_run(net, _ids(2, 6), soft_net(alpha_LC)) - expected).abs().max()) < 1e-6
 
 
+@pytest.mark.parametrize("tie_slots", [1, 2, 3])
+def test_law_3_holds_where_slots_share_their_weights(tie_slots: int) -> None:
+    chosen = tiny.candidates("attention", "dense", "identity")
+    net = tiny.language_model([chosen] * 4, tie_slots=tie_slots).eval()
+    weights = net.state_dict()
+    for layout in ((0, 0, 1, 1), (0, 1, 1, 0), (2, 1, 0, 0), (1, 1, 2, 1)):
+        slots = [[chosen[k]] for k in layout]
+        derived = tiny.language_model(slots, seed=1, tie_slots=tie_slots).eval()
+        derived.load_state_dict({name: weights[name] for name in derived.state_dict()})
+        alpha_LC = 60.0 * one_hot(torch.tensor(layout), 3).double()
+        net_state, derived_state = net.initial_state(2), derived.initial_state(2)
+        for part in range(3):
+            ids_BT = _ids(2, 4, seed=part)
+            expected, derived_state, _ = derived(ids_BT, derived_state)
+            found, net_state, _ = net(ids_BT, net_state, one_hot_net(alpha_LC))
+            assert float((found - expected).detach().abs().max()) < 1e-12
+
+
 def test_law_4_segments_of_any_length_agree() -> None:
     chosen = tiny.candidates("attention", "dense", window=4, memory=3)
     model = tiny.language_model([[chosen[k]] for k in (0, 1, 0)]).eval()

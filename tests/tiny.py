@@ -33,7 +33,11 @@ def model_config(**options: Any) -> ModelConfig:
 
 
 def language_model(
-    slots: Sequence[Sequence[Candidate]], *, seed: int = 0, dtype: torch.dtype = torch.float64
+    slots: Sequence[Sequence[Candidate]],
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    tie_slots: int | None = None,
 ) -> LanguageModel:
     """A tiny model with weights large enough that every part matters."""
     torch.manual_seed(seed)
@@ -43,6 +47,7 @@ def language_model(
         d_model=config.d_model,
         vocabulary_size=VOCABULARY,
         softmax=config.softmax,
+        tie_slots=tie_slots,
     ).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -17,7 +17,8 @@ _NETS = {
     "onehot": ("validation, one-hot", "#d55e00", "s"),
     "model": ("validation", "#0072b2", "o"),
 }
-_NAMED = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
+_SEARCHED = "#d55e00"
+_NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
 def curves(metrics: pd.DataFrame) -> Figure:
@@ -51,11 +52,21 @@ def curves(metrics: pd.DataFrame) -> Figure:
     return figure
 
 
-def validation_curves(metrics_by_name: Mapping[str, Sequence[pd.DataFrame]]) -> Figure:
-    """Validation perplexity of several retrained layouts, one line per seed."""
+def validation_curves(
+    metrics_by_name: Mapping[str, Sequence[pd.DataFrame]], searched: str | None = None
+) -> Figure:
+    """Validation perplexity of several retrained layouts, one line per seed.
+
+    Args:
+        metrics_by_name: the rows of each seed of each layout.
+        searched: the layout that has the colour of the searched one in the other figures.
+    """
     with house_style():
         figure, axes = _one_panel()
+        others = [name for name in metrics_by_name if name != searched]
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
+            place = 0 if name == searched else others.index(name)
+            colour = _SEARCHED if name == searched else _NAMED[place % len(_NAMED)]
             label: str | None = shorten(plain(name), 24)
             for metrics in seeds:
                 valid = perplexities(metrics, "valid")
@@ -64,7 +75,7 @@ def validation_curves(metrics_by_name: Mapping[str, Sequence[pd.DataFrame]]) -> 
                 axes.plot(
                     valid["step"],
                     valid["perplexity"],
-                    color=_NAMED[index % len(_NAMED)],
+                    color=colour,
                     linestyle=dashes(index),
                     linewidth=1.6 if len(seeds) == 1 else 1.1,
                     marker="o" if len(valid) <= 40 else "",

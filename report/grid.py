@@ -21,6 +21,7 @@ _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36
 _LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.25, 0.75, 0.46, 0.32, 0.46
 _LABEL_LENGTH = 15
 _NARROWEST = 5.4
+_TIE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class Grid:
         self.title.set_text(title)
         for first, image in self.bands:
             image.set_data(pi_LC[first : first + SLOTS_PER_ROW].T)
-        best_L = pi_LC.argmax(axis=1)
+        ahead_LC = pi_LC >= pi_LC.max(axis=1, keepdims=True) - _TIE
         for candidate, row in enumerate(self.text_CL):
             for slot, text in enumerate(row):
                 value = float(pi_LC[slot, candidate])
-                likeliest = bool(best_L[slot] == candidate)
-                shown = likeliest or not only_likeliest
+                ahead = bool(ahead_LC[slot, candidate])
+                # Of candidates that stand level none is the choice.
+                likeliest = ahead and int(ahead_LC[slot].sum()) == 1
+                shown = ahead or not only_likeliest
                 text.set_visible(shown)
                 if shown:
                     text.set_text(f"{value:.2f}")

@@ -82,6 +82,8 @@ def _first(folders: list[Path], name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
+_ENOUGH_SEEDS = 3
+
 _FACTS = {  # dotted key of the experiment: what the page calls it
     "data.corpus": "corpus",
     "model.slots": "slots",
@@ -156,6 +158,15 @@ def _retrained(run_folder: Path) -> list[Path]:
     return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
 
 
+def _searched(run_folder: Path) -> str | None:
+    """The layout that the comparison is about, where there is one."""
+    if not (run_folder / "comparison.csv").exists():
+        return None
+    rows = read_comparison(run_folder).rows
+    names = rows["name"][rows["role"] == "searched"]
+    return str(names.iloc[0]) if len(names) else None
+
+
 def _retraining(run_folder: Path) -> str:
     """Curves and results of the layouts that were trained from scratch."""
     results, metrics = [], dict[str, list[pd.DataFrame]]()
@@ -169,7 +180,7 @@ def _retraining(run_folder: Path) -> str:
                     metrics.setdefault(name.name, []).append(frame)
     parts = []
     if metrics:
-        figure = png(validation_curves(metrics))
+        figure = png(validation_curves(metrics, _searched(run_folder)))
         parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
     if results:
         parts.append(result_table(results))
@@ -218,7 +229,8 @@ def _commands(run_folder: Path) -> list[str]:
     commands = [f"python {verb}.py {shown}" for verb, finished in done.items() if not finished]
     if commands:
         return commands
-    commands.append(f"python compare.py {shown} --set 'compare.seeds=[0,1,2]'")
+    if int(read_comparison(run_folder).rows["n"].min()) < _ENOUGH_SEEDS:
+        commands.append(f"python compare.py {shown} --set 'compare.seeds=[0,1,2]'")
     searched = seed_folders(run_folder / "search")
     if searched:
         # The unit of replication is the search run.

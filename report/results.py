@@ -18,7 +18,7 @@ _HEAD = (
     ("test", "nats per token"),
     ("test", "perplexity"),
     ("test", "bits per byte"),
-    ("time", ""),
+    ("time", "with validation"),
 )
 
 

@@ -12,7 +12,9 @@ from PIL import Image
 from report import style, trajectory
 from report.animation import MOST_FRAMES, write_animation
 from report.curves import curves, perplexities, validation_curves
+from report.grid import pi_grid
 from report.runs import read_metrics, read_trajectory
+from report.scatter import _MARKS
 
 pytestmark = pytest.mark.filterwarnings("error")
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
@@ -163,6 +165,25 @@ def test_validation_curves_have_one_label_per_layout(make):
     axes = validation_curves({"argmax-0": [metrics, metrics], "par-5": [metrics]}).axes[0]
     assert len(axes.get_lines()) == 3
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["argmax-0", "par-5"]
+
+
+def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
+    metrics = read_metrics(make.metrics_file(make.run, nets=("model",)))
+    for names in (("argmax-0", "par-5", "random-0"), ("par-5", "random-0", "argmax-0")):
+        axes = validation_curves({name: [metrics] for name in names}, "argmax-0").axes[0]
+        found = {line.get_label(): line.get_color() for line in axes.get_lines()}
+        assert found["argmax-0"] == _MARKS["searched"][1]
+        assert len(set(found.values())) == 3
+
+
+def test_candidates_that_stand_level_are_no_choice():
+    grid = pi_grid(2, ("dense", "attention", "identity"))
+    grid.show(np.array([[1, 1, 1], [1, 2, 0]]) / 3, "", only_likeliest=True)
+    shown = [[text.get_visible() for text in row] for row in grid.text_CL]
+    weights = [[text.get_fontweight() for text in row] for row in grid.text_CL]
+    assert np.transpose(shown).tolist() == [[True] * 3, [False, True, False]]
+    assert [row[0] for row in weights] == ["normal"] * 3
+    assert weights[1][1] == "bold"
 
 
 def test_text_stands_out_from_its_colour():

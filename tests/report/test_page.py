@@ -90,6 +90,17 @@ def test_sections_without_files_are_left_out(make):
     assert re.search(r"python derive\.py .*\npython retrain\.py .*\npython compare\.py ", page.text)
 
 
+@pytest.mark.parametrize(("n", "offered"), [(1, True), (2, True), (3, False)])
+def test_more_seeds_are_offered_until_there_are_three(make, n, offered):
+    make.search(slots=1, steps=2, drawn=DRAWN)
+    make.architecture("argmax-0", ("attention",), chosen=True)
+    make.retraining("argmax-0")
+    make.comparison(f"argmax-0,a,{n},1,1,,1,1,1,,searched\npar-5,d,{n},1,1,,1,1,1,,opponent\n")
+    page = page_of(make.run)
+    assert ("compare.seeds=[0,1,2]" in page.text) == offered
+    assert "run.seed=1" in page.text
+
+
 def test_a_run_that_only_retrained(make):
     make.architecture("par-5", ("attention", "dense"), chosen=True)
     make.retraining("par-5", seed=0)

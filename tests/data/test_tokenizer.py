@@ -59,9 +59,7 @@ def assert_lossless(tokenizer: Tokenizer, text: str) -> None:
 
 @every_kind
 @pytest.mark.parametrize("text", HARD)
-def test_hard_texts_come_back_exactly(
-    lossless: dict[str, Tokenizer], kind: str, text: str
-) -> None:
+def test_hard_texts_come_back_exactly(lossless: dict[str, Tokenizer], kind: str, text: str) -> None:
     assert_lossless(lossless[kind], text)
 
 

@@ -143,15 +143,27 @@ def test_another_rule_is_another_digest(other: dict[str, Any]) -> None:
     assert one.digest != two.digest
 
 
+def field(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes."""
+    size, length = len(content), []
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
 def test_the_same_pieces_with_other_rules_have_another_digest() -> None:
     model = given_model(**REPOSITORY_A)
     # Fields of normalizer_spec: of two the later one wins.
     spaces_kept, renamed = model + b"\x1a\x02\x20\x00", model + b"\x1a\x03\x0a\x01x"
-    pieces = [read_model(each)[1].pieces for each in (model, spaces_kept, renamed)]
-    assert pieces[0] == pieces[1] == pieces[2]
-    one, two, three = (Tokenizer(load(each)) for each in (model, spaces_kept, renamed))
-    assert one.digest != two.digest
+    charsmap = read_model(given_model(normalization_rule_name="nfkc"))[1].charsmap
+    cased = model + field(3, field(2, charsmap))
+    models = (model, spaces_kept, renamed, cased)
+    assert len({read_model(each)[1].pieces for each in models}) == 1
+    one, two, three, four = (Tokenizer(load(each)) for each in models)
     assert one.digest == three.digest
+    assert len({one.digest, two.digest, four.digest}) == 3
+    assert four.decode(four.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
 
 
 def test_scores_are_part_of_the_digest() -> None:

@@ -31,13 +31,16 @@ class Place:
     run: Path
 
 
-def parser(doc: str | None, *, experiment: str = "experiment") -> argparse.ArgumentParser:
+def parser(
+    doc: str | None, *, experiment: str = "experiment", writes: bool = True
+) -> argparse.ArgumentParser:
     """The argument parser of a script.
 
     Args:
         doc: the script's docstring; `--help` shows it as it stands.
         experiment: what the positional argument is called in `--help`; the attribute is always
             `experiment`.
+        writes: whether it writes to a run directory, which `--run` names.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -55,9 +58,11 @@ def parser(doc: str | None, *, experiment: str = "experiment") -> argparse.Argum
         metavar="KEY=VALUE",
         help="override one key, for example search.tau.end=0.1; may be given several times",
     )
-    made.add_argument(
-        "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
-    )
+    made.set_defaults(run=None)
+    if writes:
+        made.add_argument(
+            "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
+        )
     made.add_argument("--check", action="store_true", help="validate the experiment and stop")
     return made
 

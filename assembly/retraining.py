@@ -24,6 +24,7 @@ from training.evaluation import Evaluation
 from training.files import write_whole
 from training.optimisers import build_optimiser
 from training.phase import BEST, Phase
+from training.screen import bits
 from training.stages import Stages
 from training.state import TrainState
 from training.step import WeightStep
@@ -115,7 +116,7 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     print(
         f"\n{found['name']}, layout {found['layout']}, seed {found['seed']}: best at step "
         f"{found['best_step']} of {found['steps']}; test {test['nats_per_token']:.4f} nats/token, "
-        f"perplexity {test['perplexity']:.2f}, {test['bits_per_byte']:.4f} bits/byte"
+        f"perplexity {test['perplexity']:.2f}{bits(test)}"
     )
     if chosen:
         print(_carry(bench, result))

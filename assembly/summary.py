@@ -1,8 +1,12 @@
 """What a phase says before its first step; train.log keeps it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from assembly.workbench import Workbench, cluster_mass
+from data import Tokenizer
 from model import AutoSoftmaxConfig, SoftmaxConfig
 from training.config import OptimiserConfig
 from training.schedules import warmup_steps
@@ -27,11 +31,25 @@ def text_summary(bench: Workbench) -> str:
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
         f"vocabulary {prepared.tokenizer.vocabulary_size}",
+        tokenizer_line(prepared.tokenizer, prepared.notes),
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
         f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}",
     ]
     return "\n".join(lines + _warnings(bench))
+
+
+def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
+    """Which tokenizer it is, what it loses, and how much of the text it does not know."""
+    line = f"tokenizer: {tokenizer.kind}, "
+    if not tokenizer.losses:
+        return line + "lossless"
+    line += f"lossy: {'; '.join(tokenizer.losses)}; bits per byte is not reported"
+    if tokenizer.unknown_id is not None:
+        unknown, tokens = notes["unknown"], notes["tokens"]
+        shares = ", ".join(f"{split} {unknown[split] / tokens[split]:.2%}" for split in unknown)
+        line += f"; part of the tokens that is <unk>: {shares}"
+    return line
 
 
 def _warnings(bench: Workbench) -> list[str]:

@@ -51,9 +51,10 @@ class Workbench:
         return Forward(self.device, run.precision, run.micro_batches)
 
     @cached_property
-    def byte_length_V(self) -> Tensor:
-        """Bytes of raw text that each id stands for."""
-        return torch.tensor(self.prepared.tokenizer.byte_length_V)
+    def byte_length_V(self) -> Tensor | None:
+        """Bytes of raw text that each id stands for; None where text may be lost."""
+        length_V = self.prepared.tokenizer.byte_length_V
+        return None if length_V is None else torch.tensor(length_V)
 
     @cached_property
     def softmax(self) -> SoftmaxConfig:
@@ -113,8 +114,12 @@ class Workbench:
         }
 
     def data_identity(self) -> dict[str, Any]:
-        """The data section as far as it makes a phase what it is; texts count by their hash."""
-        return self.experiment.data.model_dump(mode="json", exclude={"files", "tree", "addresses"})
+        """The data section as far as it makes a phase what it is; files count by their hash."""
+        section = self.experiment.data.model_dump(
+            mode="json", exclude={"files", "tree", "addresses"}
+        )
+        del section["tokenizer"]["model"]
+        return section
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""

@@ -1,15 +1,16 @@
-"""Corpora, lossless tokenizers, token files, training batches and exactly-once evaluation."""
+"""Corpora, tokenizers, token files, training batches and exactly-once evaluation."""
 
 from data.batches import Batch, ContextBatches
 from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
 from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
 from data.evaluation import EvaluationBatch, EvaluationStreams
-from data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from data.tokens import Prepared, TokenArray, prepare, scored_bytes
+from data.tokenizers import TOKENIZERS, Tokenizer, load_tokenizer, train_tokenizer
+from data.tokens import Prepared, TokenArray, prepare, prepare_corpus, scored_bytes
 
 __all__ = [
     "CORPORA",
     "SPLITS",
+    "TOKENIZERS",
     "Batch",
     "ContextBatches",
     "Corpus",
@@ -27,6 +28,7 @@ __all__ = [
     "load_corpus",
     "load_tokenizer",
     "prepare",
+    "prepare_corpus",
     "scored_bytes",
     "train_tokenizer",
 ]

@@ -1,15 +1,26 @@
 """What an experiment says about its text, its tokenizer and its streams."""
 
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from data.corpora import CORPORA
+from data.tokenizers import TOKENIZERS
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _registered(name: str, registry: Mapping[str, object]) -> str:
+    """The name; ValueError where nobody registered it."""
+    if name not in registry:
+        near = get_close_matches(name, registry, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"must be one of {', '.join(registry)}; found {name!r}{hint}")
+    return name
 
 
 class FilesConfig(_Section):
@@ -35,20 +46,45 @@ class TreeConfig(_Section):
 class TokenizerConfig(_Section):
     """How text becomes ids."""
 
-    kind: Literal["bpe", "bytes"] = Field(
+    kind: str = Field(
         default="bpe",
-        description="bpe: SentencePiece trained on the training text; bytes: 256 ids.",
+        json_schema_extra={"enum": list[Any](TOKENIZERS)},
+        description="bpe, unigram: SentencePiece trained on the training text (unigram on at most "
+        "4 MB of it, evenly spread); bytes: 256 ids; given: a SentencePiece model of your own.",
     )
     vocabulary: int | None = Field(
-        default=None, ge=300, description="Number of ids with <doc> (bpe only; default 4096)."
+        default=None,
+        ge=300,
+        description="Number of ids with <doc> (bpe and unigram; default 4096).",
+    )
+    lower_case: bool = Field(
+        default=False,
+        description="Lower-case all text first (bpe and unigram). It is lost, so bits per byte is "
+        "not reported.",
+    )
+    model: str | None = Field(
+        default=None,
+        description="Path of the SentencePiece model for kind: given, relative to the current "
+        "folder. One that loses text is said to, and bits per byte is not reported.",
     )
 
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_registered(cls, name: str) -> str:
+        return _registered(name, TOKENIZERS)
+
     @model_validator(mode="after")
-    def _bytes_have_no_vocabulary(self) -> "TokenizerConfig":
-        if self.kind == "bytes" and self.vocabulary is not None:
-            raise ValueError(
-                f"vocabulary: has no effect with kind bytes, found {self.vocabulary}; leave it out"
-            )
+    def _keys_fit_the_kind(self) -> "TokenizerConfig":
+        kind = TOKENIZERS[self.kind]
+        if kind.needs is not None and getattr(self, kind.needs) is None:
+            raise ValueError(f"{kind.needs}: kind {self.kind} needs it, found nothing")
+        for key in ("vocabulary", "lower_case", "model"):
+            found = getattr(self, key)
+            if found not in (None, False) and key not in kind.takes:
+                shown = str(found).lower() if isinstance(found, bool) else found
+                raise ValueError(
+                    f"{key}: has no effect with kind {self.kind}, found {shown}; leave it out"
+                )
         return self
 
 
@@ -92,11 +128,7 @@ class DataConfig(_Section):
     @field_validator("corpus")
     @classmethod
     def _corpus_is_registered(cls, name: str) -> str:
-        if name not in CORPORA:
-            near = get_close_matches(name, CORPORA, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"must be one of {', '.join(CORPORA)}; found {name!r}{hint}")
-        return name
+        return _registered(name, CORPORA)
 
     @model_validator(mode="after")
     def _own_keys_fit_the_corpus(self) -> "DataConfig":

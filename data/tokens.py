@@ -3,31 +3,27 @@
 V vocabulary, N tokens of a split.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece
 from numpy.typing import NDArray
 
-from data.bpe import DEFAULT_VOCABULARY
 from data.cache import build_folder, damage, default_cache, key_hash, read_info
+from data.chunks import chunks, sample, sample_share
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
-from data.pieces import IdArray
 from data.raw import to_bytes
-from data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
 
-FORMAT = 1
+FORMAT = 2
 TokenArray = NDArray[np.integer[Any]]
 Progress = Callable[[str], None]
 _CHUNK = 1 << 20
-# Of text without newlines; a multiple of what the bpe tokenizer cuts lines into.
+# Of text without newlines; a multiple of what SentencePiece is given at once.
 _LONGEST_CHUNK = 1 << 22
-# SentencePiece holds its training text in memory and counts every pair in it.
-_TOKENIZER_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Prepared:
 
     Attributes:
         corpus_digest: sha256 over the corpus's names and bytes.
-        notes: what the corpus says about itself.
+        notes: what the corpus says about itself, its tokens, and what the tokenizer lost of it.
         tokenizer: trained on the training split only.
         tokens: read-only ids of each split, `<doc>` before every document; `valid` and `test` end
             where `validation_tokens` and `test_tokens` say.
@@ -71,13 +67,24 @@ def prepare(
         OSError: a file cannot be read or written.
     """
     corpus = load_corpus(config, base, cache, progress)
-    key = _key(config, corpus)
+    return prepare_corpus(corpus, config, base, cache, progress)
+
+
+def prepare_corpus(
+    corpus: Corpus,
+    config: DataConfig,
+    base: Path,
+    cache: Path | None = None,
+    progress: Progress = lambda message: None,
+) -> Prepared:
+    """The same as `prepare` for a corpus that was loaded already."""
+    key = _key(config, corpus, base)
     folder = (cache or default_cache()) / f"{corpus.name}-{key_hash(key)[:16]}"
     problem = damage(folder, key)
     if problem and folder.exists():
         progress(f"{folder}: {problem}; building it again")
     if problem:
-        build_folder(folder, key, lambda work: _fill(work, corpus, config, progress))
+        build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
     return _open(folder, corpus, config)
 
 
@@ -87,42 +94,63 @@ def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:
     Bits per byte is total nats / ln 2 / this number. `<doc>` adds no bytes, so for a whole split,
     which starts with one, it is the size of the split's raw text.
     """
-    chunks = (tokens[start : start + _CHUNK] for start in range(1, len(tokens), _CHUNK))
-    return sum(int(byte_length_V[chunk].sum()) for chunk in chunks)
+    parts = (tokens[start : start + _CHUNK] for start in range(1, len(tokens), _CHUNK))
+    return sum(int(byte_length_V[part].sum()) for part in parts)
 
 
-def _key(config: DataConfig, corpus: Corpus) -> dict[str, Any]:
-    key: dict[str, Any] = {
-        "format": FORMAT,
-        "corpus": corpus.digest,
-        "tokenizer": config.tokenizer.kind,
-    }
-    if config.tokenizer.kind == "bpe":
-        key["vocabulary"] = config.tokenizer.vocabulary or DEFAULT_VOCABULARY
-        key["sentencepiece"] = sentencepiece.__version__
-        if _tokenizer_share(corpus) < 1:
-            key["tokenizer_bytes"] = _TOKENIZER_BYTES
-    return key
+def _key(config: DataConfig, corpus: Corpus, base: Path) -> dict[str, Any]:
+    tokenizer = config.tokenizer
+    kind = TOKENIZERS[tokenizer.kind]
+    key = {"format": FORMAT, "corpus": corpus.digest, "tokenizer": tokenizer.kind}
+    if _share(corpus, config) < 1:
+        key["tokenizer_bytes"] = kind.sample_bytes
+    return {**key, **kind.key(tokenizer, base)}
 
 
-def _fill(folder: Path, corpus: Corpus, config: DataConfig, progress: Progress) -> dict[str, Any]:
+def _share(corpus: Corpus, config: DataConfig) -> float:
+    return sample_share(corpus, TOKENIZERS[config.tokenizer.kind].sample_bytes)
+
+
+def _fill(
+    folder: Path, corpus: Corpus, config: DataConfig, base: Path, progress: Progress
+) -> dict[str, Any]:
     """Write tokenizer and token files. The training split is encoded once and then ranked."""
-    if config.tokenizer.kind == "bpe":
-        part = f"{_tokenizer_share(corpus):.0%} of " if _tokenizer_share(corpus) < 1 else ""
-        progress(f"{corpus.name}: training the tokenizer on {part}the training split")
-    unranked = train_tokenizer(config.tokenizer, _tokenizer_texts(corpus))
+    kind = TOKENIZERS[config.tokenizer.kind]
+    if kind.sample_bytes:
+        share = _share(corpus, config)
+        part = f"{share:.0%} of the training split, evenly spread" if share < 1 else ""
+        progress(f"{corpus.name}: training the tokenizer on {part or 'the training split'}")
+    texts = sample(corpus, kind.sample_bytes)
+    unranked = train_tokenizer(config.tokenizer, texts, base)
     dtype = np.dtype(np.uint16 if unranked.vocabulary_size <= 1 << 16 else np.uint32)
 
-    counts = {"train": _write(folder, "train", corpus, unranked, dtype, progress)}
+    written = {"train": _write(folder, "train", corpus, unranked, dtype, progress)}
     train = np.memmap(_file(folder, "train"), dtype=dtype, mode="r+")
     tokenizer, new_V = unranked.reranked(_count(train, unranked.vocabulary_size))
     for start in range(0, len(train), _CHUNK):
         train[start : start + _CHUNK] = new_V[train[start : start + _CHUNK]]
     train.flush()
     for split in SPLITS[1:]:
-        counts[split] = _write(folder, split, corpus, tokenizer, dtype, progress)
+        written[split] = _write(folder, split, corpus, tokenizer, dtype, progress)
+    if not tokenizer.losses and any(each.changed for each in written.values()):
+        assert not kind.exact, "lost text"
+        tokenizer = tokenizer.changed()
     tokenizer.save(folder)
-    return {"dtype": dtype.name, "tokens": counts, "tokenizer_digest": tokenizer.digest}
+    return {
+        "dtype": dtype.name,
+        "tokens": {split: each.tokens for split, each in written.items()},
+        "unknown": {split: each.unknown for split, each in written.items()},
+        "tokenizer_digest": tokenizer.digest,
+    }
+
+
+@dataclass
+class _Written:
+    """What became of a split: its ids, those of text without a piece, texts that changed."""
+
+    tokens: int = 0
+    unknown: int = 0
+    changed: int = 0
 
 
 def _write(
@@ -132,62 +160,31 @@ def _write(
     tokenizer: Tokenizer,
     dtype: np.dtype[Any],
     progress: Progress,
-) -> int:
-    """Encode a split, `<doc>` before every document, and prove that nothing was lost."""
+) -> _Written:
+    """Encode a split, `<doc>` before every document, and look whether anything was lost."""
     total = corpus.notes["bytes"][split]
-    count = done = told = 0
+    written, done, told = _Written(), 0, 0
     doc = np.array([tokenizer.doc_id], dtype=dtype)
     with _file(folder, split).open("wb") as file:
         for document in corpus.documents(split):
             file.write(doc.tobytes())
-            count += 1
-            for chunk in _chunks(document.text):
+            written.tokens += 1
+            for chunk in chunks(document.text, _CHUNK, _LONGEST_CHUNK):
                 ids = tokenizer.encode(chunk)
-                raw = to_bytes(chunk)
-                assert tokenizer.decode_bytes(ids) == raw, f"lost text in {document.name}"
+                written.changed += tokenizer.decode_bytes(ids) != to_bytes(tokenizer.folded(chunk))
+                written.unknown += int((ids == tokenizer.unknown_id).sum())
                 file.write(ids.astype(dtype).tobytes())
-                count += len(ids)
-                done += len(raw)
+                written.tokens += len(ids)
+                done += len(to_bytes(chunk))
             if done == total or done - told >= 2 * _CHUNK:
                 progress(f"{corpus.name}: encoding {split}, {done:,} of {total:,} bytes")
                 told = done
-    if count < 2:
+    if written.tokens < 2:
         raise ValueError(
-            f"data: the {split} split of {corpus.name} is {count} token long, and at least 2 "
-            f"are needed; use a longer text"
+            f"data: the {split} split of {corpus.name} is {written.tokens} token long, and at "
+            f"least 2 are needed; use a longer text"
         )
-    return count
-
-
-def _tokenizer_share(corpus: Corpus) -> float:
-    """The part of the training split that the tokenizer is trained on."""
-    return min(1.0, _TOKENIZER_BYTES / corpus.notes["bytes"]["train"])
-
-
-def _tokenizer_texts(corpus: Corpus) -> Iterator[str]:
-    """The training split, or chunks spread evenly over it where it is too large."""
-    share = _tokenizer_share(corpus)
-    seen = taken = 0
-    for document in corpus.documents("train"):
-        for chunk in [document.text] if share == 1 else _chunks(document.text):
-            if taken <= seen * share:
-                taken += len(chunk)
-                yield chunk
-            seen += len(chunk)
-
-
-def _chunks(text: str) -> Iterator[str]:
-    """Cut after newlines, where the tokenizers cut too: the ids are those of the whole text.
-
-    So they are of a text without any newline; in one with some lines longer than a chunk and
-    others not, a token at each cut may differ.
-    """
-    start = 0
-    while start < len(text):
-        newline = text.find("\n", start + _CHUNK, start + _LONGEST_CHUNK)
-        end = start + _LONGEST_CHUNK if newline < 0 else newline + 1
-        yield text[start:end]
-        start = end
+    return written
 
 
 def _count(tokens: TokenArray, size: int) -> IdArray:
@@ -221,7 +218,7 @@ def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
     limits = {"train": None, "valid": config.validation_tokens, "test": config.test_tokens}
     return Prepared(
         corpus_digest=corpus.digest,
-        notes={**corpus.notes, "tokens": info["tokens"]},
+        notes={**corpus.notes, "tokens": info["tokens"], "unknown": info["unknown"]},
         tokenizer=tokenizer,
         tokens={split: tokens[: limits[split]] for split, tokens in whole.items()},
         counts_V=counts_V,

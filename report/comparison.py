@@ -23,7 +23,7 @@ _NUMBERS = (
     "bits_per_byte",
     "valid_nats_per_token",
 )
-_MAY_BE_EMPTY = ("latency_ms", "valid_nats_per_token")
+_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token")
 _WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH = 100, 10, 16
 
 

@@ -21,7 +21,7 @@ from report.files import write_whole
 from report.layout import boxes, last_pi, likeliest
 from report.results import result_row, result_table
 from report.runs import Trajectory, read_json, read_metrics, read_trajectory, seed_folders
-from report.scatter import scatter
+from report.scatter import measure_of, scatter
 from report.style import png
 from report.trajectory import SEARCH_FIGURES, write_search_figures
 
@@ -120,7 +120,7 @@ def _comparison(run_folder: Path) -> str:
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
     note = html.note(comparison.latency_note) if comparison.latency_note else ""
     figure = html.image(
-        png(scatter(comparison)), "Test bits per byte against forward FLOPs per token"
+        png(scatter(comparison)), f"Test {measure_of(comparison)} against forward FLOPs per token"
     )
     return html.section(
         "Comparison on the test split", verdict + html_table(comparison) + note + figure

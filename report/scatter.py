@@ -1,4 +1,4 @@
-"""Test bits per byte against FLOPs per token, one mark per layout."""
+"""Test bits per byte, or nats per token, against FLOPs per token, one mark per layout."""
 
 import math
 from typing import Any, Literal
@@ -32,10 +32,17 @@ _OFFSETS: tuple[_Offset, ...] = (
 )
 
 
+def measure_of(comparison: Comparison) -> str:
+    """What the figure shows: bits per byte, or nats per token where text may be lost."""
+    return "nats per token" if comparison.rows["bits_per_byte"].isna().all() else "bits per byte"
+
+
 def scatter(comparison: Comparison) -> Figure:
     """What each layout costs and how well it predicts; down and left is better."""
     rows = comparison.rows
-    x, y = rows["flops_per_token"].to_numpy(float), rows["bits_per_byte"].to_numpy(float)
+    measure = measure_of(comparison)
+    x = rows["flops_per_token"].to_numpy(float)
+    y = rows[measure.replace(" ", "_")].to_numpy(float)
     drawn = np.isfinite(x) & np.isfinite(y)
     with house_style():
         figure = make_figure(7.6, 4.0)
@@ -56,16 +63,16 @@ def scatter(comparison: Comparison) -> Figure:
                     zorder=4 if role == "searched" else 3,
                     label=role if chosen.sum() == 1 or role == "searched" else f"{role}s",
                 )
-        _finish(axes)
+        _finish(axes, measure)
         if drawn.any():
             _room(axes, x[drawn], y[drawn])
             _name_points(figure.canvas, axes, list(rows["name"][drawn]), x[drawn], y[drawn])
     return figure
 
 
-def _finish(axes: Axes) -> None:
+def _finish(axes: Axes, measure: str) -> None:
     axes.set_xlabel("FLOPs per token (forward)")
-    axes.set_ylabel("test bits per byte")
+    axes.set_ylabel(f"test {measure}")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.yaxis.set_major_locator(MaxNLocator(6))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from data.bpe import DEFAULT_VOCABULARY
 from data.corpora import CORPORA
+from data.tokenizers import DEFAULT_VOCABULARY
 from experiment import Experiment, load_experiment
 from model import LanguageModel
 

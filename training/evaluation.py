@@ -39,11 +39,11 @@ class Streams(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Totals of one pass; every other measure follows from them."""
+    """Totals of one pass; every other measure follows from them. Lost text has no bytes."""
 
     nats: float
     tokens: int
-    bytes: int
+    bytes: int | None
 
     @property
     def nats_per_token(self) -> float:
@@ -56,11 +56,11 @@ class Evaluation:
         return math.exp(min(self.nats_per_token, 700.0))
 
     @property
-    def bits_per_byte(self) -> float:
+    def bits_per_byte(self) -> float | None:
         """Total bits over the bytes of the raw text that the scored tokens stand for."""
-        return self.nats / (math.log(2) * self.bytes)
+        return None if self.bytes is None else self.nats / (math.log(2) * self.bytes)
 
-    def row(self) -> dict[str, float | int]:
+    def row(self) -> dict[str, float | int | None]:
         """The measures under the names of the run files."""
         return {
             "nats_per_token": self.nats_per_token,
@@ -76,7 +76,7 @@ def evaluate(
     model: LanguageModel,
     streams: Streams,
     *,
-    byte_length_V: Tensor,
+    byte_length_V: Tensor | None,
     device: torch.device,
     mix: Mix | None = None,
 ) -> Evaluation:
@@ -85,7 +85,7 @@ def evaluate(
     Args:
         model: the network; it is put back into its training mode afterwards.
         streams: the text; each pass starts with empty memories.
-        byte_length_V: bytes of raw text that each id stands for.
+        byte_length_V: bytes of raw text that each id stands for; None where text may be lost.
         device: where the model lives.
         mix: a SuperNet's fixed weights.
     """
@@ -102,7 +102,9 @@ def evaluate(
         nats += nll_BT.double()[batch.score_BT.to(device)].sum()
         scored_N = batch.target_BT[batch.score_BT]
         tokens += scored_N.numel()
-        raw_bytes += int(byte_length_V[scored_N].sum())
+        if byte_length_V is not None:
+            raw_bytes += int(byte_length_V[scored_N].sum())
     model.train(training)
     assert tokens == streams.scored, (tokens, streams.scored)
-    return Evaluation(nats=float(nats), tokens=tokens, bytes=raw_bytes)
+    counted = None if byte_length_V is None else raw_bytes
+    return Evaluation(nats=float(nats), tokens=tokens, bytes=counted)

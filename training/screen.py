@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ def _duration(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def bits(row: Mapping[str, Any]) -> str:
+    """', 1.2345 bits/byte' of an evaluation's row; nothing where text may be lost."""
+    value = row["bits_per_byte"]
+    return "" if value is None else f", {value:.4f} bits/byte"
 
 
 class Screen:
@@ -67,8 +74,8 @@ class Screen:
         self._bar.clear()
         print(
             f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
-            f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}, "
-            f"{row['bits_per_byte']:.4f} bits/byte over {row['tokens']} tokens",
+            f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}"
+            f"{bits(row)} over {row['tokens']} tokens",
             flush=True,
         )
         if not self._table_started:

@@ -82,10 +82,11 @@ class Corpus:
         self._documents = dict(splits)
         overlap = _Overlap({split: splits[split] for split in SPLITS[1:]})
         digest = hashlib.sha256()
-        documents, sizes = dict.fromkeys(SPLITS, 0), dict.fromkeys(SPLITS, 0)
+        documents, characters, sizes = (dict.fromkeys(SPLITS, 0) for _ in range(3))
         for split in SPLITS:
             for document in splits[split]:
                 documents[split] += 1
+                characters[split] += len(document.text)
                 sizes[split] += _update(digest, split, document)
                 if split == "train":
                     overlap.look_in(document)
@@ -98,6 +99,7 @@ class Corpus:
         self.notes: dict[str, Any] = {
             **notes,
             "documents": documents,
+            "characters": characters,
             "bytes": sizes,
             "lines_found_in_train": overlap.counts(),
         }

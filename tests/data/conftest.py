@@ -1,27 +1,36 @@
-"""A tiny trained tokenizer and a tiny corpus of three files."""
+"""Tiny tokenizers of every kind that loses nothing, and a tiny corpus of three files."""
 
 from pathlib import Path
 
 import pytest
 
-from data import DataConfig
-from data.bpe import BpeTokenizer, train_bpe
+from data import DataConfig, Tokenizer
+from data.tokenizers import TOKENIZERS
+from data.tokenizers.trained import train_pieces
 
-TEXT = (
-    "def add(first, second):\n    return first + second\n\n\n"
-    "# The quick brown fox says <unk> and <doc> to 1234 lazy dogs \u2581 twice.\n"
-    "class Fox:\r\n\tdef jump(self, dogs):\n        return self.over(dogs) # caf\u00e9\n"
-)
+from .models import TEXT, given_model, ranked
 
 
 @pytest.fixture(scope="session")
-def bpe() -> BpeTokenizer:
+def bpe() -> Tokenizer:
     """Ranked by the counts of its own training text, as `prepare` does it."""
-    unranked = BpeTokenizer(train_bpe([TEXT * 3], 340))
-    counts_V = [0] * unranked.vocabulary_size
-    for i in [unranked.doc_id, *unranked.encode(TEXT * 3).tolist()]:
-        counts_V[i] += 1
-    return unranked.reranked(counts_V)[0]
+    return ranked(TOKENIZERS["bpe"].load(train_pieces("bpe", [TEXT * 3], 340), False))
+
+
+@pytest.fixture(scope="session")
+def lossless(bpe: Tokenizer) -> dict[str, Tokenizer]:
+    """One of every kind; the given ones put a space before texts, and know no newline."""
+    unigram = TOKENIZERS["unigram"].load(train_pieces("unigram", [TEXT * 3], 316), False)
+    options = {"byte_fallback": True, "normalization_rule_name": "identity"}
+    options["remove_extra_whitespaces"] = False
+    models = {name: given_model(model_type=name, **options) for name in ("bpe", "unigram")}
+    return {
+        "bpe": bpe,
+        "unigram": ranked(unigram),
+        "bytes": ranked(TOKENIZERS["bytes"].load(b"", False)),
+        "given": ranked(TOKENIZERS["given"].load(models["bpe"], False)),
+        "given unigram": ranked(TOKENIZERS["given"].load(models["unigram"], False)),
+    }
 
 
 @pytest.fixture

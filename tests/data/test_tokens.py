@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from data import (
     SPLITS,
+    TOKENIZERS,
     DataConfig,
     Tokenizer,
     TokenizerConfig,
@@ -19,9 +21,9 @@ from data import (
     train_tokenizer,
 )
 from data.cache import build_folder, damage
-from data.tokens import _chunks
+from data.chunks import chunks
 
-from .conftest import TEXT
+from .models import TEXT, given_model
 
 WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 
@@ -30,10 +32,24 @@ def with_tokenizer(config: DataConfig, **tokenizer: object) -> DataConfig:
     return DataConfig.model_validate(config.model_dump() | {"tokenizer": tokenizer})
 
 
-@pytest.mark.parametrize("kind", ["bpe", "bytes"])
+def of_kind(config: DataConfig, folder: Path, kind: str) -> DataConfig:
+    """The corpus with a tokenizer of this kind that loses nothing."""
+    if kind == "given":
+        options = {"byte_fallback": True, "normalization_rule_name": "identity"}
+        model = given_model(**options, remove_extra_whitespaces=False)
+        (folder / "own.model").write_bytes(model)
+        return with_tokenizer(config, kind="given", model="own.model")
+    sizes = {"bpe": {"vocabulary": 340}, "unigram": {"vocabulary": 316}}
+    return with_tokenizer(config, kind=kind, **sizes.get(kind, {}))
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, kind: str) -> None:
-    config = own_files if kind == "bpe" else with_tokenizer(own_files, kind="bytes")
-    ready = prepare(config, tmp_path, tmp_path / "cache")
+    ready = prepare(of_kind(own_files, tmp_path, kind), tmp_path, tmp_path / "cache")
+    assert ready.tokenizer.kind == kind
+    assert ready.tokenizer.losses == ()
+    assert ready.tokenizer.byte_length_V is not None
+    assert ready.notes["unknown"] == dict.fromkeys(SPLITS, 0)
     for split in SPLITS:
         raw = (tmp_path / f"{split}.txt").read_bytes()
         tokens = ready.tokens[split]
@@ -91,38 +107,41 @@ def test_chunked_encoding_gives_the_ids_of_the_whole_text(
     assert scored_bytes(chunked.tokens["test"], chunked.tokenizer.byte_length_V) == 90
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_a_large_text_trains_the_tokenizer_on_an_even_part_of_it(
-    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    config = of_kind(own_files, tmp_path, kind)
     line = TEXT.replace("\n", " ")
     (tmp_path / "train.txt").write_text("".join(f"line {i} {line}\n" for i in range(1000)))
-    whole = prepare(own_files, tmp_path, tmp_path / "cache")
+    whole = prepare(config, tmp_path, tmp_path / "cache")
     size = whole.notes["bytes"]["train"]
-    monkeypatch.setattr("data.tokens._CHUNK", 100)
-    monkeypatch.setattr("data.tokens._TOKENIZER_BYTES", size // 4)
+    smaller = replace(TOKENIZERS[kind], sample_bytes=size // 4)
+    monkeypatch.setitem(TOKENIZERS, kind, smaller)
     seen: list[str] = []
 
-    def train(config: TokenizerConfig, texts: Iterable[str]) -> Tokenizer:
+    def train(config: TokenizerConfig, texts: Iterable[str], base: Path) -> Tokenizer:
         seen.extend(texts)
         return train_tokenizer(config, seen)
 
     monkeypatch.setattr("data.tokens.train_tokenizer", train)
     told: list[str] = []
-    part = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
-    assert "training the tokenizer on 25% of the training split" in told[0]
+    part = prepare(config, tmp_path, tmp_path / "cache", told.append)
+    assert "training the tokenizer on 25% of the training split, evenly spread" in told[0]
     assert part.folder != whole.folder
     taken = sum(len(text.encode()) for text in seen)
-    assert abs(taken - size / 4) < 2 * len(line.encode())
+    assert abs(taken - size / 4) < size / 4 / 32
     numbers = np.array([int(text.split()[1]) for text in seen])
-    assert np.diff(numbers).max() <= 5
-    assert numbers[-1] > 990
+    assert len(numbers) > 50
+    assert np.diff(numbers).max() <= 22
+    assert numbers[-1] > 975
 
 
 def test_chunks_are_bounded_also_without_newlines() -> None:
     for text in ("x" * 9_000_000, "a line\n" * 400_000 + "x" * 9_000_000):
-        chunks = list(_chunks(text))
-        assert "".join(chunks) == text
-        assert max(map(len, chunks)) <= 1 << 22
+        parts = list(chunks(text, 1 << 20, 1 << 22))
+        assert "".join(parts) == text
+        assert max(map(len, parts)) <= 1 << 22
 
 
 def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:
@@ -240,10 +259,12 @@ print(ready.folder.name, ready.tokenizer.digest, sum(len(t) for t in ready.token
 """
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
-    own_files: DataConfig, tmp_path: Path
+    own_files: DataConfig, tmp_path: Path, kind: str
 ) -> None:
-    (tmp_path / "config.json").write_text(own_files.model_dump_json())
+    config = of_kind(own_files, tmp_path, kind)
+    (tmp_path / "config.json").write_text(config.model_dump_json())
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _PREPARE, str(tmp_path)],
@@ -266,7 +287,7 @@ def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
     (answer,) = answers
     (folder,) = (tmp_path / "cache").iterdir()
     told: list[str] = []
-    ready = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
+    ready = prepare(config, tmp_path, tmp_path / "cache", told.append)
     assert answer.split()[0] == folder.name == ready.folder.name
     assert not told
 

@@ -109,6 +109,16 @@ def test_the_figure_needs_no_spread_and_no_points(make, flops):
     assert png(scatter(read_comparison(make.comparison(row(flops=flops)))))
 
 
+@pytest.mark.filterwarnings("error")
+def test_lost_text_leaves_the_bits_out_and_the_figure_shows_nats(make):
+    comparison = read_comparison(make.comparison(row(bits="") + row(name="other", bits="")))
+    assert [line.split()[-1] for line in text_table(comparison).splitlines()[3:5]] == ["-", "-"]
+    assert html_table(comparison).count("<td>-</td>") >= 2
+    axes = scatter(comparison).axes[0]
+    assert axes.get_ylabel() == "test nats per token"
+    assert axes.get_lines()[0].get_ydata().tolist() == [4.0, 4.0]
+
+
 def test_names_in_the_figure_do_not_cover_each_other(make):
     rows = "".join(
         row(name=f"random-{i}", flops=str(1e6 + 1000 * (i % 3)), bits="2.0" if i < 5 else "2.1")

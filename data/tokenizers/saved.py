@@ -6,10 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from data.pieces import IdArray
+from data.tokenizers.pieces import IdArray
 
 FILE = "tokenizer.json"
-VERSION = 1
+MODEL_FILE = "tokenizer.model"
+VERSION = 2
 
 
 class TokenizerFile(BaseModel):
@@ -17,20 +18,35 @@ class TokenizerFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    version: Literal[1]
-    kind: Literal["bpe", "bytes"]
+    version: Literal[2]
+    kind: str
     vocabulary_size: int
     digest: str
+    lower_case: bool
+    came_back: bool
     ranks: tuple[int, ...]
 
 
-def write_tokenizer_file(folder: Path, kind: str, digest: str, rank_V: IdArray) -> None:
-    """Write tokenizer.json: the kind, and the id (rank) of each source id."""
+def write_tokenizer_file(
+    folder: Path, *, kind: str, digest: str, rank_V: IdArray, lower_case: bool, came_back: bool
+) -> None:
+    """Write tokenizer.json.
+
+    Args:
+        folder: made where it is not there.
+        kind: the name in the registry.
+        digest: what the loaded tokenizer must have.
+        rank_V: the id (rank) of each source id.
+        lower_case: whether text is lower-cased first.
+        came_back: False where a text was seen to come back changed.
+    """
     content = {
         "version": VERSION,
         "kind": kind,
         "vocabulary_size": len(rank_V),
         "digest": digest,
+        "lower_case": lower_case,
+        "came_back": came_back,
         "ranks": rank_V.tolist(),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +57,7 @@ def read_tokenizer_file(folder: Path) -> TokenizerFile:
     """Read tokenizer.json.
 
     Raises:
-        ValueError: damaged, or of another version or kind than this program knows.
+        ValueError: damaged, or of another version than this program knows.
         OSError: cannot be read.
     """
     path = folder / FILE

@@ -1,0 +1,86 @@
+"""The registry of tokenizers. A kind is one file here and one line in TOKENIZERS."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data.tokenizers import bpe, byte_level, given, unigram
+from data.tokenizers.kind import TokenizerKind
+from data.tokenizers.model_file import LARGEST_MODEL
+from data.tokenizers.pieces import IdArray
+from data.tokenizers.saved import FILE, MODEL_FILE, read_tokenizer_file
+from data.tokenizers.tokenizer import Scheme, Tokenizer
+from data.tokenizers.trained import DEFAULT_VOCABULARY
+
+if TYPE_CHECKING:
+    from data.config import TokenizerConfig
+
+TOKENIZERS: dict[str, TokenizerKind] = {
+    bpe.NAME: bpe.KIND,
+    unigram.NAME: unigram.KIND,
+    byte_level.NAME: byte_level.KIND,
+    given.NAME: given.KIND,
+}
+
+
+def train_tokenizer(
+    config: "TokenizerConfig", texts: Iterable[str], base: Path | None = None
+) -> Tokenizer:
+    """Make the tokenizer that an experiment names; ids are not ranked yet (`reranked` does that).
+
+    Args:
+        config: names the kind.
+        texts: of the training split; not every kind looks at them.
+        base: folder that relative paths start from (default: the current one).
+
+    Raises:
+        ValueError: the vocabulary or the model cannot be had.
+        OSError: a file cannot be read.
+    """
+    return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
+
+
+def load_tokenizer(folder: Path | str) -> Tokenizer:
+    """Load what `save` wrote.
+
+    Raises:
+        ValueError: a file is damaged, of an unknown version or kind, or of another tokenizer.
+        OSError: a file cannot be read.
+    """
+    folder = Path(folder)
+    saved = read_tokenizer_file(folder)
+    if saved.kind not in TOKENIZERS:
+        raise ValueError(
+            f"{folder / FILE}: kind: must be one of {', '.join(TOKENIZERS)}, found "
+            f"{saved.kind[:40]!r}; save the tokenizer again"
+        )
+    kind = TOKENIZERS[saved.kind]
+    path = folder / (MODEL_FILE if kind.saves_model else FILE)
+    try:
+        scheme = kind.load(_model(path) if kind.saves_model else b"", saved.lower_case)
+        tokenizer = Tokenizer(scheme, saved.ranks, came_back=saved.came_back)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; save the tokenizer again") from error
+    if tokenizer.digest != saved.digest:
+        raise ValueError(
+            f"{path}: pieces and ranks have digest {tokenizer.digest[:12]}, but {folder / FILE} "
+            f"says {saved.digest[:12]}; the files are damaged or of two tokenizers, save it again"
+        )
+    return tokenizer
+
+
+def _model(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(LARGEST_MODEL + 1)
+
+
+__all__ = [
+    "DEFAULT_VOCABULARY",
+    "TOKENIZERS",
+    "IdArray",
+    "Scheme",
+    "Tokenizer",
+    "TokenizerKind",
+    "load_tokenizer",
+    "train_tokenizer",
+]

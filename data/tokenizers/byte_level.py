@@ -1,0 +1,45 @@
+"""The `bytes` tokenizer: 256 bytes and `<doc>`."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from data.raw import to_bytes
+from data.tokenizers.kind import TokenizerKind
+from data.tokenizers.pieces import IdArray
+
+if TYPE_CHECKING:
+    from data.config import TokenizerConfig
+
+NAME = "bytes"
+
+
+class Bytes:
+    """One id a byte. Attributes as in `Scheme`."""
+
+    kind = NAME
+    source_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"")
+    source_doc = 256
+    source_unknown: int | None = None
+    losses: tuple[str, ...] = ()
+    identity: Sequence[str] = ()
+    model: bytes | None = None
+    lower_case = False
+
+    def encode(self, text: str) -> IdArray:
+        """The bytes themselves."""
+        return np.frombuffer(to_bytes(text), dtype=np.uint8).astype(np.int64)
+
+
+def _make(config: "TokenizerConfig", texts: Iterable[str], base: Path) -> Bytes:
+    return Bytes()
+
+
+KIND = TokenizerKind(
+    make=_make,
+    load=lambda model, lower_case: Bytes(),
+    key=lambda config, base: {},
+    saves_model=False,
+)

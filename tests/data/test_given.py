@@ -1,0 +1,313 @@
+"""Models of others: what they lose is found out and said, and a bad file is refused in a line."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data import TOKENIZERS, DataConfig, Tokenizer, load_tokenizer, prepare
+from data.raw import to_text
+from data.tokenizers.exact import ExactPieces
+from data.tokenizers.given import LossyPieces, load
+from data.tokenizers.model_file import LARGEST_MODEL, read_model
+from data.tokenizers.tokenizer import CHANGED
+
+from .models import REPOSITORY_A, TEXT, given_model, ranked
+
+EXACT: dict[str, Any] = {
+    "model_type": "bpe",
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+}
+
+
+def of_model(config: DataConfig, folder: Path, model: bytes, name: str = "x.model") -> DataConfig:
+    (folder / name).write_bytes(model)
+    return DataConfig.model_validate(
+        config.model_dump() | {"tokenizer": {"kind": "given", "model": name}}
+    )
+
+
+def as_published(model: bytes, text: str) -> list[str]:
+    """The pieces that SentencePiece itself makes of the lines of a text."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [
+        processor.id_to_piece(i)
+        for line in text.splitlines(keepends=True)
+        for i in processor.encode(line)
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_a_model_like_that_of_repository_a_keeps_its_pieces(
+    own_files: DataConfig, tmp_path: Path, algorithm: str
+) -> None:
+    without_two_characters = TEXT.replace("\u2581", "").replace("4", "")
+    model = given_model(without_two_characters, model_type=algorithm, **REPOSITORY_A)
+    config = of_model(own_files, tmp_path, model)
+    ready = prepare(config, tmp_path, tmp_path / "cache")
+    tokenizer = ready.tokenizer
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert tokenizer.vocabulary_size == processor.vocab_size() + 1
+    assert tokenizer.losses == (
+        "characters are normalised",
+        "extra spaces are removed",
+        "what no piece covers becomes <unk>",
+        "a space is put before every line",
+    )
+    assert tokenizer.byte_length_V is None
+    assert (np.diff(ready.counts_V) <= 0).all()
+    for split, text in (("train", TEXT * 3), ("valid", TEXT[40:]), ("test", TEXT[:90])):
+        ids = ready.tokens[split]
+        assert ids[0] == tokenizer.doc_id
+        assert tokenizer.doc_id not in ids[1:]
+        wanted = as_published(model, text)
+        shown = [tokenizer.decode([i]) for i in ids[1:]]
+        assert shown == [
+            " \u2047 " if piece == "<unk>" else piece.replace("\u2581", " ") for piece in wanted
+        ]
+        assert ready.notes["unknown"][split] == wanted.count("<unk>")
+        assert (ids == tokenizer.unknown_id).sum() == wanted.count("<unk>")
+    assert ready.notes["unknown"]["train"] == 3
+    assert tokenizer.decode(tokenizer.encode("The QUICK  fox\n")) == " the quick fox"
+
+
+@given(raw=st.binary(), text=st.text())
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_any_text_has_ids_in_a_lossy_model_and_none_is_doc(raw: bytes, text: str) -> None:
+    tokenizer = ranked(LOSSY)
+    ids = tokenizer.encode(to_text(raw) + text + "\n" + text)
+    assert tokenizer.doc_id not in ids
+    assert ((ids >= 0) & (ids < tokenizer.vocabulary_size)).all()
+    cut = np.concatenate([tokenizer.encode(part) for part in (to_text(raw) + text + "\n", text)])
+    assert np.array_equal(ids, cut)
+    tokenizer.decode(ids)
+
+
+LOSSY = load(given_model(**REPOSITORY_A))
+
+
+@pytest.mark.parametrize(
+    ("options", "losses"),
+    [
+        ({}, ()),
+        ({"add_dummy_prefix": False}, ()),
+        ({"treat_whitespace_as_suffix": True}, ()),
+        ({"user_defined_symbols": ["\n", "<doc>", " the", "\u2581quick"]}, ()),
+        ({"normalization_rule_name": "nfkc"}, ("characters are normalised",)),
+        ({"remove_extra_whitespaces": True}, ("extra spaces are removed",)),
+        ({"byte_fallback": False}, ("what no piece covers becomes <unk>",)),
+    ],
+)
+def test_what_a_model_loses_follows_from_its_rules(
+    options: dict[str, Any], losses: tuple[str, ...]
+) -> None:
+    scheme = load(given_model(**EXACT | options))
+    assert isinstance(scheme, LossyPieces if losses else ExactPieces)
+    tokenizer = ranked(scheme)
+    prefix = ("a space is put before every line",) if losses else ()
+    assert tokenizer.losses == losses + prefix
+    hard = "  <doc> the\u2581quick\u212b\n\n \x00 " + TEXT
+    assert (tokenizer.decode(tokenizer.encode(hard)) == hard) is (not losses)
+    assert (tokenizer.unknown_id is None) is options.get("byte_fallback", True)
+
+
+def test_the_space_before_texts_is_left_out_where_nothing_else_is_lost() -> None:
+    model = given_model(**EXACT)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert processor.id_to_piece(processor.encode("fox")[0]).startswith("\u2581")
+    tokenizer = ranked(load(model))
+    assert tokenizer.decode(tokenizer.encode("fox\nfox")) == "fox\nfox"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"normalization_rule_name": "nfkc"},
+        {"remove_extra_whitespaces": True},
+        {"byte_fallback": False, "vocab_size": 320},
+        {"model_type": "unigram"},
+        {"treat_whitespace_as_suffix": True},
+        {"vocab_size": 330},
+        {"user_defined_symbols": ["fox"]},
+    ],
+)
+def test_another_rule_is_another_digest(other: dict[str, Any]) -> None:
+    one, two = (Tokenizer(load(given_model(**EXACT | each))) for each in ({}, other))
+    assert one.digest != two.digest
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes."""
+    size, length = len(content), []
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+def test_the_same_pieces_with_other_rules_have_another_digest() -> None:
+    model = given_model(**REPOSITORY_A)
+    # Fields of normalizer_spec: of two the later one wins.
+    spaces_kept, renamed = model + b"\x1a\x02\x20\x00", model + b"\x1a\x03\x0a\x01x"
+    charsmap = read_model(given_model(normalization_rule_name="nfkc"))[1].charsmap
+    cased = model + field(3, field(2, charsmap))
+    models = (model, spaces_kept, renamed, cased)
+    assert len({read_model(each)[1].pieces for each in models}) == 1
+    one, two, three, four = (Tokenizer(load(each)) for each in models)
+    assert one.digest == three.digest
+    assert len({one.digest, two.digest, four.digest}) == 3
+    assert four.decode(four.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
+
+
+def test_scores_are_part_of_the_digest() -> None:
+    model = given_model(**EXACT | {"model_type": "unigram"})
+    text = read_model(model)[1].pieces[-1].text.encode()
+    # A piece: tag, length and text, then the tag of the score and its four bytes.
+    place = model.index(bytes([0x0A, len(text)]) + text + b"\x15") + 2 + len(text)
+    changed = model[: place + 1] + b"\x00\x00\x00\xc0" + model[place + 5 :]
+    assert read_model(changed)[1].pieces[-1].score == -2.0
+    assert Tokenizer(load(changed)).digest != Tokenizer(load(model)).digest
+
+
+def test_what_is_read_of_a_model_is_what_sentencepiece_says() -> None:
+    for options in (EXACT, REPOSITORY_A, {"user_defined_symbols": ["fox"]}):
+        processor, file = read_model(given_model(**options))
+        for source, piece in enumerate(file.pieces):
+            assert piece.text == processor.id_to_piece(source)
+            assert piece.score == processor.get_score(source)
+            assert (piece.type == 2) == processor.is_unknown(source)
+            assert (piece.type == 3) == processor.is_control(source)
+            assert (piece.type == 6) == processor.is_byte(source)
+        assert file.byte_fallback == options.get("byte_fallback", False)
+        assert file.rules == options.get("normalization_rule_name", "nmt_nfkc")
+        assert bool(file.charsmap) == (file.rules != "identity")
+        assert file.algorithm == 1 + (options.get("model_type", "unigram") == "bpe")
+
+
+def test_a_moved_model_has_the_same_digest_and_the_same_cached_tokens(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    model = given_model(**REPOSITORY_A)
+    one = prepare(of_model(own_files, tmp_path, model), tmp_path, tmp_path / "cache")
+    (tmp_path / "x.model").unlink()
+    told: list[str] = []
+    moved = of_model(own_files, tmp_path, model, "y.model")
+    two = prepare(moved, tmp_path, tmp_path / "cache", told.append)
+    assert two.folder == one.folder
+    assert two.tokenizer.digest == one.tokenizer.digest
+    assert not told
+    other = of_model(own_files, tmp_path, given_model(**EXACT), "y.model")
+    assert prepare(other, tmp_path, tmp_path / "cache").folder != one.folder
+
+
+def test_a_saved_lossy_tokenizer_loads_as_the_same(tmp_path: Path) -> None:
+    tokenizer = ranked(LOSSY)
+    tokenizer.save(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.losses == tokenizer.losses
+    assert loaded.unknown_id == tokenizer.unknown_id
+    assert np.array_equal(loaded.encode(TEXT), tokenizer.encode(TEXT))
+
+
+@pytest.mark.parametrize("split", ["train.txt", "valid.txt", "test.txt"])
+def test_a_text_that_comes_back_changed_makes_the_tokenizer_lossy(
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    # A model whose rules hide what it does.
+    for place in ("data.tokenizers.exact.losses_of", "data.tokenizers.given.losses_of"):
+        monkeypatch.setattr(place, lambda file: ())
+    model = given_model(**EXACT | {"normalization_rule_name": "nfkc"})
+    with (tmp_path / split).open("a") as file:
+        file.write("\u212b")
+    ready = prepare(of_model(own_files, tmp_path, model), tmp_path, tmp_path / "cache")
+    assert ready.tokenizer.losses == (CHANGED,)
+    assert ready.tokenizer.byte_length_V is None
+    ready.tokenizer.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").losses == (CHANGED,)
+    again = prepare(of_model(own_files, tmp_path, model), tmp_path, tmp_path / "cache")
+    assert again.tokenizer.losses == (CHANGED,)
+
+
+def test_a_kind_of_ours_that_loses_text_is_our_mistake(
+    own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenizer, "decode_bytes", lambda self, ids: b"")
+    with pytest.raises(AssertionError, match="lost text"):
+        prepare(own_files, tmp_path, tmp_path / "cache")
+
+
+WHOLE = given_model(**EXACT)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no sound SentencePiece model: 0 pieces"),
+        (b"these are words\n", "is no SentencePiece model (16 bytes)"),
+        (bytes(1000), "is no SentencePiece model"),
+        (WHOLE[:-1], "is no SentencePiece model"),
+        (WHOLE[: len(WHOLE) // 2], "is no SentencePiece model"),
+        (WHOLE + b"\x0a\xff\xff\xff\xff\x0f", "is no SentencePiece model"),
+        (WHOLE + b"\x0a\x05\x0a\x01\xff\x18\x01", "is no SentencePiece model"),
+        (WHOLE + b"\x80" * 20, "is no SentencePiece model"),
+        (bytes(LARGEST_MODEL + 1), f"is larger than {LARGEST_MODEL} bytes"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused_in_one_line(
+    own_files: DataConfig, tmp_path: Path, content: bytes, said: str
+) -> None:
+    config = of_model(own_files, tmp_path, content)
+    with pytest.raises(ValueError, match="tokenizer") as caught:
+        prepare(config, tmp_path, tmp_path / "cache")
+    message = str(caught.value)
+    assert message.startswith(f"data.tokenizer.model: {tmp_path / 'x.model'}: ")
+    assert said in message
+    assert "\n" not in message
+    assert not (tmp_path / "cache").exists()
+
+
+@given(place=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_changed_byte_gives_a_tokenizer_or_a_value_error(place: int, value: int) -> None:
+    content = WHOLE[:place] + bytes([value]) + WHOLE[place + 1 :]
+    with suppress(ValueError):
+        assert Tokenizer(load(content)).vocabulary_size >= 256
+
+
+def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None:
+    config = of_model(own_files, tmp_path, WHOLE)
+    (tmp_path / "x.model").unlink()
+    with pytest.raises(ValueError, match=r"model: .*x\.model: no such file; give the path"):
+        prepare(config, tmp_path, tmp_path / "cache")
+    (tmp_path / "x.model").mkdir()
+    with pytest.raises(ValueError, match=r"x\.model: is not a file"):
+        prepare(config, tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "said"),
+    [
+        ({"kind": "given"}, "model: kind given needs it"),
+        ({"kind": "given", "model": "x", "vocabulary": 400}, "vocabulary: has no effect with"),
+        ({"kind": "given", "model": "x", "lower_case": True}, "lower_case: has no effect with"),
+        ({"kind": "bytes", "lower_case": True}, "lower_case: has no effect with kind bytes"),
+        ({"kind": "bytes", "vocabulary": 300}, "vocabulary: has no effect with kind bytes"),
+        ({"kind": "bpe", "model": "x"}, "model: has no effect with kind bpe, found x"),
+        ({"kind": "unigrm"}, "must be one of bpe, unigram, .* did you mean 'unigram'"),
+    ],
+)
+def test_keys_that_do_not_fit_the_kind(tokenizer: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": tokenizer})
+
+
+def test_every_kind_needs_only_what_it_takes() -> None:
+    for kind in TOKENIZERS.values():
+        assert kind.needs is None or kind.needs in kind.takes

@@ -1,0 +1,135 @@
+"""The command that shows a corpus: its numbers are those of the text, and it prints no rubbish."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data import DataConfig, prepare
+from tests.data.models import REPOSITORY_A, TEXT, given_model
+from tools import corpus as command
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert command.main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def cells(text: str, split: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{split} ")]
+    return line.split()
+
+
+def test_the_numbers_are_those_of_the_files(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = experiment_file.parent
+    (folder / "valid.txt").write_text("caf\u00e9 " + "x" * 60 + "\n" + "y" * 60 + "\n")
+    with (folder / "train.txt").open("a") as file:
+        file.write("y" * 60 + "\n")
+    text = printed(capsys, experiment_file, "--set", "data.validation_tokens=5")
+    size = (folder / "train.txt").stat().st_size
+    assert cells(text, "train")[1:5] == ["1", f"{size:,}", f"{size:,}", f"{size + 1:,}"]
+    assert cells(text, "valid")[1:6] == ["1", "127", "128", "129", f"{128 / 129:.3f}"]
+    # c a f, the two bytes of e with an accent, space, x, y, newline, <doc>.
+    assert cells(text, "valid")[6] == f"{10 / 257:.1%}"
+    assert "valid: 1 of 2 lines of 60+ characters (50.0%)" in text
+    assert "tokenizer: bytes, lossless\nvocabulary: 257 ids with <doc>" in text
+    ids = [re.split(r"\s{2,}", line)[1] for line in text.splitlines() if "tail" in line]
+    assert ids == ["40", "197"]
+    begins = (folder / "train.txt").read_text()[:30]
+    assert f"begins:\n  {begins}" in text
+    assert f"becomes:\n  <doc> {' '.join(repr(character) for character in begins[:10])}" in text
+
+
+def test_words_are_shown_where_they_are_known(tmp_path: Path) -> None:
+    config = DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": {"kind": "bytes"}})
+    ready = prepare(config, tmp_path, tmp_path)
+    ready.notes["words"] = {"valid": 100}
+    rows = [list(row) for row in command.split_rows(ready)]
+    assert rows[0][-2:] == ["words", "tokens/word"]
+    assert rows[1][-2:] == ["-", "-"]
+    assert rows[2][-2:] == ["100", f"{ready.notes['tokens']['valid'] / 100:.3f}"]
+
+
+def test_a_lossy_model_is_said_to_be(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = experiment_file.parent / "a.model"
+    path.write_bytes(given_model(TEXT + "\u00e9" * 9, **REPOSITORY_A))
+    settings = ["--set", f"data.tokenizer={{kind: given, model: {path}}}"]
+    text = printed(capsys, experiment_file, *settings, "--set", "model.softmax.cutoffs=[20, 40]")
+    assert "tokenizer: given, lossy: characters are normalised; " in text
+    assert "; bits per byte is not reported; part of the tokens that is <unk>: train 0.00%" in text
+    assert "<unk>" in text.splitlines()[3]
+
+
+def test_nothing_that_a_terminal_would_obey_is_printed(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b[31m\ttab\rbell\x07 \u202e\u0085\u200b\ufeff\n\u2028 caf\u00e9\n"
+    (experiment_file.parent / "train.txt").write_bytes((hostile * 200).encode())
+    text = printed(capsys, experiment_file)
+    assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert r"\x1b[31m\ttab\rbell\x07 \u202e\x85\u200b\ufeff\n" in text
+    assert "caf\u00e9" in text
+
+
+def test_a_pipe_that_knows_ascii_only_gets_escapes(experiment_file: Path) -> None:
+    text = experiment_file.parent / "train.txt"
+    text.write_text("caf\u00e9 " + text.read_text(), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.corpus", str(experiment_file)],
+        cwd=ROOT, capture_output=True, env={"PYTHONIOENCODING": "ascii", "PATH": "",
+        "PARNAS_CACHE": str(experiment_file.parent / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    assert rb"caf\xe9" in done.stdout
+    assert b"encoding train" in done.stderr
+    assert b"encoding" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("data.corpus=filse", "did you mean 'files'"),
+        ("data.files.train=nowhere.txt", "nowhere.txt: no such file"),
+        ("data.tokenizer={kind: given, model: x.model}", "x.model: no such file"),
+        ("data.tokenizer={kind: given}", "data.tokenizer.model: kind given needs it"),
+        ("data.tokenizer={kind: bytes, lower_case: true}", "lower_case: has no effect"),
+        ("data.tokenizer={kind: bpe, vocabulary: 30000}", "30000 ids asked for"),
+        ("model.softmax.cutoffs=[20, 257]", "257 is not below the vocabulary 257"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        command.main([str(experiment_file), "--set", setting])
+    assert stop.value.code == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if not line.startswith("files: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert captured.out == ""
+
+
+def test_check_only_validates(experiment_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, experiment_file, "--check") == f"{experiment_file}: valid\n"
+    assert not (experiment_file.parent / "cache").exists()
+
+
+def test_help_shows_a_real_command_and_needs_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tools.corpus", "--help"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "usage: python -m tools.corpus" in done.stdout
+    assert "--run" not in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"torch", "numpy", "pydantic", "yaml"}

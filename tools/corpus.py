@@ -1,0 +1,185 @@
+"""Show what a corpus and its tokenizer are: sizes, tokens, overlap, losses, the first words.
+
+Downloads, trains the tokenizer and encodes the text where that has not been done; search.py then
+finds it done.
+
+    python -m tools.corpus configs/quickstart.yaml
+    python -m tools.corpus configs/quickstart.yaml --set data.tokenizer.kind=unigram
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cli
+
+if TYPE_CHECKING:
+    from data import Corpus, Prepared
+    from experiment import Experiment
+    from model import SoftmaxConfig
+
+HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
+Row = Sequence[str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = cli.parser(__doc__, writes=False)
+    parser.prog = "python -m tools.corpus"
+    arguments = parser.parse_args(argv)
+    with cli.user_errors():
+        from assembly.workbench import experiment_of
+
+        experiment, _ = experiment_of(arguments)
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        text = page(experiment)
+    # Text may hold characters that this terminal or pipe cannot write.
+    sys.stdout.buffer.write((text + "\n").encode(sys.stdout.encoding, errors="backslashreplace"))
+    sys.stdout.flush()
+    return 0
+
+
+def page(experiment: "Experiment") -> str:
+    """All that is shown.
+
+    Raises:
+        ValueError: corpus, tokenizer or cutoffs cannot be had.
+        OSError: a file cannot be read or written.
+    """
+    from assembly.summary import tokenizer_line
+    from data import load_corpus, prepare_corpus
+
+    whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
+    corpus = load_corpus(whole, Path.cwd(), progress=_say)
+    prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=_say)
+    parts = [
+        f"corpus: {corpus.name}\ndigest: {corpus.digest}",
+        "\n".join(table(split_rows(prepared))),
+        "\n".join(overlap_lines(prepared.notes)),
+        f"{tokenizer_line(prepared.tokenizer, prepared.notes)}\n"
+        f"vocabulary: {prepared.tokenizer.vocabulary_size} ids with <doc>; "
+        f"digest {prepared.tokenizer.digest}",
+    ]
+    if softmax := softmax_of(experiment, prepared):
+        parts.append("\n".join(table(cluster_rows(softmax, prepared))))
+    parts.append("the training text begins:\n" + head(corpus))
+    parts.append("and becomes:\n" + pieces(prepared))
+    return "\n\n".join(parts)
+
+
+def split_rows(prepared: "Prepared") -> Iterator[Row]:
+    """One row per split: documents, characters, bytes, tokens, ids used, and words where known."""
+    notes, words = prepared.notes, prepared.notes.get("words", {})
+    unknown = prepared.tokenizer.unknown_id is not None
+    head = ["", "documents", "characters", "bytes", "tokens", "bytes/token", "ids used"]
+    yield [*head, *(["<unk>"] if unknown else []), *(["words", "tokens/word"] if words else [])]
+    for split, ids in prepared.tokens.items():
+        tokens, raw = notes["tokens"][split], notes["bytes"][split]
+        row = [split, *(f"{notes[key][split]:,}" for key in ("documents", "characters", "bytes"))]
+        row += [f"{tokens:,}", f"{raw / tokens:.3f}", f"{used(ids, prepared):.1%}"]
+        if unknown:
+            row.append(f"{notes['unknown'][split] / tokens:.2%}")
+        if words:
+            count = words.get(split)
+            row += [f"{count:,}", f"{tokens / count:.3f}"] if count else ["-", "-"]
+        yield row
+
+
+def used(ids: Any, prepared: "Prepared") -> float:
+    """The part of the vocabulary that a split uses; it is read in parts."""
+    import numpy as np
+
+    size, step = prepared.tokenizer.vocabulary_size, 1 << 20
+    seen_V = np.zeros(size, dtype=np.bool_)
+    for start in range(0, len(ids), step):
+        seen_V[ids[start : start + step]] = True
+    return float(seen_V.mean())
+
+
+def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
+    """How much of the held-out text stands in the training text."""
+    for split, share in notes["lines_found_in_train"].items():
+        yield (
+            f"{split}: {share['found']:,} of {share['lines']:,} lines of "
+            f"{share['at_least_characters']}+ characters ({share['share']:.1%}) stand word for "
+            "word in the training text"
+        )
+
+
+def softmax_of(experiment: "Experiment", prepared: "Prepared") -> "SoftmaxConfig | None":
+    """The adaptive softmax with its cutoffs in numbers, where there is one.
+
+    Raises:
+        ValueError: a cutoff does not lie inside the vocabulary.
+    """
+    import torch
+
+    from assembly.workbench import Workbench
+
+    softmax = Workbench(experiment, Path(), prepared, torch.device("cpu")).softmax
+    softmax.check_vocabulary(prepared.tokenizer.vocabulary_size)
+    return softmax if softmax.cutoffs else None
+
+
+def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
+    """One row per cluster: its ids, and its part of the training tokens."""
+    from assembly.workbench import cluster_mass
+
+    yield "cluster", "ids", "of the training tokens"
+    bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)
+    names = ["head", *(f"tail {tail + 1}" for tail in range(len(softmax.cutoffs)))]
+    masses = cluster_mass(prepared.counts_V, softmax.cutoffs)
+    for name, (low, high), mass in zip(names, pairwise(bounds), masses, strict=True):
+        yield name, f"{high - low:,}", f"{mass:.1%}"
+
+
+def head(corpus: "Corpus") -> str:
+    """The beginning of the first training document, with what cannot be seen made visible."""
+    *lines, last = next(corpus.documents("train")).text[:HEAD_CHARACTERS].split("\n")
+    shown = [*(visible(line) + "\\n" for line in lines), visible(last)]
+    return "\n".join(
+        f"  {line[start : start + WIDTH]}" for line in shown for start in range(0, len(line), WIDTH)
+    )
+
+
+def pieces(prepared: "Prepared") -> str:
+    """The first tokens, each in quotes."""
+    tokenizer = prepared.tokenizer
+    ids = prepared.tokens["train"][:HEAD_PIECES].tolist()
+    shown = [
+        "<doc>"
+        if i == tokenizer.doc_id
+        else f"'{visible(tokenizer.decode_bytes([i]).decode(errors='surrogateescape'))}'"
+        for i in ids
+    ]
+    lines = [""]
+    for piece in shown:
+        if len(lines[-1]) + len(piece) > WIDTH:
+            lines.append("")
+        lines[-1] += f" {piece}"
+    return "\n".join(f" {line}" for line in lines)
+
+
+def visible(text: str) -> str:
+    """The text with escapes for what a terminal would not print, or would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """Lines of aligned columns, the first to the left."""
+    cells = list(rows)
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
+    ]
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

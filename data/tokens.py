@@ -3,7 +3,7 @@
 V vocabulary, N tokens of a split.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,12 @@ class Prepared:
     counts_V: IdArray
     folder: Path
 
+    def words(self, split: Split) -> int | None:
+        """Words of a held-out split; None where the corpus counts none or the split is capped."""
+        capped = len(self.tokens[split]) < self.notes["tokens"][split]
+        counted: dict[str, int] = self.notes.get("words", {})
+        return None if capped else counted.get(split)
+
 
 def prepare(
     config: DataConfig,
@@ -89,6 +95,15 @@ def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:
     """
     chunks = (tokens[start : start + _CHUNK] for start in range(1, len(tokens), _CHUNK))
     return sum(int(byte_length_V[chunk].sum()) for chunk in chunks)
+
+
+def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:
+    """The ids of documents as `prepare` writes them, `<doc>` before each."""
+    parts: list[IdArray] = []
+    for text in texts:
+        parts.append(np.array([tokenizer.doc_id], dtype=np.int64))
+        parts += [tokenizer.encode(chunk) for chunk in _chunks(text)]
+    return np.concatenate(parts)
 
 
 def _key(config: DataConfig, corpus: Corpus) -> dict[str, Any]:

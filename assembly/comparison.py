@@ -34,6 +34,7 @@ COLUMNS = (
     "nats_per_token",
     "perplexity",
     "bits_per_byte",
+    "word_perplexity",
     "valid_nats_per_token",
 )
 
@@ -213,7 +214,12 @@ def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies)
 
     test = results[0]["test"]
     nats = mean("test", "nats_per_token")
-    total = Evaluation(nats=nats * test["tokens"], tokens=test["tokens"], bytes=test["bytes"])
+    total = Evaluation(
+        nats=nats * test["tokens"],
+        tokens=test["tokens"],
+        bytes=test["bytes"],
+        words=test.get("words"),
+    )
     return {
         "name": entry.architecture.name,
         "role": entry.role,
@@ -225,6 +231,7 @@ def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies)
         "nats_per_token": nats,
         "perplexity": total.perplexity,
         "bits_per_byte": total.bits_per_byte,
+        "word_perplexity": total.word_perplexity,
         "valid_nats_per_token": mean("valid", "nats_per_token"),
     }
 

@@ -113,10 +113,11 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     """Say what a retraining came to; carry the chosen model to RUN/model."""
     found = json.loads(result.read_text())
     test = found["test"]
+    words = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
     print(
         f"\n{found['name']}, layout {found['layout']}, seed {found['seed']}: best at step "
         f"{found['best_step']} of {found['steps']}; test {test['nats_per_token']:.4f} nats/token, "
-        f"perplexity {test['perplexity']:.2f}{bits(test)}"
+        f"perplexity {test['perplexity']:.2f}{words}{bits(test)}"
     )
     if chosen:
         print(_carry(bench, result))
@@ -159,6 +160,7 @@ def _result(
         "flops_per_token": workbench.costs(bench, model).total,
         "best_step": best_step,
         "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
+        "evaluation": bench.cut(),
         "valid": valid.row(),
         "test": test.row(),
         "elapsed_s": round(phase.state.elapsed_s, 3),

@@ -94,7 +94,7 @@ def _search_identity(bench: Workbench) -> dict[str, Any]:
     return {
         "precision": experiment.run.precision,
         "data": bench.data_identity(),
-        "model": experiment.model.model_dump(mode="json"),
+        "model": experiment.model.identity(),
         "search": experiment.search.model_dump(mode="json"),
         **bench.inputs(),
     }

@@ -44,7 +44,7 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     line = f"tokenizer: {tokenizer.kind}, "
     if not tokenizer.losses:
         return line + "lossless"
-    line += f"lossy: {'; '.join(tokenizer.losses)}; bits per byte is not reported"
+    line += f"lossy: {'; '.join(tokenizer.losses)}; bits per byte, word perplexity: none"
     if tokenizer.unknown_id is not None:
         unknown, tokens = notes["unknown"], notes["tokens"]
         shares = ", ".join(f"{split} {unknown[split] / tokens[split]:.2%}" for split in unknown)

@@ -79,13 +79,18 @@ class Workbench:
 
     def streams(self, split: Split) -> EvaluationStreams:
         """A split as evaluation streams."""
-        data = self.experiment.data
         return EvaluationStreams(
-            self.prepared.tokens[split],
-            streams=data.evaluation_streams,
-            segment=data.evaluation_segment or data.segment,
-            warm=data.warm_tokens,
+            self.prepared.tokens[split], **self.cut(), words=self.prepared.words(split)
         )
+
+    def cut(self) -> dict[str, int]:
+        """How evaluation texts are cut: streams, tokens of a segment, unscored tokens before."""
+        data = self.experiment.data
+        return {
+            "streams": data.evaluation_streams,
+            "segment": data.evaluation_segment or data.segment,
+            "warm": data.warm_tokens,
+        }
 
     def evaluate(
         self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
@@ -143,7 +148,7 @@ def set_up(experiment: Experiment, run_dir: Path, settings: tuple[str, ...] = ()
         ValueError: the device is not there, or the text does not serve.
         OSError: a file cannot be read or written.
     """
-    device = _device(experiment.run.device)
+    device = find_device(experiment.run.device)
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
     prepared = prepare(experiment.data, Path.cwd(), progress=_say)
@@ -154,13 +159,18 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str, key: str = "run.device") -> torch.device:
+    """The device of a name; auto is a GPU where there is one.
+
+    Raises:
+        ValueError: it is not there; the message begins with `key`.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f"run.device: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
+            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
             "use cpu or auto"
         )
     return device

@@ -5,7 +5,15 @@ from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
 from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
 from data.evaluation import EvaluationBatch, EvaluationStreams
 from data.tokenizers import TOKENIZERS, Tokenizer, load_tokenizer, train_tokenizer
-from data.tokens import Prepared, TokenArray, prepare, prepare_corpus, scored_bytes
+from data.tokens import (
+    Prepared,
+    TokenArray,
+    encode_documents,
+    prepare,
+    prepare_corpus,
+    scored_bytes,
+)
+from data.words import count_words
 
 __all__ = [
     "CORPORA",
@@ -25,6 +33,8 @@ __all__ = [
     "Tokenizer",
     "TokenizerConfig",
     "TreeConfig",
+    "count_words",
+    "encode_documents",
     "load_corpus",
     "load_tokenizer",
     "prepare",

@@ -59,13 +59,14 @@ class TokenizerConfig(_Section):
     )
     lower_case: bool = Field(
         default=False,
-        description="Lower-case all text first (bpe and unigram). It is lost, so bits per byte is "
-        "not reported.",
+        description="Lower-case all text first (bpe and unigram). It is lost, so neither bits per "
+        "byte nor word perplexity is reported.",
     )
     model: str | None = Field(
         default=None,
         description="Path of the SentencePiece model for kind: given, relative to the current "
-        "folder. One that loses text is said to, and bits per byte is not reported.",
+        "folder. One that loses text is said to, and neither bits per byte nor word perplexity is "
+        "reported.",
     )
 
     @field_validator("kind")

@@ -35,7 +35,15 @@ class EvaluationStreams:
     token, unscored, until all have ended. With fewer targets than streams there are fewer streams.
     """
 
-    def __init__(self, tokens: TokenArray, *, streams: int, segment: int, warm: int = 0) -> None:
+    def __init__(
+        self,
+        tokens: TokenArray,
+        *,
+        streams: int,
+        segment: int,
+        warm: int = 0,
+        words: int | None = None,
+    ) -> None:
         """Share the targets out.
 
         Args:
@@ -44,6 +52,7 @@ class EvaluationStreams:
             segment: inputs of each stream in one batch.
             warm: unscored tokens before each interval. With windows of W tokens in L attention
                 slots, L * (W - 1) gives the result of a single stream.
+            words: how many words the tokens stand for, where that is known.
 
         Raises:
             ValueError: there is no target.
@@ -51,6 +60,7 @@ class EvaluationStreams:
         assert streams >= 1
         assert segment >= 1
         assert warm >= 0
+        self.words = words
         self.scored = len(tokens) - 1
         if self.scored < 1:
             raise ValueError(

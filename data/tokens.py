@@ -3,7 +3,7 @@
 V vocabulary, N tokens of a split.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,18 @@ class Prepared:
     tokens: dict[Split, TokenArray]
     counts_V: IdArray
     folder: Path
+
+    def words(self, split: Split) -> int | None:
+        """Words of a held-out split.
+
+        None where the corpus counts none, the split is capped, or the tokenizer loses text: the
+        nats are then not those of these words.
+        """
+        if self.tokenizer.losses:
+            return None
+        capped = len(self.tokens[split]) < self.notes["tokens"][split]
+        counted: dict[str, int] = self.notes.get("words", {})
+        return None if capped else counted.get(split)
 
 
 def prepare(
@@ -96,6 +108,15 @@ def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:
     """
     parts = (tokens[start : start + _CHUNK] for start in range(1, len(tokens), _CHUNK))
     return sum(int(byte_length_V[part].sum()) for part in parts)
+
+
+def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:
+    """The ids of documents as `prepare` writes them, `<doc>` before each."""
+    parts: list[IdArray] = []
+    for text in texts:
+        parts.append(np.array([tokenizer.doc_id], dtype=np.int64))
+        parts += [tokenizer.encode(chunk) for chunk in chunks(text, _CHUNK, _LONGEST_CHUNK)]
+    return np.concatenate(parts)
 
 
 def _key(config: DataConfig, corpus: Corpus, base: Path) -> dict[str, Any]:

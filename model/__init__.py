@@ -3,6 +3,7 @@
 A saved model is one line away: `model = load_model("runs/x/model")`.
 """
 
+from model.adjusting import adjustable_options, adjusted
 from model.architecture import (
     Architecture,
     ArchitectureCosts,
@@ -45,6 +46,8 @@ __all__ = [
     "StreamState",
     "Terms",
     "TokenizerIdentity",
+    "adjustable_options",
+    "adjusted",
     "build_model",
     "layout_letters",
     "load_architecture",

@@ -4,7 +4,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
@@ -17,12 +25,28 @@ MAX_BYTES = 16 * 2**20
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
-    absent = [name for name in type(candidate).model_fields if name in candidate.missing]
+    added = {name: candidate.added[name] for name in candidate.missing if name in candidate.added}
+    absent = [name for name in candidate.missing if name not in added]
     if "label" not in candidate.model_fields_set:
         absent.insert(0, "label")
     if absent:
         raise ValueError("\n".join(f"{name}: missing" for name in absent))
-    return candidate
+    return candidate.model_copy(update=added) if added else candidate
+
+
+def _as_written(candidate: Candidate) -> dict[str, Any]:
+    """The options without those that say what an older file says by lacking them.
+
+    So the same model has the same text and the same hash whichever version wrote it.
+    """
+    return {
+        name: value
+        for name, value in candidate.model_dump(mode="json").items()
+        if name not in candidate.added or value != candidate.added[name]
+    }
+
+
+_Slot = Annotated[Candidate, AfterValidator(_every_option_given), PlainSerializer(_as_written)]
 
 
 class _Part(BaseModel):
@@ -71,8 +95,9 @@ class Architecture(_Part):
     version: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
-    slots: tuple[Annotated[Candidate, AfterValidator(_every_option_given)], ...] = Field(
-        max_length=4096, description="The choice of each slot, every option given."
+    slots: tuple[_Slot, ...] = Field(
+        max_length=4096,
+        description="The choice of each slot, every option given but those added since.",
     )
     tie_slots: int | None = Field(
         default=None, ge=1, description="Slots so many apart share their weights; null: none do."

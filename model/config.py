@@ -133,6 +133,12 @@ class ModelConfig(BaseModel):
         default=None, ge=1, description="Keys a query sees, itself included (default: all)."
     )
     memory: int = Field(default=64, ge=0, description="Memory rows of an attention slot.")
+    clamp: int | None = Field(
+        default=None,
+        ge=0,
+        description="Keys further away than this are encoded as if they were this far "
+        "(default: none).",
+    )
     d_ffn: int = Field(ge=1, description="Inner width of a dense block.")
     activation: Activation = Field(default="relu", description="Of a dense block.")
     dropout: float = Field(
@@ -196,6 +202,14 @@ class ModelConfig(BaseModel):
             attention=self.dropout_attention,
             dense=self.dropout if dense is None else dense,
         )
+
+    def identity(self) -> dict[str, Any]:
+        """The section without options that say what an older experiment says by lacking them."""
+        added = {
+            key: value for kind in BLOCKS.values() for key, value in kind.options.added.items()
+        }
+        section = self.model_dump(mode="json")
+        return {k: v for k, v in section.items() if k not in added or v != added[k]}
 
     def completed_candidates(self) -> tuple[Candidate, ...]:
         """The candidates with every option filled in.

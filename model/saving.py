@@ -5,6 +5,7 @@ It is all that is needed to use a derived model, and reading it needs only this 
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from model.adjusting import adjusted
 from model.architecture import Architecture, load_architecture
 from model.dropout import NO_DROPOUT, Dropout
 from model.language_model import LanguageModel
@@ -53,20 +55,26 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     _write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
 
 
-def load_model(folder: Path | str) -> LanguageModel:
+def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
     """Read a model folder; the model is on the CPU and in evaluation mode.
 
     The shapes in the file are compared with the architecture before any tensor is read.
 
+    Args:
+        folder: what `save_model` wrote.
+        adjust: other values of options that no weight depends on (`adjusted`), for example
+            {"memory": 512, "clamp": 128}.
+
     Raises:
         OSError: a file cannot be read.
-        ValueError: a file is damaged or does not fit the other, with its name and the tensor's.
+        ValueError: a file is damaged or does not fit the other, with its name and the tensor's;
+            or the model has no such option.
     """
     folder = Path(folder)
     architecture = load_architecture(folder / ARCHITECTURE_FILE)
     path = folder / TENSOR_FILE
     with torch.device("meta"):
-        model = build_model(architecture)
+        model = build_model(adjusted(architecture, adjust or {}))
     tensors = _read_tensors(path, architecture)
     model.load_state_dict(tensors, assign=True)
     return model.eval()

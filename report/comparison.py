@@ -23,8 +23,9 @@ _NUMBERS = (
     "bits_per_byte",
     "valid_nats_per_token",
 )
-_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token")
-_WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH = 100, 10, 16
+_WORDS = "word_perplexity"
+_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORDS)
+_WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH, _LAYOUT_BESIDE_WORDS = 100, 9, 16, 7
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def _read_rows(path: Path) -> pd.DataFrame:
     missing = [name for name in (*_TEXT, *_NUMBERS) if name not in frame]
     if missing:
         raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; run compare.py again")
-    for name in _NUMBERS:
+    if _WORDS not in frame:
+        frame[_WORDS] = ""
+    for name in (*_NUMBERS, _WORDS):
         column = frame[name].fillna("").str.strip()
         number = pd.to_numeric(column, errors="coerce")
         allowed = column.str.lower() == "nan"
@@ -95,7 +98,7 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
-COLUMNS = (
+_COLUMNS = (
     _Column("name", "", lambda row: str(row["name"]), left=True),
     _Column("layout", "", lambda row: tight_layout(str(row["layout"])), left=True),
     _Column("n", "seeds", _number("n", lambda value: f"{value:.0f}")),
@@ -106,6 +109,13 @@ COLUMNS = (
     _Column("perplexity", "per token", _number("perplexity", _perplexity)),
     _Column("bits", "per byte", _number("bits_per_byte", lambda value: f"{value:.4f}")),
 )
+_WORD_COLUMN = _Column("ppl", "per word", _number(_WORDS, _perplexity))
+
+
+def _columns(comparison: Comparison) -> tuple[_Column, ...]:
+    """Word perplexity is shown where every row has it."""
+    words = comparison.rows[_WORDS]
+    return (*_COLUMNS, _WORD_COLUMN) if len(words) and words.notna().all() else _COLUMNS
 
 
 def tight_layout(layout: str) -> str:
@@ -119,20 +129,23 @@ def text_table(comparison: Comparison) -> str:
 
     It fits 100 columns; layouts too long for that stand below the table, whole.
     """
-    rows = [row for _, row in comparison.rows.iterrows()]
-    cells = [[column.show(row) for column in COLUMNS] for row in rows]
+    rows, columns = [row for _, row in comparison.rows.iterrows()], _columns(comparison)
+    longest_layout = _LAYOUT_BESIDE_WORDS if _WORD_COLUMN in columns else _LAYOUT_LENGTH
+    cells = [[column.show(row) for column in columns] for row in rows]
     long_layouts = [
-        f"  {row['name']}: {row['layout']}" for row in rows if not _fits(str(row["layout"]))
+        f"  {row['name']}: {row['layout']}"
+        for row in rows
+        if len(tight_layout(str(row["layout"]))) > longest_layout
     ]
     for row in cells:
-        row[1] = row[1] if _fits(row[1]) else "(below)"
-    cells = [[c.title for c in COLUMNS], [c.unit for c in COLUMNS], *cells]
-    too_wide = max(len(line) for line in _aligned(cells)) - _WIDTH
+        row[1] = row[1] if len(row[1]) <= longest_layout else "(below)"
+    cells = [[c.title for c in columns], [c.unit for c in columns], *cells]
+    too_wide = max(len(line) for line in _aligned(cells, columns)) - _WIDTH
     if too_wide > 0:
         longest = max(len(row[0]) for row in cells)
         for row in cells:
             row[0] = shorten(row[0], max(longest - too_wide, _SHORTEST_NAME))
-    lines = _aligned(cells)
+    lines = _aligned(cells, columns)
     rule = "-" * max(len(line) for line in lines)
     parts = ["\n".join([*lines[:2], rule, *lines[2:]])]
     if long_layouts:
@@ -141,16 +154,12 @@ def text_table(comparison: Comparison) -> str:
     return "\n\n".join([*parts, said] if said else parts)
 
 
-def _fits(layout: str) -> bool:
-    return len(tight_layout(layout)) <= _LAYOUT_LENGTH
-
-
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in cells) for i in range(len(COLUMNS))]
+def _aligned(cells: Sequence[Sequence[str]], columns: Sequence[_Column]) -> list[str]:
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     return [
         "  ".join(
             text.ljust(width) if column.left else text.rjust(width)
-            for text, width, column in zip(row, widths, COLUMNS, strict=True)
+            for text, width, column in zip(row, widths, columns, strict=True)
         ).rstrip()
         for row in cells
     ]
@@ -158,9 +167,10 @@ def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
 
 def html_table(comparison: Comparison) -> str:
     """The same table as HTML; the searched layout stands out."""
+    columns = _columns(comparison)
     rows = [
-        ("searched" if row["role"] == "searched" else "", [column.show(row) for column in COLUMNS])
+        ("searched" if row["role"] == "searched" else "", [column.show(row) for column in columns])
         for _, row in comparison.rows.iterrows()
     ]
-    left = sum(column.left for column in COLUMNS)
-    return html.table([(column.title, column.unit) for column in COLUMNS], rows, left=left)
+    left = sum(column.left for column in columns)
+    return html.table([(column.title, column.unit) for column in columns], rows, left=left)

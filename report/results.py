@@ -18,6 +18,7 @@ _HEAD = (
     ("test", "nats per token"),
     ("test", "perplexity"),
     ("test", "bits per byte"),
+    ("test", "word perplexity"),
     ("time", "with validation"),
 )
 
@@ -43,13 +44,17 @@ def result_row(path: Path) -> list[str]:
         _shown(path, test or {}, "nats_per_token", "{:.4f}"),
         _shown(path, test or {}, "perplexity", "{:.2f}"),
         _shown(path, test or {}, "bits_per_byte", "{:.4f}"),
+        _shown(path, test or {}, "word_perplexity", "{:.2f}"),
         _duration(_number(path, result, "elapsed_s")),
     ]
 
 
 def result_table(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as HTML."""
-    return html.table(_HEAD, [("", row) for row in rows], left=1)
+    """The rows as HTML; the column of word perplexity only where a row has one."""
+    words = _HEAD.index(("test", "word perplexity"))
+    kept = [i for i in range(len(_HEAD)) if i != words or any(row[i] != "-" for row in rows)]
+    shown = [("", [row[i] for i in kept]) for row in rows]
+    return html.table([_HEAD[i] for i in kept], shown, left=1)
 
 
 def _number(path: Path, values: Mapping[str, Any], key: str) -> float | None:

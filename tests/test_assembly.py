@@ -1,6 +1,8 @@
 """How the phases are put together: what a fault in the wiring would make unfair or lose."""
 
+import csv
 import json
+import math
 import shlex
 import shutil
 import statistics
@@ -22,6 +24,8 @@ from assembly.lengths import retrain_stages, search_text
 from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import Workbench, layout_costs, set_up
+from data import CORPORA, Corpus, count_words
+from data.corpora import CorpusKind, files
 from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
 from nas.derivation.random_layout import TOLERANCE
@@ -411,3 +415,65 @@ def run_json(experiment_file: Path, folder: Path, layout: str) -> Any:
     """The result of retraining a layout alone."""
     run(retrain, experiment_file, "--run", folder, "--layout", layout)
     return json.loads((folder / f"retrain/{layout}/seed-0/result.json").read_text())
+
+
+@pytest.fixture
+def _corpus_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The corpus `files` counts its words, as the WikiText ones do."""
+
+    def load(config: Any, place: Any) -> Corpus:
+        corpus = files.load(config, place)
+        corpus.notes["words"] = {
+            split: sum(count_words(document.text) for document in corpus.documents(split))
+            for split in ("valid", "test")
+        }
+        return corpus
+
+    monkeypatch.setitem(CORPORA, "files", CorpusKind(load, needs="files"))
+
+
+@pytest.mark.usefixtures("_corpus_with_words")
+def test_word_perplexity_reaches_the_results_and_the_comparison(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds = ["--set", "compare.seeds=[3, 5]", "--set", "compare.opponents=[interleaved]"]
+    run(compare, experiment_file, "--run", derived, *seeds)
+    words = count_words((experiment_file.parent / "test.txt").read_text())
+    found = []
+    for seed in (3, 5):
+        path = derived / f"retrain/layout-addi/seed-{seed}/result.json"
+        found.append(json.loads(path.read_text())["test"])
+        assert found[-1]["words"] == words
+        total = found[-1]["nats_per_token"] * found[-1]["tokens"]
+        assert found[-1]["word_perplexity"] == pytest.approx(math.exp(total / words))
+    with (derived / "comparison.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    mean = statistics.fmean(result["nats_per_token"] for result in found)
+    wanted = math.exp(mean * found[0]["tokens"] / words)
+    assert float(rows[0]["word_perplexity"]) == pytest.approx(wanted)
+    printed = capsys.readouterr().out
+    assert f"{wanted:.4g}"[:4] in printed.replace(",", "")
+    assert "per word" in printed
+
+
+@pytest.mark.usefixtures("_corpus_with_words")
+def test_a_capped_test_text_has_no_word_perplexity(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [experiment_file, "--run", tmp_path / "run", "--layout", "a d d i"]
+    run(retrain, *arguments, "--set", "data.test_tokens=500")
+    path = tmp_path / "run/retrain/layout-addi/seed-0/result.json"
+    result = json.loads(path.read_text())
+    assert "words" in result["valid"]
+    assert "words" not in result["test"]
+    assert "word_perplexity" not in result["test"]
+    assert "per word" not in capsys.readouterr().out
+
+
+def test_a_search_from_before_the_option_clamp_is_still_the_same_search(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    identity = search_phase(bench_of(experiment_file, tmp_path / "run")).identity
+    assert "clamp" not in identity["model"]
+    other = search_phase(bench_of(experiment_file, tmp_path / "run", "model.clamp=4")).identity
+    assert other["model"] == {**identity["model"], "clamp": 4}

@@ -37,7 +37,7 @@ def test_lower_casing_switches_bits_per_byte_off_everywhere(
     run(retrain, folder)
     run(compare, folder)
     screen = capsys.readouterr().out
-    said = "tokenizer: bpe, lossy: text is lower-cased; bits per byte is not reported"
+    said = "tokenizer: bpe, lossy: text is lower-cased; bits per byte, word perplexity: none"
     assert said in screen
     assert said in (folder / "search/seed-0/train.log").read_text()
     assert "perplexity" in screen

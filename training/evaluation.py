@@ -32,6 +32,11 @@ class Streams(Protocol):
         """How many targets count in all."""
         ...
 
+    @property
+    def words(self) -> int | None:
+        """How many words the text has, where that is known."""
+        ...
+
     def __iter__(self) -> Iterator[EvaluationBatch]:
         """The segments in order."""
         ...
@@ -44,6 +49,7 @@ class Evaluation:
     nats: float
     tokens: int
     bytes: int | None
+    words: int | None = None
 
     @property
     def nats_per_token(self) -> float:
@@ -60,15 +66,23 @@ class Evaluation:
         """Total bits over the bytes of the raw text that the scored tokens stand for."""
         return None if self.bytes is None else self.nats / (math.log(2) * self.bytes)
 
+    @property
+    def word_perplexity(self) -> float | None:
+        """exp(total nats / total words), None where the words are not known."""
+        return math.exp(min(self.nats / self.words, 700.0)) if self.words else None
+
     def row(self) -> dict[str, float | int | None]:
-        """The measures under the names of the run files."""
-        return {
+        """The measures under the names of the run files; those of words only where known."""
+        row: dict[str, float | int | None] = {
             "nats_per_token": self.nats_per_token,
             "perplexity": self.perplexity,
             "bits_per_byte": self.bits_per_byte,
             "tokens": self.tokens,
             "bytes": self.bytes,
         }
+        if self.words and self.word_perplexity is not None:
+            row |= {"word_perplexity": self.word_perplexity, "words": self.words}
+        return row
 
 
 @torch.inference_mode()
@@ -107,4 +121,4 @@ def evaluate(
     model.train(training)
     assert tokens == streams.scored, (tokens, streams.scored)
     counted = None if byte_length_V is None else raw_bytes
-    return Evaluation(nats=float(nats), tokens=tokens, bytes=counted)
+    return Evaluation(nats=float(nats), tokens=tokens, bytes=counted, words=streams.words)

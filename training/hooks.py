@@ -120,7 +120,7 @@ def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) ->
     """Send a row's numbers to TensorBoard, where it is wanted."""
     if writer is not None:
         for key, value in row.items():
-            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes"}:
+            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}:
                 writer.add_scalar(f"{prefix}/{key}", value, row["step"])
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, Document, Place, Split
+from data.raw import to_utf8_text
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -46,14 +47,4 @@ def _read(path: Path, split: Split, base: Path) -> str:
         )
     if not path.is_file():
         raise ValueError(f"{where}: is not a file; give the path of one text file")
-    raw = path.read_bytes()
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{where}: is not UTF-8, byte {error.start} is 0x{raw[error.start]:02x} "
-            f"({error.reason}); convert it, for example with `iconv -f latin1 -t utf-8`"
-        ) from error
-    if not text:
-        raise ValueError(f"{where}: is empty; give a file with text")
-    return text
+    return to_utf8_text(path.read_bytes(), where)

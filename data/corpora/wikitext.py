@@ -10,6 +10,7 @@ from data.archives import open_member
 from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split
 from data.download import Remote, fetch
 from data.raw import to_text
+from data.words import count_words
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -57,7 +58,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     )
     splits = {split: ReadAgain(partial(_articles, archive, name, split)) for split in SPLITS}
     words = {
-        split: sum(_words(document.text) for document in splits[split]) for split in SPLITS[1:]
+        split: sum(count_words(document.text) for document in splits[split]) for split in SPLITS[1:]
     }
     return Corpus(name, splits, {"words": words})
 
@@ -84,7 +85,3 @@ def cut_articles(lines: Iterable[bytes]) -> Iterator[bytes]:
 def _starts_article(three: list[bytes]) -> bool:
     before, heading, after = three
     return before == after == _BLANK and _HEADING.fullmatch(heading) is not None
-
-
-def _words(text: str) -> int:
-    return len(text.split()) + text.count("\n")

@@ -4,7 +4,8 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H he
 """
 
 import math
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,9 @@ from model.dropout import Dropout
 
 class AttentionOptions(BlockOptions):
     """Options of an attention candidate."""
+
+    adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
+    added: ClassVar[Mapping[str, Any]] = {"clamp": None}
 
     kind: Literal["attention"] = "attention"
     label: Label = "attention"
@@ -32,6 +36,12 @@ class AttentionOptions(BlockOptions):
     )
     memory: int = Field(
         default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory; a window needs window - 1."
+    )
+    clamp: int | None = Field(
+        default=LEFT_OUT,
+        ge=0,
+        le=2**30,
+        description="Keys further away than this are encoded as if they were this far; null: none.",
     )
 
     @staticmethod
@@ -51,7 +61,9 @@ class AttentionBlock(nn.Module):
     """Attention over the memory and the segment up to the query.
 
     score_ij = ((q_i + u) . k_j + (q_i + v) . W_r R_{M+i-j}) / sqrt(d_head), for keys j <= M + i
-    that lie inside the window and, in the memory, are valid. u and v belong to the slot.
+    that lie inside the window and, in the memory, are valid. u and v belong to the slot. With a
+    clamp N, the encoding of a distance above N is R_N (Transformer-XL's clamp_len), so that an
+    evaluation with more memory meets no distance that training did not.
 
     Differs from the paper: u and v are not shared by all slots, and a window can be given.
     """
@@ -61,7 +73,8 @@ class AttentionBlock(nn.Module):
     def __init__(self, options: AttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         assert not options.missing, options.missing
-        self.n_heads, self.d_head, self.window = options.n_heads, options.d_head, options.window
+        self.n_heads, self.d_head = options.n_heads, options.d_head
+        self.window, self.clamp = options.window, options.clamp
         self.dropout = dropout.attention
         width = self.n_heads * self.d_head
         self.query = linear(d_model, width, bias=False)
@@ -79,7 +92,7 @@ class AttentionBlock(nn.Module):
         scale = self.d_head**-0.5
         q_BTHK = self.query(c_BSD[:, memory:]).unflatten(-1, heads) * scale
         k_BSHK, value_BSHK = self.key_value(c_BSD).unflatten(-1, (2, *heads)).unbind(2)
-        r_SD = sinusoid(c_BSD.shape[1], c_BSD.shape[2], like=c_BSD)
+        r_SD = sinusoid(c_BSD.shape[1], c_BSD.shape[2], clamp=self.clamp, like=c_BSD)
         r_SHK = self.position(r_SD).unflatten(-1, heads)
 
         # u and v stand in the formula beside the unscaled query.
@@ -117,14 +130,18 @@ class AttentionBlock(nn.Module):
         return projections + 6.0 * self.n_heads * self.d_head * keys
 
 
-def sinusoid(distances: int, width: int, *, like: Tensor) -> Tensor:
+def sinusoid(distances: int, width: int, *, like: Tensor, clamp: int | None = None) -> Tensor:
     """Encodings of the distances S-1 ... 0, in this order: the sines and then the cosines.
+
+    A distance above `clamp` has the encoding of `clamp`.
 
     The angles are computed in float32 or wider, whatever the model's dtype: in bfloat16
     neighbouring distances beyond 256 would be one.
     """
     dtype = torch.promote_types(like.dtype, torch.float32)
     distance_S = torch.arange(distances - 1, -1, -1, dtype=dtype, device=like.device)
+    if clamp is not None:
+        distance_S = distance_S.clamp(max=clamp)
     exponent = torch.arange((width + 1) // 2, dtype=dtype, device=like.device) * (2 / width)
     angle = distance_S[:, None] * 10000.0**-exponent
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(like.dtype)

@@ -5,7 +5,7 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 from pydantic import (
     BaseModel,
@@ -31,7 +31,14 @@ class BlockOptions(BaseModel):
 
     An option that is left out takes the model section's value (`completed`). Only what was given
     is ever written out, so a candidate that is saved and read again means the same.
+
+    Attributes:
+        adjustable: options that no weight depends on; a trained model runs with other values too.
+        added: options that older architecture files lack, and what those files mean by it.
     """
+
+    adjustable: ClassVar[frozenset[str]] = frozenset()
+    added: ClassVar[Mapping[str, Any]] = {}
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

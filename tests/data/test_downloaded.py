@@ -81,6 +81,23 @@ def test_wikitext_has_one_document_an_article_and_loses_no_byte(
     ready = prepare(data(name, tokenizer={"kind": "bytes"}), tmp_path, tmp_path / "cache")
     for split, text in TOKENS.items():
         assert ready.tokenizer.decode_bytes(ready.tokens[split]) == text.encode()  # type: ignore[index]
+    assert [ready.words(split) for split in SPLITS] == [None, 27, 53]
+
+
+def test_a_capped_split_has_no_count_of_words(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The count of the whole text would make its perplexity far too low."""
+    publish_wikitext(server, monkeypatch, "wikitext-2")
+
+    def words(**caps: int) -> list[int | None]:
+        config = data("wikitext-2", tokenizer={"kind": "bytes"}, **caps)
+        ready = prepare(config, tmp_path, tmp_path / "cache")
+        return [ready.words(split) for split in ("valid", "test")]
+
+    whole = len("".join(TOKENS["test"]).encode()) + 2  # two articles
+    assert words(test_tokens=whole - 1) == [27, None]
+    assert words(test_tokens=whole, validation_tokens=9) == [None, 53]
 
 
 def test_a_second_load_asks_no_server_and_is_the_same(
@@ -128,7 +145,7 @@ def test_real_articles_are_counted_as_published(split: str, articles: int) -> No
     assert b"".join(found) == raw
     if split == "train":  # the published test file, of 245,569 words with end of line
         assert len(raw) == 1_256_449
-        assert wikitext._words(raw.decode()) == 245_569
+        assert wikitext.count_words(raw.decode()) == 245_569
 
 
 LINE = "<page>caf\u00e9 \U0001f600 The quick brown fox jumps over the lazy dog.\n".encode()

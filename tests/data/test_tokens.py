@@ -16,6 +16,7 @@ from data import (
     DataConfig,
     Tokenizer,
     TokenizerConfig,
+    encode_documents,
     prepare,
     scored_bytes,
     train_tokenizer,
@@ -91,6 +92,24 @@ def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> No
         assert (tokens == doc).sum() == ready.notes["documents"][split]
         assert len(tokens) == ready.notes["tokens"][split]
         assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == ready.notes["bytes"][split]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes"])
+def test_documents_are_encoded_as_a_split_is(
+    own_files: DataConfig, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = own_files if kind == "bpe" else with_tokenizer(own_files, kind="bytes")
+    ready = prepare(config, tmp_path, tmp_path / "cache")
+    texts = [(tmp_path / f"{split}.txt").read_bytes().decode() for split in ("valid", "test")]
+    wanted = np.concatenate([ready.tokens["valid"], ready.tokens["test"]])
+    assert np.array_equal(encode_documents(ready.tokenizer, texts), wanted)
+    monkeypatch.setattr("data.tokens._CHUNK", 20)
+    assert np.array_equal(encode_documents(ready.tokenizer, texts), wanted)
+
+
+def test_a_corpus_that_counts_no_words_has_none(own_files: DataConfig, tmp_path: Path) -> None:
+    ready = prepare(own_files, tmp_path, tmp_path / "cache")
+    assert [ready.words(split) for split in SPLITS] == [None, None, None]
 
 
 def test_chunked_encoding_gives_the_ids_of_the_whole_text(

@@ -54,6 +54,29 @@ def test_letters_give_the_layout_back() -> None:
     assert parse_layout(made.letters(), CANDIDATES) == made.slots
 
 
+def test_a_file_from_before_an_option_says_that_it_was_not_there() -> None:
+    """The text of such a file is also what is written today, so no hash over it changes."""
+    made = architecture(slots=(candidate("attention"),), evidence=None)
+    value = json.loads(made.to_json())
+    assert value["slots"] == [
+        {"kind": "attention", "label": "attention", "n_heads": 2, "d_head": 4, "window": None,
+         "memory": 6}
+    ]  # fmt: skip
+    again = Architecture.from_json(json.dumps(value), "x")
+    assert again.slots[0].model_dump()["clamp"] is None
+    assert again.slots[0].missing == []
+    assert again == made
+    value["slots"][0]["clamp"] = None
+    assert Architecture.from_json(json.dumps(value), "x").to_json() == made.to_json()
+
+
+def test_a_clamp_is_written_and_read() -> None:
+    made = architecture(slots=(candidate("attention", clamp=4),), evidence=None)
+    assert json.loads(made.to_json())["slots"][0]["clamp"] == 4
+    assert Architecture.from_json(made.to_json(), "x") == made
+    assert made != architecture(slots=(candidate("attention"),), evidence=None)
+
+
 def refusal(change: Any) -> list[str]:
     """What is said of a file in which `change` altered something."""
     value = json.loads(architecture().to_json())
@@ -96,6 +119,14 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "bool_number": (
         lambda v: v["slots"][1].update(d_ffn=True),
         "slots[1].d_ffn: should be a valid integer; found True",
+    ),
+    "clamp": (
+        lambda v: v["slots"][0].update(clamp=-1),
+        "slots[0].clamp: should be greater than or equal to 0; found -1",
+    ),
+    "added_to_another_kind": (
+        lambda v: v["slots"][1].update(clamp=None),
+        "slots[1].clamp: unknown field; known: kind, label, d_ffn, activation",
     ),
     "huge": (
         lambda v: v.update(d_model=10**9),

@@ -49,7 +49,10 @@ def one_by_one(attention: AttentionBlock, c_BSD: Tensor, valid_BM: Tensor) -> Te
                         continue
                     if j < memory and not valid_BM[b, j]:
                         continue
-                    k, r = w_k[part] @ c_BSD[b, j], w_r[part] @ encoding(distance)
+                    encoded = (
+                        distance if attention.clamp is None else min(distance, attention.clamp)
+                    )
+                    k, r = w_k[part] @ c_BSD[b, j], w_r[part] @ encoding(encoded)
                     score = (q + attention.u_HK[h]) @ k + (q + attention.v_HK[h]) @ r
                     scores.append(score / math.sqrt(width))
                     values.append(w_v[part] @ c_BSD[b, j])
@@ -58,23 +61,29 @@ def one_by_one(attention: AttentionBlock, c_BSD: Tensor, valid_BM: Tensor) -> Te
     return torch.stack(rows).view(c_BSD.shape[0], segment, D_MODEL)
 
 
-CASES = {
-    "no_memory": (5, 0, None),
-    "short_memory": (5, 2, None),
-    "long_memory": (3, 7, None),
-    "one_token": (1, 4, None),
-    "one_token_no_memory": (1, 0, None),
-    "window": (5, 3, 4),
-    "window_of_one": (4, 0, 1),
-    "window_wider_than_all": (4, 3, 50),
+CASES = {  # segment, memory, window, clamp
+    "no_memory": (5, 0, None, None),
+    "short_memory": (5, 2, None, None),
+    "long_memory": (3, 7, None, None),
+    "one_token": (1, 4, None, None),
+    "one_token_no_memory": (1, 0, None, None),
+    "window": (5, 3, 4, None),
+    "window_of_one": (4, 0, 1, None),
+    "window_wider_than_all": (4, 3, 50, None),
+    "clamp": (3, 7, None, 4),
+    "clamp_of_zero": (4, 3, None, 0),
+    "clamp_within_the_segment": (5, 2, None, 1),
+    "clamp_within_a_window": (5, 4, 5, 2),
+    "clamp_and_one_token": (1, 4, None, 2),
+    "clamp_wider_than_all": (4, 3, None, 50),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("d_head", [4, 3])
 def test_output_and_gradients_are_those_of_the_formula(case: str, d_head: int) -> None:
-    segment, memory, window = CASES[case]
-    attention = block(window=window, memory=memory, d_head=d_head)
+    segment, memory, window, clamp = CASES[case]
+    attention = block(window=window, memory=memory, d_head=d_head, clamp=clamp)
     c_BSD = normal(3, memory + segment, D_MODEL).requires_grad_()
     age_M = torch.arange(memory, 0, -1)
     valid_BM = age_M <= torch.tensor([0, 1, memory])[:, None]
@@ -91,6 +100,22 @@ def test_output_and_gradients_are_those_of_the_formula(case: str, d_head: int) -
     wanted = torch.autograd.grad((expected * weight).sum(), inputs)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("clamp", "same"), [(8, True), (9, True), (2**30, True), (7, False)])
+def test_a_clamp_that_no_distance_exceeds_changes_not_one_bit(clamp: int, same: bool) -> None:
+    c_BSD, valid_BM = normal(2, 9, D_MODEL).float(), torch.ones(2, 4, dtype=torch.bool)
+    free, clamped = (
+        block(memory=4, clamp=value).float()(c_BSD, valid_BM, None)[0] for value in (None, clamp)
+    )
+    assert torch.equal(free, clamped) == same
+
+
+def test_a_clamp_makes_all_far_keys_equally_far() -> None:
+    encoded_SD = sinusoid(9, D_MODEL, clamp=3, like=torch.zeros(1, dtype=torch.float64))
+    wanted = [encoding(min(distance, 3)) for distance in range(8, -1, -1)]
+    torch.testing.assert_close(encoded_SD, torch.stack(wanted), rtol=0, atol=1e-15)
+    assert torch.equal(encoded_SD[:6], encoded_SD[5].expand(6, -1))
 
 
 def test_all_five_matrices_and_both_biases_are_there() -> None:

@@ -14,7 +14,7 @@ from model.blocks.dense import DenseBlock
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "attention": [{}, {"window": 3}, {"memory": 0}, {"n_heads": 1, "d_head": 5}],
+    "attention": [{}, {"window": 3}, {"memory": 0}, {"n_heads": 1, "d_head": 5}, {"clamp": 2}],
     "dense": [{"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")],
 }
 CANDIDATES = {
@@ -139,3 +139,27 @@ def test_every_kind_has_a_letter_and_a_label_of_its_own() -> None:
     assert len({kind.letter for kind in BLOCKS.values()}) == len(BLOCKS)
     for name, kind in BLOCKS.items():
         assert kind.options(kind=name).label == name  # type: ignore[call-arg]
+
+
+OTHER_VALUES: dict[str, tuple[int, ...]] = {"memory": (0, 9), "window": (1, 7), "clamp": (0, 3)}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_no_weight_depends_on_an_adjustable_option(kind: str) -> None:
+    options = BLOCKS[kind].options
+    assert options.adjustable <= options.model_fields.keys()
+    for name in options.adjustable:
+        for value in OTHER_VALUES[name]:
+            torch.manual_seed(0)
+            made = Slot([candidate(kind)], D_MODEL, Dropout()).state_dict()
+            torch.manual_seed(0)
+            other = Slot([candidate(kind, **{name: value})], D_MODEL, Dropout()).state_dict()
+            assert made.keys() == other.keys()
+            assert all(torch.equal(made[key], other[key]) for key in made)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_what_was_added_to_a_kind_has_a_meaning_in_older_files(kind: str) -> None:
+    options = BLOCKS[kind].options
+    for name, value in options.added.items():
+        assert getattr(candidate(kind, **{name: value}), name) == value

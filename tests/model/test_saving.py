@@ -16,6 +16,7 @@ from model import (
     Dropout,
     LanguageModel,
     SoftmaxConfig,
+    adjusted,
     build_model,
     load_model,
     save_model,
@@ -110,6 +111,28 @@ def test_a_model_of_another_architecture_is_not_saved(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_from_before_the_option_clamp_loads(saved: Path) -> None:
+    """Its two files as they were written then: without the key, and with this hash."""
+    path = saved / "model.safetensors"
+    then = "2c848f22dbcd9091f5e90230f2035cb23876e697620b3186d456849b530a7f9e"
+    save_file(load_file(path), path, metadata={"architecture_sha256": then})
+    assert "clamp" not in (saved / "architecture.json").read_text()
+    assert torch.equal(outputs(load_model(saved)), outputs(pair(cutoffs=(5, 11))[0]))
+
+
+def test_a_model_loads_with_other_options_and_the_same_weights(saved: Path) -> None:
+    _, architecture = pair(cutoffs=(5, 11))
+    adjust = {"memory": 2, "window": 4, "clamp": 1}
+    loaded = load_model(saved, adjust)
+    wanted = build_model(adjusted(architecture, adjust)).eval()
+    wanted.load_state_dict(load_model(saved).state_dict())
+    assert torch.equal(outputs(loaded), outputs(wanted))
+    assert not torch.equal(outputs(loaded), outputs(load_model(saved)))
+    assert load_model(saved, {"memory": 2}).slots[0].memory_rows == 2
+    with pytest.raises(ValueError, match=r"^window: must be greater than or equal to 1, found 0$"):
+        load_model(saved, {"window": 0})
+
+
 def edit(folder: Path, change: Any) -> None:
     path = folder / "architecture.json"
     value = json.loads(path.read_text())
@@ -128,6 +151,7 @@ def edit(folder: Path, change: Any) -> None:
         (lambda v: v["slots"].pop(), r"slots\.3\.blocks\.attention\.u_HK: no such tensor"),
         (lambda v: v["softmax"].update(tied=False), r"embedding\.head: missing"),
         (lambda v: v["slots"][0].update(window=2), r"saved with another architecture\.json"),
+        (lambda v: v["slots"][0].update(clamp=2), r"saved with another architecture\.json"),
         (
             lambda v: v.update(d_model=65536, slots=v["slots"] * 100),
             r"model\.safetensors: and \d+ more problems$",

@@ -129,3 +129,49 @@ def test_names_in_the_figure_do_not_cover_each_other(make):
     assert len(boxes) == 6
     for index, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
+
+
+def with_words(make, *values, rows=None):
+    """A comparison with a column of word perplexity."""
+    run = make.comparison(*(() if rows is None else (rows,)))
+    lines = (run / "comparison.csv").read_text().splitlines()
+    added = ["word_perplexity", *values]
+    text = "".join(f"{line},{value}\n" for line, value in zip(lines, added, strict=True))
+    (run / "comparison.csv").write_text(text)
+    return read_comparison(run)
+
+
+def test_word_perplexity_has_a_column_where_every_row_has_it(make):
+    comparison = with_words(make, "123.456", "12345678")
+    lines = text_table(comparison).splitlines()
+    assert lines[0].split()[-2:] == ["bits", "ppl"]
+    assert lines[1].split()[-4:] == ["per", "byte", "per", "word"]
+    assert lines[3].split()[-2:] == ["2.0500", "123.46"]
+    assert lines[4].split()[-2:] == ["2.0561", "1.23e+07"]
+    assert "123.46" in html_table(comparison)
+    assert "per word" in html_table(comparison)
+
+
+@pytest.mark.parametrize("values", [("123.4", ""), ("", ""), ("nan", "5")])
+def test_word_perplexity_that_a_row_lacks_is_shown_for_none(make, values):
+    comparison = with_words(make, *values)
+    assert "per word" not in text_table(comparison) + html_table(comparison)
+    assert "123.4" not in text_table(comparison) + html_table(comparison)
+
+
+def test_a_word_perplexity_that_is_no_number_is_refused(make):
+    with pytest.raises(ValueError, match=r"comparison\.csv:3: word_perplexity: .* found 'many'"):
+        with_words(make, "1", "many")
+
+
+def test_a_table_without_rows_has_no_words(make):
+    assert "per word" not in text_table(with_words(make, rows=""))
+
+
+def test_the_table_with_words_fits_a_hundred_columns_too(make):
+    rows = row(name="n" * 60, layout="a d " * 5, latency="123.456") + row(layout="a d i d a i d")
+    table = text_table(with_words(make, "2.5e7", "2.5e7", rows=rows))
+    body, below, _ = table.split("\n\n")
+    assert max(map(len, body.splitlines())) <= 100
+    assert "adidaid" in body
+    assert "a d a d a d a d a d" in below

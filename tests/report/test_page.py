@@ -199,3 +199,16 @@ def test_report_imports_none_of_our_packages_and_no_torch():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_word_perplexity_of_a_retraining_is_shown_where_there_is_one(make):
+    make.retraining("par-5", seed=0)
+    assert "word perplexity" not in page_of(make.run).text
+    path = make.retraining("par-5", seed=1) / "result.json"
+    result = json.loads(path.read_text())
+    result["test"] |= {"word_perplexity": 123.456, "words": 1000}
+    path.write_text(json.dumps(result))
+    text = page_of(make.run).text
+    assert "word perplexity" in text
+    assert text.count(">123.46<") == 1
+    assert text.count(">2.0625<") == 2

@@ -64,7 +64,10 @@ def test_a_lossy_model_is_said_to_be(
     settings = ["--set", f"data.tokenizer={{kind: given, model: {path}}}"]
     text = printed(capsys, experiment_file, *settings, "--set", "model.softmax.cutoffs=[20, 40]")
     assert "tokenizer: given, lossy: characters are normalised; " in text
-    assert "; bits per byte is not reported; part of the tokens that is <unk>: train 0.00%" in text
+    assert (
+        "; bits per byte, word perplexity: none; part of the tokens that is <unk>: train 0.00%"
+        in text
+    )
     assert "<unk>" in text.splitlines()[3]
 
 

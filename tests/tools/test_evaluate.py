@@ -1,0 +1,558 @@
+"""The command that measures a saved model: what it prints is right, and what it refuses."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import retrain
+from assembly import measuring
+from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
+from data.tokenizers.byte_level import Bytes
+from model import (
+    Architecture,
+    LanguageModel,
+    SoftmaxConfig,
+    adjusted,
+    build_model,
+    load_architecture,
+    load_model,
+    save_model,
+)
+from tests.model.test_attention import one_by_one
+from tests.model.tiny import D_MODEL, candidate, randomise
+from tests.test_pipeline import ROOT
+from tools import evaluate as command
+from training.evaluation import evaluate
+
+TEXT = "Where a word stands,\nthere stands a word.  \n\nCaf\u00e9 \u2014 na\u00efve words\nend here"
+
+
+def save_folder(folder: Path, *layout: Any) -> Path:
+    """A model folder of random weights and the bytes tokenizer."""
+    tokenizer = Tokenizer(Bytes())
+    architecture = Architecture(
+        name="made",
+        d_model=D_MODEL,
+        slots=layout,
+        softmax=SoftmaxConfig(cutoffs=(100, 200)),
+        vocabulary_size=tokenizer.vocabulary_size,
+        tokenizer={"digest": tokenizer.digest},
+    )
+    model = build_model(architecture)
+    randomise(model)
+    save_model(folder, model.float(), architecture)
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    attention, dense = candidate("attention", memory=5), candidate("dense")
+    return save_folder(tmp_path / "model", attention, dense, attention)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    assert command.main([*map(str, arguments)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def table(capsys: pytest.CaptureFixture[str], *arguments: Any) -> list[list[str]]:
+    """The cells below the titles."""
+    lines = output(capsys, *arguments).split("\n\n")[1].splitlines()
+    assert len({len(line) for line in lines}) == 1
+    return [line.split() for line in lines[1:]]
+
+
+def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: Any) -> list[Any]:
+    """The rows of the JSON file, in all digits, which must be those of the table."""
+    out = tmp_path / "out.json"
+    cells = table(capsys, *arguments, "--json", out)
+    found = json.loads(out.read_text())["rows"]
+    names = ("nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
+    for row, (_, *shown) in zip(found, cells, strict=True):
+        wanted = [row[name] for name in names if name in row]
+        assert [float(cell) for cell in shown] == pytest.approx(wanted, rel=1e-3, abs=5e-3)
+    return list(found)
+
+
+def one_token_at_a_time(
+    model: LanguageModel, ids: list[int], *, segment: int, memory: int, warm: int, streams: int
+) -> float:
+    """Total nats by the formulas, every token on its own; what each slot was given is kept."""
+    scored, total = len(ids) - 1, 0.0
+    for b in range(streams):
+        first, end = (1 + (b + k) * scored // streams for k in (0, 1))
+        start = max(first - 1 - warm, 0)
+        given: list[list[torch.Tensor]] = [[] for _ in model.slots]
+        for n in range(start, end - 1):
+            h_1D = model.tables.embed(torch.tensor([[ids[n]]]))[0]
+            begin = (n - start) // segment * segment - memory
+            for inputs, slot in zip(given, model.slots, strict=True):
+                (label,) = slot.labels
+                inputs.append(h_1D)
+                block: Any = slot.block(label)
+                if label == "attention":
+                    c_1SD = slot.norms[label](torch.cat(inputs[max(begin, 0) :])[None])
+                    valid_1M = torch.ones(1, c_1SD.shape[1] - 1, dtype=torch.bool)
+                    delta = one_by_one(block, c_1SD, valid_1M)
+                else:
+                    c_1SD = slot.norms[label](h_1D[None])
+                    delta = block(c_1SD, torch.ones(1, 0, dtype=torch.bool), None)[0]
+                h_1D = h_1D + delta[0]
+            if n + 1 >= first:
+                log_p = model.log_prob(model.norm(h_1D)[None])[0, 0]
+                total -= float(log_p[ids[n + 1]])
+    return total
+
+
+@pytest.mark.parametrize(
+    ("cut", "options"),
+    [
+        ({"streams": 1, "segment": 1, "warm": 0}, {}),
+        ({"streams": 1, "segment": 7, "warm": 0}, {"clamp": 3}),
+        ({"streams": 3, "segment": 4, "warm": 5}, {}),
+        ({"streams": 2, "segment": 30, "warm": 1}, {"clamp": 0}),
+        ({"streams": 2, "segment": 3, "warm": 4}, {"window": 4, "clamp": 2}),
+    ],
+)
+@torch.no_grad()
+def test_the_table_is_that_of_one_token_at_a_time(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cut: dict[str, int],
+    options: dict[str, int],
+) -> None:
+    memories = (0, 3, 8)
+    given = [f"--{name}={value}" for name, value in {**cut, **options}.items()]
+    found = rows(
+        tmp_path, capsys, folder, "--data", text, *given, "--precision", "float64",
+        "--memory", *memories,
+    )  # fmt: skip
+    ids = encode_documents(load_tokenizer(folder), [TEXT]).tolist()
+    for memory, row in zip(memories, found, strict=True):
+        model = load_model(folder, {"memory": memory, **options}).double()
+        wanted = one_token_at_a_time(model, ids, memory=memory, **cut)
+        assert row["nats"] == pytest.approx(wanted, rel=1e-12)
+        assert row["tokens"] == row["bytes"] == len(TEXT.encode())
+        assert row["nats_per_token"] == pytest.approx(wanted / row["tokens"], rel=1e-12)
+        assert row["options"]["attention"] == {"window": None, "clamp": None, "memory": memory,
+                                               **options}  # fmt: skip
+    assert len({round(row["nats"], 6) for row in found}) == (2 if "window" in options else 3)
+
+
+def test_a_window_makes_streams_segments_and_warm_tokens_indifferent(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two attention slots reach 2 * (window - 1) back."""
+    given = [folder, "--data", text, "--precision", "float64", "--memory", 3, "--window", 4]
+    nats = [
+        rows(tmp_path, capsys, *given, "--streams", streams, "--segment", segment, "--warm", warm)[
+            0
+        ]["nats"]
+        for streams in (1, 4, 10)
+        for segment, warm in ((1, 6), (5, 6), (5, 11), (300, 6))
+    ]
+    assert max(nats) - min(nats) < 1e-9
+    short = rows(tmp_path, capsys, *given, "--streams", 4, "--segment", 5, "--warm", 5)
+    assert abs(short[0]["nats"] - nats[0]) > 1e-9
+
+
+def test_other_options_give_what_a_model_built_with_them_gives(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, int | None] = {"memory": 9, "window": 8, "clamp": 4}
+    (row,) = rows(
+        tmp_path, capsys, folder, "--data", text, "--memory", 9, "--window", 8, "--clamp", 4
+    )
+    model = build_model(adjusted(load_architecture(folder / "architecture.json"), options))
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    tokenizer = load_tokenizer(folder)
+    wanted = evaluate(
+        model,
+        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **measuring.CUT),
+        byte_length_V=torch.tensor(tokenizer.byte_length_V),
+        device=torch.device("cpu"),
+    )
+    assert row["nats"] == wanted.nats
+    (own,) = rows(tmp_path, capsys, folder, "--data", text)
+    assert own["nats"] != wanted.nats
+    assert rows(tmp_path, capsys, folder, "--data", text, "--memory", 5)[0] == own
+
+
+@pytest.mark.parametrize(("streams", "warm"), [(1, 0), (3, 0), (3, 10)])
+def test_rows_of_memory_that_no_stream_fills_are_not_made_and_change_nothing(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    streams: int,
+    warm: int,
+) -> None:
+    size = len(TEXT.encode())
+    made = 2 * streams * 2 * (size // streams + 1 + warm) * D_MODEL * 8
+    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: made)
+    cut = {"streams": streams, "segment": 1, "warm": warm}
+    given = [f"--{name}={value}" for name, value in cut.items()]
+    (row,) = rows(
+        tmp_path, capsys, folder, "--data", text, *given, "--memory", 2**20,
+        "--precision", "float64",
+    )  # fmt: skip
+    assert row["options"]["attention"]["memory"] == 2**20
+    tokenizer = load_tokenizer(folder)
+    wanted = evaluate(
+        load_model(folder, {"memory": size + 9}).double(),
+        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **cut),
+        byte_length_V=torch.tensor(tokenizer.byte_length_V),
+        device=torch.device("cpu"),
+    )
+    assert row["nats"] == pytest.approx(wanted.nats, rel=1e-12)
+
+
+def test_there_are_no_more_streams_than_tokens(
+    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = output(capsys, folder, "--data", text, "--streams", 2**30)
+    assert f"; {len(TEXT.encode())} streams of 64 tokens" in said
+
+
+def test_word_perplexity_is_over_words_and_says_which(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = len(TEXT.split())
+    for rule, words in (("eol", plain + TEXT.count("\n")), ("plain", plain)):
+        (row,) = rows(tmp_path, capsys, folder, "--data", text, "--words", rule)
+        assert row["words"] == words
+        assert row["word_perplexity"] == pytest.approx(math.exp(row["nats"] / words))
+        exponent = row["tokens"] / words
+        assert row["word_perplexity"] == pytest.approx(row["perplexity"] ** exponent)
+        bits = row["bits_per_byte"] * row["bytes"]
+        assert bits == pytest.approx(row["nats"] / math.log(2))
+        said = output(capsys, folder, "--data", text, "--words", rule)
+        assert f"{words} words ({command.WORDS[rule]})" in said
+
+
+def test_a_text_without_words_has_no_such_column(
+    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text.write_text("\n\n   ")
+    assert "word" in output(capsys, folder, "--data", text)
+    assert "word" not in output(capsys, folder, "--data", text, "--words", "plain")
+
+
+def test_each_file_is_a_document(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("another one")
+    (row,) = rows(tmp_path, capsys, folder, "--data", text, other)
+    assert row["bytes"] == len(TEXT.encode()) + 11
+    assert row["tokens"] == row["bytes"] + 1  # the second <doc> is scored
+    assert "; 2 documents" in output(capsys, folder, "--data", text, other)
+
+
+def test_what_it_was_measured_with_is_said(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    said = output(
+        capsys, folder, "--data", text, "--memory", 0, 9, "--window", 4, "--clamp", 6,
+        "--streams", 3, "--segment", 8, "--warm", 2, "--json", out, "--precision", "bfloat16",
+    ).splitlines()  # fmt: skip
+    assert said[0] == (
+        "model: made, layout a d a, trained with attention: window none, memory 5, clamp none"
+    )
+    assert said[2] == (
+        "measured with attention: window 4, clamp 6; 3 streams of 8 tokens, 2 warm; cpu, bfloat16"
+    )
+    assert said[3:5] == [
+        "note: attention: window 4 needs memory 3, found 0: results depend on how the text is cut",
+        "note: attention: window 4 needs memory 3, found 9: the rows beyond that are not read",
+    ]
+    assert [line.split()[0] for line in said[6:]] == ["memory", "0", "9"]
+    content = json.loads(out.read_text())
+    assert content["trained_with"] == {"attention": {"window": None, "memory": 5, "clamp": None}}
+    assert [content[name] for name in ("streams", "segment", "warm")] == [3, 8, 2]
+    assert [content[name] for name in ("device", "precision")] == ["cpu", "bfloat16"]
+    assert content["data"] == [str(text)]
+
+
+def test_none_takes_an_option_away(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = save_folder(tmp_path / "made", candidate("attention", memory=5, window=3, clamp=1))
+    free = save_folder(tmp_path / "free", candidate("attention", memory=5))
+    (own,) = rows(tmp_path, capsys, made, "--data", text)
+    (found,) = rows(tmp_path, capsys, made, "--data", text, "--window", "none", "--clamp", "none")
+    assert [found] == rows(tmp_path, capsys, free, "--data", text)
+    assert found["nats"] != own["nats"]
+
+
+def test_precisions_are_close_and_not_the_same(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats = {
+        name: rows(tmp_path, capsys, folder, "--data", text, "--precision", name)[0]["nats"]
+        for name in ("float32", "bfloat16", "float64")
+    }
+    assert nats["float32"] == pytest.approx(nats["float64"], rel=1e-5)
+    assert nats["bfloat16"] == pytest.approx(nats["float64"], rel=3e-2)
+    assert len(set(nats.values())) == 3
+
+
+@pytest.fixture
+def retrained(experiment_file: Path, tmp_path: Path) -> Path:
+    run = tmp_path / "run"
+    arguments = [experiment_file, "--run", run, "--layout", "a d a d", "--set", "retrain.steps=12"]
+    arguments += ["--set", "data.warm_tokens=3", "--set", "data.evaluation_segment=11"]
+    assert retrain.main([*map(str, arguments)]) == 0
+    return run / "retrain/layout-adad/seed-0"
+
+
+def test_the_test_text_gives_the_figure_of_the_result(
+    retrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = json.loads((retrained / "result.json").read_text())
+    capsys.readouterr()
+    model = retrained / "model"
+    for split in ("valid", "test"):
+        (row,) = rows(tmp_path, capsys, model, "--data", tmp_path / f"{split}.txt")
+        assert row["nats_per_token"] == pytest.approx(result[split]["nats_per_token"], abs=1e-9)
+        for name in ("tokens", "bytes"):
+            assert row[name] == result[split][name]
+    shutil.copytree(model, tmp_path / "carried")
+    given = [tmp_path / "carried", "--data", tmp_path / "test.txt"]
+    (row,) = rows(tmp_path, capsys, *given)
+    assert abs(row["nats_per_token"] - result["test"]["nats_per_token"]) > 1e-9
+    (row,) = rows(tmp_path, capsys, *given, "--streams", 3, "--segment", 11, "--warm", 3)
+    assert row["nats_per_token"] == pytest.approx(result["test"]["nats_per_token"], abs=1e-9)
+    shutil.copy(retrained / "result.json", tmp_path / "carried")
+    assert rows(tmp_path, capsys, *given) == [row]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], place: Path, *arguments: Any) -> str:
+    """The one line of a command that must fail before it prints or writes anything."""
+    before = sorted(place.rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        command.main([*map(str, arguments)])
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert len(lines) == 1, lines
+    assert printed.out == ""
+    assert sorted(place.rglob("*")) == before
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--window 0", "--window: must be greater than or equal to 1, found 0"),
+        ("--clamp -1", "--clamp: must be greater than or equal to 0, found -1"),
+        ("--memory -1", "--memory: must be greater than or equal to 0, found -1"),
+        ("--memory 5 99999999999", "--memory: must be less than or equal to 1048576, found 9999"),
+        ("--streams 0", "--streams: must be from 1 to 2^30, found 0"),
+        ("--segment 0", "--segment: must be from 1 to 2^30, found 0"),
+        ("--segment 9999999999999999999999", "--segment: must be from 1 to 2^30, found 9999"),
+        ("--warm -1", "--warm: must be from 0 to 2^30, found -1"),
+        ("--device gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
+        ("--device cuda:99", "--device: cuda:99 is not there"),
+        ("--json FOLDER/absent/out.json", "must be a file in a folder that is there"),
+        ("--json FOLDER", "must be a file in a folder that is there"),
+        ("--json FOLDER/text.txt", "is one of the texts; give another name"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    said: str,
+) -> None:
+    given = arguments.replace("FOLDER", str(tmp_path)).split()
+    assert said in refusal(capsys, tmp_path, folder, "--data", text, *given)
+    assert text.read_text(encoding="utf-8") == TEXT
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        (b"", "is empty; give a file with text"),
+        (b"ok \xff", "is not UTF-8, byte 3 is 0xff"),
+    ],
+)
+def test_a_text_that_does_not_serve_is_refused(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    said: str,
+) -> None:
+    other = tmp_path / "other.txt"
+    if content is not None:
+        other.write_bytes(content)
+    line = refusal(capsys, tmp_path, folder, "--data", text, other)
+    assert line.startswith(str(other))
+    assert said in line
+    assert "directory" in refusal(capsys, tmp_path, folder, "--data", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["architecture.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_that_lacks_a_file_or_holds_a_damaged_one_is_refused(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes()[:40])
+    assert name in refusal(capsys, tmp_path, folder, "--data", text)
+    (folder / name).unlink()
+    line = refusal(capsys, tmp_path, folder, "--data", text)
+    assert f"{folder}: not a model folder ({name} not found); give RUN/model or" in line
+
+
+def test_something_else_than_a_model_folder_is_refused(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in (tmp_path, tmp_path / "absent", text):
+        assert "not a model folder" in refusal(capsys, tmp_path, place, "--data", text)
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
+    assert "trained with" in refusal(capsys, tmp_path, folder, "--data", text)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", '{"evaluation": 3}', '{"evaluation": {"streams": 1, "segment": 2}}',
+     '{"evaluation": {"streams": "1", "segment": 2, "warm": 0}}', "[" * 100_000],
+)  # fmt: skip
+def test_a_damaged_result_is_refused(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (folder / "result.json").write_text(content)
+    assert "result.json: damaged" in refusal(capsys, tmp_path, folder, "--data", text)
+
+
+def test_a_result_from_before_it_said_how_the_text_was_cut_is_no_fault(
+    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "result.json").write_text('{"name": "made"}')
+    assert "8 streams of 64 tokens, 0 warm" in output(capsys, folder, "--data", text)
+
+
+def test_a_model_without_memory_takes_none(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = save_folder(tmp_path / "made", candidate("dense"), candidate("identity"))
+    line = refusal(capsys, tmp_path, made, "--data", text, "--memory", 3)
+    assert line == "--memory: no slot of made (layout d i) has it"
+    assert table(capsys, made, "--data", text)[0][0] == "-"
+
+
+def test_more_memory_than_the_machine_has_is_refused_before_it_is_taken(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [folder, "--data", text, "--streams", 4, "--memory", 5]
+    needed = 2 * 4 * (2 * 5) * D_MODEL * 4
+    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: needed)
+    output(capsys, *given)
+    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: needed - 1)
+    line = refusal(capsys, tmp_path, *given)
+    assert "10 rows of memory in all slots for each of 4 streams need" in line
+
+
+@pytest.mark.parametrize(
+    "said", ["DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes", "other"]
+)
+def test_only_a_lack_of_memory_on_the_way_is_the_users(
+    folder: Path,
+    text: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(measuring, "evaluate", fail)
+    with pytest.raises((SystemExit, RuntimeError)) as raised:
+        command.main([str(folder), "--data", str(text)])
+    if said == "other":
+        assert raised.type is RuntimeError
+    else:
+        assert raised.type is SystemExit
+        wanted = "the memory of cpu does not suffice; lower --streams, --segment or --memory\n"
+        assert capsys.readouterr().err == wanted
+
+
+def test_a_model_without_a_finite_number_gives_a_line_and_no_file(
+    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    digest = measuring.load_architecture(folder / "architecture.json")
+    tensors["norm.weight"][0] = float("nan")
+    from model.saving import _digest
+
+    save_file(tensors, path, metadata={"architecture_sha256": _digest(digest)})
+    out = tmp_path / "out.json"
+    with pytest.raises(SystemExit) as stop:
+        command.main([str(folder), "--data", str(text), "--json", str(out)])
+    assert stop.value.code == 2
+    assert "the model gives nan nats" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_interruption_writes_nothing(
+    folder: Path,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measuring, "evaluate", interrupt)
+    out = tmp_path / "out.json"
+    assert command.main([str(folder), "--data", str(text), "--json", str(out)]) == 130
+    assert capsys.readouterr().err == "interrupted; no file was written\n"
+    assert not out.exists()
+
+
+def test_help_shows_a_real_command_and_imports_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tools.evaluate", "--help"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert command.__doc__
+    assert command.__doc__.strip() in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    assert not imported & {"torch", "numpy", "pandas", "pydantic", "yaml", "tqdm"}

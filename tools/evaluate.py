@@ -1,0 +1,277 @@
+"""Measure a saved model on any text, with other memory, window or clamp than it was trained with.
+
+MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. Each FILE is UTF-8 text and
+one document; every token is scored exactly once. What is left out is as in the model's training
+and in its own test, so the text of that test gives the figure of its result.json.
+
+    python -m tools.evaluate runs/quickstart/model --data some.txt
+    python -m tools.evaluate runs/quickstart/model --data some.txt --memory 0 64 256 --clamp 128
+
+Word perplexity is exp(total nats / words). Words stand between white space, and each end of line
+is one more, as papers count WikiText; `--words plain` leaves the ends of lines out.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cli
+
+if TYPE_CHECKING:
+    from assembly.measuring import Measurement
+    from model import Architecture
+
+# What each line of the table changes in the model.
+Variants = list[dict[str, int | None]]
+
+WORDS = {
+    "eol": "between white space, and one for each end of line",
+    "plain": "between white space",
+}
+COLUMNS = {  # measure: title, decimals
+    "nats_per_token": ("nats/token", 4),
+    "perplexity": ("perplexity", 2),
+    "bits_per_byte": ("bits/byte", 4),
+    "word_perplexity": ("word perplexity", 2),
+}
+MOST = 2**30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    rows = []
+    with cli.user_errors():
+        measurement, variants = prepare(arguments)
+        print(heading(measurement, variants, WORDS[arguments.words]), flush=True)
+        try:
+            for options in variants:
+                rows.append(row_of(measurement, options))
+                print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
+        except KeyboardInterrupt:
+            print("interrupted; no file was written", file=sys.stderr)
+            return cli.INTERRUPTED
+        if arguments.json is not None:
+            write(arguments, measurement, rows)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; `window` and `clamp` are there only where they were given."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add, absent = parser.add_argument, argparse.SUPPRESS
+    add("model", type=Path, metavar="MODEL", help="a model folder")
+    add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="texts")
+    add("--memory", type=int, nargs="+", metavar="M", help="rows of memory; several: a line each")
+    add("--window", type=_number, default=absent, metavar="W",
+        help="keys a query sees, itself included, or none")  # fmt: skip
+    add("--clamp", type=_number, default=absent, metavar="N",
+        help="keys further away are encoded as if they were this far, or none")  # fmt: skip
+    add("--streams", type=int, metavar="B", help="streams read side by side")
+    add("--segment", type=int, metavar="T", help="tokens of each stream read at once")
+    add("--warm", type=int, metavar="N", help="unscored tokens before each stream's part")
+    add("--words", choices=WORDS, default="eol", help="what counts as a word (default eol)")
+    add("--device", default="auto", metavar="NAME", help="auto (default), cpu, cuda or cuda:N")
+    add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
+        help="of the products; float64 of the weights too (default float32)")  # fmt: skip
+    add("--json", type=Path, metavar="OUT", help="also write all of it to this file")
+    return parser.parse_args(argv)
+
+
+def _number(text: str) -> int | None:
+    return None if text == "none" else int(text)
+
+
+def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
+    """The measurement, and what each line of the table changes in the model.
+
+    All that can be checked before the first token is scored is checked.
+
+    Raises:
+        ValueError: an option, the folder or a text does not serve.
+        OSError: a file cannot be read.
+    """
+    from assembly.measuring import Measurement, open_folder, read_documents
+    from assembly.workbench import find_device
+
+    check_out(arguments.json, arguments.data)
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", arguments.device):
+        raise ValueError(
+            f"--device: must be auto, cpu, cuda or cuda:N, found {arguments.device!r:.40}"
+        )
+    device = find_device(arguments.device, "--device")
+    saved = open_folder(arguments.model)
+    variants = variants_of(arguments, saved.architecture)
+    cut = cut_of(arguments, saved.cut)
+    text = read_documents(arguments.data, saved.tokenizer, line_ends=arguments.words == "eol")
+    cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
+    measurement = Measurement(saved, text, cut, device, arguments.precision)
+    for options in variants:
+        measurement.check_memory(options)
+    return measurement, variants
+
+
+def check_out(out: Path | None, texts: Sequence[Path]) -> None:
+    """Raise ValueError where OUT could not be written in the end, or is one of the texts."""
+    if out is None:
+        return
+    if out.is_dir() or not out.parent.is_dir():
+        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
+    if out.exists() and any(text.exists() and out.samefile(text) for text in texts):
+        raise ValueError(f"--json: {out} is one of the texts; give another name")
+
+
+def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:
+    """What each line of the table changes in the model.
+
+    Raises:
+        ValueError: the model has no such option, or a value is out of its bounds.
+    """
+    from model import adjusted
+
+    given = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
+    memory = arguments.memory
+    rows = [given] if memory is None else [{"memory": rows, **given} for rows in memory]
+    for options in rows:
+        try:
+            adjusted(architecture, options)
+        except ValueError as error:
+            raise ValueError(f"--{error}") from None
+    return rows
+
+
+def cut_of(arguments: argparse.Namespace, own: Mapping[str, int]) -> dict[str, int]:
+    """Streams, segment and warm tokens: those given, else the model's own.
+
+    Raises:
+        ValueError: one is out of bounds.
+    """
+    cut = dict(own)
+    for name, least in (("streams", 1), ("segment", 1), ("warm", 0)):
+        given = getattr(arguments, name)
+        cut[name] = cut[name] if given is None else given
+        if not least <= cut[name] <= MOST:
+            raise ValueError(f"--{name}: must be from {least} to 2^30, found {cut[name]}")
+    return cut
+
+
+def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
+    """What is measured, on what, how, and the titles of the table."""
+    from model import adjusted
+
+    own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
+    counted = f", {text.words:,} words ({words})" if text.words else ""
+    lines = [
+        f"model: {own.name}, layout {own.letters()}, trained with {said(own)}",
+        f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
+        f"{text.documents} document{'s' * (text.documents > 1)}",
+        f"measured with {said(adjusted(own, variants[0]), but='memory')}; "
+        f"{cut['streams']} streams of {cut['segment']} tokens, {cut['warm']} warm; "
+        f"{measurement.device}, {measurement.precision}",
+        *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
+        *notes(own, variants),
+    ]
+    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in columns(bool(text.words)).values())]
+    return "\n".join([*lines, "", "".join(titles)])
+
+
+def columns(words: bool) -> dict[str, tuple[str, int]]:
+    """The table's columns behind the first one."""
+    return {name: shape for name, shape in COLUMNS.items() if words or name != "word_perplexity"}
+
+
+def said(architecture: "Architecture", but: str = "") -> str:
+    """What can be changed in a model, by label."""
+    from model import adjustable_options
+
+    parts = []
+    for label, options in adjustable_options(architecture).items():
+        values = [f"{name} {_shown(value)}" for name, value in options.items() if name != but]
+        parts.append(f"{label}: {', '.join(values)}")
+    return "; ".join(parts) or "nothing that can be changed"
+
+
+def _shown(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def notes(own: "Architecture", variants: Variants) -> list[str]:
+    """What the memory of a line and the window do to each other."""
+    from model import adjustable_options, adjusted
+
+    found = []
+    for options in variants:
+        for label, values in adjustable_options(adjusted(own, options)).items():
+            window, memory = values.get("window"), values.get("memory")
+            if window is None or memory is None or memory == window - 1:
+                continue
+            effect = (
+                "results depend on how the text is cut"
+                if memory < window - 1
+                else "the rows beyond that are not read"
+            )
+            found.append(f"note: {label}: window {window} needs memory {window - 1}, found "
+                         f"{memory}: {effect}")  # fmt: skip
+    return found
+
+
+def row_of(measurement: "Measurement", options: Mapping[str, int | None]) -> dict[str, Any]:
+    """What is known about one line: the options by label, and every measure."""
+    from model import adjustable_options, adjusted
+
+    found = measurement.run(options)
+    labels = adjustable_options(adjusted(measurement.saved.architecture, options))
+    return {"options": labels, "nats": found.nats, **found.row()}
+
+
+def line_of(row: Mapping[str, Any], words: bool) -> str:
+    """One line of the table."""
+    found = [options["memory"] for options in row["options"].values() if "memory" in options]
+    memory = "/".join(dict.fromkeys(map(_shown, found))) or "-"
+    cells = [f"{memory:>8}"]
+    for name, (title, decimals) in columns(words).items():
+        value = row.get(name)
+        cell = "-" if value is None else f"{value:.{decimals}f}" if value < 1e7 else f"{value:.4g}"
+        cells.append(f"  {cell:>{len(title)}}")
+    return "".join(cells)
+
+
+def write(
+    arguments: argparse.Namespace, measurement: "Measurement", rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the --json file.
+
+    Raises:
+        OSError: it cannot be written; an old one stays as it was.
+    """
+    from model import adjustable_options
+    from training.files import write_whole
+
+    own, text = measurement.saved.architecture, measurement.text
+    content = {
+        "model": str(measurement.saved.folder),
+        "name": own.name,
+        "layout": own.letters(),
+        "trained_with": adjustable_options(own),
+        "data": [str(path) for path in arguments.data],
+        "documents": text.documents,
+        "words": WORDS[arguments.words],
+        **measurement.cut,
+        "device": str(measurement.device),
+        "precision": measurement.precision,
+        "rows": rows,
+    }
+    write_whole(arguments.json, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -61,6 +61,7 @@ def contestants(bench: Workbench) -> list[Contestant]:
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for method in bench.experiment.compare.opponents:
         wanted = bench.experiment.compare.random_layouts if method == "random" else 1
+        twins = list[str]()
         for config in _settings(bench, chosen, method):
             architecture = derive(bench, config)
             twin = next((e for e in entries if e.architecture.slots == architecture.slots), None)
@@ -68,13 +69,20 @@ def contestants(bench: Workbench) -> list[Contestant]:
                 entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
                 wanted -= 1
             else:
-                print(f"{architecture.name}: the same layout as {twin.architecture.name}, left out")
+                twins.append(twin.architecture.name)
             if not wanted:
                 break
+        if wanted:
+            names = " or ".join(dict.fromkeys(twins))
+            print(f"{method}: the same layout as {names}{_tries(twins)}, left out")
     for seed in bench.experiment.compare.seeds:
         for entry in entries:
             retrain_phase(with_seed(bench, seed), entry.architecture).open()
     return entries
+
+
+def _tries(twins: Sequence[str]) -> str:
+    return f" in {len(twins)} draws of its cost" if len(twins) > 1 else ""
 
 
 def _chosen(bench: Workbench) -> Architecture:

@@ -31,6 +31,7 @@ from model import Dropout, load_architecture, load_model
 from nas.derivation.random_layout import TOLERANCE
 from tests.test_pipeline import ROOT, run
 
+ALL_DENSE = "derive.layout=d d d d"
 pytestmark = pytest.mark.usefixtures("_without_figures")
 
 
@@ -166,6 +167,17 @@ def test_random_opponents_cost_what_the_chosen_layout_costs_and_differ_from_it(
     assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
     layouts = [entry.architecture.letters() for entry in entries]
     assert len(set(layouts)) == 4
+
+
+def test_opponents_that_are_the_chosen_layout_are_left_out_in_one_line(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "dense"
+    run(derive, experiment_file, "--run", folder, "--method", "layout", "--set", ALL_DENSE)
+    entries = contestants(bench_of(experiment_file, folder, "compare.opponents=[par, random]"))
+    assert [entry.architecture.letters() for entry in entries] == ["d d d d", "a d d d"]
+    said = [line for line in capsys.readouterr().out.splitlines() if "left out" in line]
+    assert said == ["random: the same layout as layout-dddd in 50 draws of its cost, left out"]
 
 
 def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:

@@ -1,7 +1,9 @@
 """The architecture of a derived model and the JSON file that carries it between the phases."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +24,7 @@ from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
+_MOST_SHOWN = 20
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -165,11 +168,25 @@ class Architecture(_Part):
                 return cls.model_validate_json(text, strict=True)
             except ValidationError as error:
                 problems = describe(error, cls)
-        raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
+        shown = problems[:_MOST_SHOWN]
+        if len(problems) > len(shown):
+            shown.append(f"and {len(problems) - len(shown)} more problems")
+        raise ValueError("\n".join(f"{source}: {problem}" for problem in shown))
 
     def letters(self) -> str:
         """The layout, e.g. "a d a i": letters for the default labels, others as they are."""
         return layout_letters(self.slots)
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse what is there and no file: a pipe would keep its reader waiting for ever.
+
+    Raises:
+        OSError: it cannot be looked at, or is not there.
+        ValueError: it is a folder, a pipe or a device.
+    """
+    if not S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: not a file; give the path of a file")
 
 
 def load_architecture(path: Path | str) -> Architecture:
@@ -180,6 +197,7 @@ def load_architecture(path: Path | str) -> Architecture:
         ValueError: what is wrong with the file, one line per problem.
     """
     path = Path(path)
+    check_is_file(path)
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; this is not an architecture")
     try:
@@ -194,8 +212,8 @@ def _problems_of_json(text: str) -> list[str]:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        repeated.extend(sorted({name for name in names if names.count(name) > 1}))
+        count = Counter(name for name, _ in pairs)
+        repeated.extend(sorted(name for name in count if count[name] > 1))
         return dict(pairs)
 
     try:

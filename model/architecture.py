@@ -19,12 +19,11 @@ from pydantic import (
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.layout import layout_letters
-from model.problems import describe
+from model.problems import MOST_SHOWN, describe, few
 from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
-_MOST_SHOWN = 20
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -168,10 +167,7 @@ class Architecture(_Part):
                 return cls.model_validate_json(text, strict=True)
             except ValidationError as error:
                 problems = describe(error, cls)
-        shown = problems[:_MOST_SHOWN]
-        if len(problems) > len(shown):
-            shown.append(f"and {len(problems) - len(shown)} more problems")
-        raise ValueError("\n".join(f"{source}: {problem}" for problem in shown))
+        raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:
         """The layout, e.g. "a d a i": letters for the default labels, others as they are."""
@@ -223,11 +219,12 @@ def _problems_of_json(text: str) -> list[str]:
     except (RecursionError, ValueError) as error:
         return [f"not JSON that can be read: {error}"]
     if repeated:
-        return [f"{name}: stands more than once in one object" for name in repeated]
+        lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
+        return few(lines[:MOST_SHOWN], len(lines))
     # Only for a version that is known can the rest be judged.
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
         return ["version: missing"]
     if type(version) is not int or version != 1:
-        return [f"version: {version!r} is unknown; this program reads version 1"]
+        return [f"version: {version!r:.60} is unknown; this program reads version 1"]
     return []

@@ -24,6 +24,7 @@ from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -66,7 +67,7 @@ class FlopsKey(_Part):
 
     batch: int = Field(ge=1, description="Streams.")
     segment: int = Field(ge=1, description="Tokens a stream reads at once.")
-    mass: tuple[float, ...] = Field(
+    mass: tuple[Share, ...] = Field(
         min_length=1, max_length=65, description="Part of the tokens in the head and each tail."
     )
 
@@ -74,7 +75,7 @@ class FlopsKey(_Part):
 class ArchitectureCosts(_Part):
     """What the model costs."""
 
-    parameters: int = Field(ge=0)
+    parameters: int = Field(ge=0, le=2**62)
     flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
     key: FlopsKey
 
@@ -83,10 +84,10 @@ class Evidence(_Part):
     """Why these candidates were chosen."""
 
     method: str = Field(max_length=200, description="Name of the derivation.")
-    pi: tuple[dict[str, float], ...] = Field(
+    pi: tuple[dict[str, Share], ...] = Field(
         default=(), description="Final probability of each label, per slot; none: not searched."
     )
-    margins: tuple[float, ...] = Field(
+    margins: tuple[Share, ...] = Field(
         default=(), description="Per slot, pi of the choice less that of the runner-up."
     )
 

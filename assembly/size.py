@@ -20,7 +20,7 @@ def check_architecture_size(bench: Workbench, architecture: Architecture) -> Non
         softmax=architecture.softmax,
         tie_slots=architecture.tie_slots,
     )
-    _check(bench, shapes, architecture.d_model)
+    _check(bench, shapes, architecture.d_model, f"architecture {architecture.name}")
 
 
 def check_supernet_size(bench: Workbench) -> None:
@@ -33,18 +33,18 @@ def check_supernet_size(bench: Workbench) -> None:
         softmax=bench.softmax,
         tie_slots=config.tie_slots,
     )
-    _check(bench, shapes, config.d_model)
+    _check(bench, shapes, config.d_model, "model")
 
 
-def _check(bench: Workbench, shapes: Shapes, d_model: int) -> None:
+def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
     memory = bench.experiment.data.batch * shapes.memory_rows * d_model
     # Weights and gradients; what passes may still be too large with activations and moments.
     needed = _BYTES * (2 * shapes.parameters + memory)
     there = _memory_bytes(bench.device)
     if needed > there:
         raise ValueError(
-            f"a model of {shapes.parameters:,} parameters and {shapes.memory_rows:,} memory rows "
-            f"a stream needs more than {needed / 1e9:,.0f} GB, and {bench.device} has "
+            f"{what}: {shapes.parameters:,} parameters and {shapes.memory_rows:,} memory rows "
+            f"a stream need more than {needed / 1e9:,.0f} GB, and {bench.device} has "
             f"{there / 1e9:,.0f} GB; use fewer slots, smaller widths or less memory"
         )
 

@@ -166,6 +166,7 @@ def test_a_million_different_keys_are_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text)
     lines = refusal(tmp_path / FILE).splitlines()
     assert lines[-1].endswith("more problems")
+    assert len(lines) == 21
 
 
 def test_what_is_no_file_is_refused_and_waited_for_by_nobody(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ def misspelled(name: str, page: Page) -> Iterator[Mutant]:
     )  # fmt: skip
     for path in ("data.corpus", "model.slots", "model.d_model", "model.d_ffn", "search.steps",
                  "retrain.steps", "model", "data"):  # fmt: skip
+        if page.at(tuple(path.split("."))) is None:
+            continue  # a length in epochs
         without = page.without(tuple(path.split(".")))
         said = (line_of(without, (path.split(".")[0],)) if "." in path else 1, path)
         yield refuse(f"{name} without {path}", without.text, said)

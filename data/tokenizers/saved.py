@@ -23,7 +23,7 @@ class TokenizerFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    version: int = Field(ge=VERSION, le=VERSION)  # strict, unlike Literal
+    version: int = Field(ge=VERSION, le=VERSION)  # strict; a Literal is not
     kind: str
     vocabulary_size: int = Field(ge=1, le=_LARGEST)
     digest: str = Field(max_length=200)

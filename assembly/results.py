@@ -18,6 +18,9 @@ class _Scores(_Part):
     bits_per_byte: float | None = Field(ge=0)  # none where text may be lost
     tokens: int = Field(ge=1)
     bytes: int | None = Field(ge=1)
+    # Absent where the words are not known, but never null.
+    word_perplexity: float = Field(default=1, ge=1)
+    words: int = Field(default=1, ge=1)
 
 
 class _Result(_Part):

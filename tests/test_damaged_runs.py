@@ -112,7 +112,7 @@ def test_a_damaged_result_ends_a_comparison(run: Path, said: Said) -> None:
     ]
     contents += [
         json.dumps({**whole, "test": {**whole["test"], key: value}}).encode()
-        for key in whole["test"]
+        for key in (*whole["test"], "word_perplexity", "words")
         for value in (None, "x", float("nan"), -1)
         if value is not None or key not in ("bytes", "bits_per_byte")  # none where text is lost
     ]

@@ -1,6 +1,8 @@
 """Phase 2 put together: the derived model from scratch, tested once."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,14 @@ from assembly import workbench
 from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
 from assembly.workbench import Workbench
 from model import Architecture, LanguageModel, build_model, save_model
-from training.checkpoint import read_tensors
 from training.evaluation import Evaluation
-from training.files import write_whole
+from training.files import make_durable, named, write_whole
 from training.optimisers import build_optimiser
-from training.phase import BEST, Phase
+from training.phase import Phase
 from training.state import TrainState
 from training.step import WeightStep
 
+_RESULT = ("name", "seed", "layout", "steps", "best_step", "validations", "valid", "test")
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 
@@ -86,18 +88,33 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
     """
     path = phase.folder / "result.json"
     if not (path.exists() and all((phase.folder / "model" / name).exists() for name in MODEL)):
-        state = phase.state
-        tensors, header = read_tensors(phase.folder / BEST)
-        state.model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()})
-        _save_model(bench, phase.folder / "model", state.model, architecture)
-        result = _result(bench, phase, architecture, best_step=header["step"])
+        phase.take_best()
+        _save_model(bench, phase.folder / "model", phase.state.model, architecture)
+        result = _result(bench, phase, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
 
 
+def read_result(path: Path) -> dict[str, Any]:
+    """What result.json says.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+        lacking = [key for key in _RESULT if key not in found]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: damaged ({error}); remove it and run again") from error
+    if lacking:
+        raise ValueError(f"{path}: lacks {', '.join(lacking)}; remove it and run again")
+    return dict(found)
+
+
 def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     """Say what a retraining came to; carry the chosen model to RUN/model."""
-    found = json.loads(result.read_text())
+    found = read_result(result)
     test = found["test"]
     print(
         f"\n{found['name']}, layout {found['layout']}, seed {found['seed']}: best at step "
@@ -114,9 +131,9 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
 def _carry(bench: Workbench, result: Path) -> str:
     """Copy the chosen model to RUN/model, unless another seed's stands there."""
     target = bench.run_dir / "model"
-    mine, there = json.loads(result.read_text()), target / "result.json"
+    mine, there = read_result(result), target / "result.json"
     if there.exists():
-        theirs = json.loads(there.read_text())
+        theirs = read_result(there)
         if theirs["name"] == mine["name"] and theirs["seed"] != mine["seed"]:
             return (
                 f"{target} stays that of seed {theirs['seed']}; this one: {result.parent / 'model'}"
@@ -129,9 +146,7 @@ def _carry(bench: Workbench, result: Path) -> str:
     return f"model: {target}"
 
 
-def _result(
-    bench: Workbench, phase: Phase, architecture: Architecture, *, best_step: int
-) -> dict[str, Any]:
+def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[str, Any]:
     model, rows = phase.state.model, phase.metrics_file.rows()
     valid: Evaluation = bench.evaluate(model, bench.streams("valid"))
     test: Evaluation = bench.evaluate(model, bench.streams("test"))
@@ -143,7 +158,7 @@ def _result(
         "tokens": phase.state.tokens,
         "parameters": parameter_count(model),
         "flops_per_token": workbench.costs(bench, model).total,
-        "best_step": best_step,
+        "best_step": phase.state.best.step,
         "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
         "valid": valid.row(),
         "test": test.row(),
@@ -154,6 +169,17 @@ def _result(
 def _save_model(
     bench: Workbench, folder: Path, model: LanguageModel, architecture: Architecture
 ) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, model, architecture)
-    bench.prepared.tokenizer.save(folder)
+    """Write the model folder whole or not at all."""
+    work = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with named(folder):
+        try:
+            save_model(work, model, architecture)
+            bench.prepared.tokenizer.save(work)
+            for path in work.iterdir():
+                make_durable(path)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(work, folder)
+            make_durable(folder.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)

@@ -13,7 +13,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from data.bpe import DEFAULT_VOCABULARY
-from data.cache import build_folder, damage, default_cache, key_hash, read_info
+from data.cache import build_folder, cache_errors, damage, default_cache, key_hash, read_info
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
 from data.pieces import IdArray
@@ -70,15 +70,17 @@ def prepare(
         ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
         OSError: a file cannot be read or written.
     """
-    corpus = load_corpus(config, base, cache, progress)
-    key = _key(config, corpus)
-    folder = (cache or default_cache()) / f"{corpus.name}-{key_hash(key)[:16]}"
-    problem = damage(folder, key)
-    if problem and folder.exists():
-        progress(f"{folder}: {problem}; building it again")
-    if problem:
-        build_folder(folder, key, lambda work: _fill(work, corpus, config, progress))
-    return _open(folder, corpus, config)
+    cache = cache or default_cache()
+    with cache_errors(cache):
+        corpus = load_corpus(config, base, cache, progress)
+        key = _key(config, corpus)
+        folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
+        problem = damage(folder, key)
+        if problem and folder.exists():
+            progress(f"{folder}: {problem}; building it again")
+        if problem:
+            build_folder(folder, key, lambda work: _fill(work, corpus, config, progress))
+        return _open(folder, corpus, config)
 
 
 def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:

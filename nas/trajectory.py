@@ -1,9 +1,11 @@
 """How the probabilities pi move: every step's true softmax(alpha), never a sample."""
 
 import io
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,6 +17,17 @@ from training.loop import Metrics
 from training.state import TrainState
 
 MOST_CSV_STEPS = 500
+# What numpy and zipfile raise over a damaged file; RuntimeError where a flipped bit says encrypted.
+_DAMAGED = (
+    BadZipFile,
+    EOFError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
 
 
 def softmax(alpha: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -69,31 +82,42 @@ class Trajectory:
         )
         write_whole(path, buffer.getvalue())
 
-    def resume(self, path: Path, steps: int) -> None:
-        """Take the first `steps` rows of an earlier pi.npz back."""
-        if not path.exists():
-            raise ValueError(f"{path}: lost, the checkpoint relies on it; remove {path.parent}")
-        recorded = load_pi(path)["alpha"]
-        if len(recorded) < steps:
+    def resume(self, path: Path, state: TrainState) -> None:
+        """Take the rows of an earlier pi.npz back, as far as the state's step.
+
+        Raises:
+            ValueError: the file is missing or damaged, or its rows are not those of this run.
+        """
+        try:
+            arrays = load_pi(path)
+            alpha_NLC = arrays.get("alpha", np.zeros(0))[: state.step]
+            now_LC = state.parameters["alpha"].detach().numpy()
+            if alpha_NLC.shape != (state.step, *now_LC.shape):
+                raise ValueError(f"{path}: alpha has shape {alpha_NLC.shape}")
+            if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
+                raise ValueError(f"{path}: is of another run")
+        except ValueError as error:
             raise ValueError(
-                f"{path}: has {len(recorded)} steps, the checkpoint {steps}; "
-                "remove the run directory to start again"
-            )
-        self.alpha = list(recorded[:steps])
+                f"{error}; the checkpoint of step {state.step} relies on it: put the right "
+                f"{path.name} back, or remove {path.parent} to search again"
+            ) from error
+        self.alpha = list(alpha_NLC)
 
 
-def load_pi(path: Path) -> dict[str, NDArray[np.float32]]:
+def load_pi(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a pi.npz.
 
     Raises:
         ValueError: the file is missing or damaged.
+        OSError: it cannot be read.
     """
-    if not path.exists():
+    if not path.is_file():
         raise ValueError(f"{path}: not found; run search.py first")
+    content = io.BytesIO(path.read_bytes())
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(content, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+    except _DAMAGED as error:
         raise ValueError(f"{path}: damaged ({error}); run search.py again") from error
 
 

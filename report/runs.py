@@ -4,8 +4,10 @@ A file that is damaged raises a ValueError that names it. Shapes:
 N recorded steps, L slots, C candidates.
 """
 
+import io
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +41,20 @@ def read_trajectory(path: Path) -> Trajectory:
     Raises:
         ValueError: the file is damaged, or its arrays do not fit together.
     """
+    content = io.BytesIO(path.read_bytes())
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(content, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (
+        EOFError,
+        MemoryError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise ValueError(f"{path}: not a readable npz file ({error}); delete it") from error
     missing = [key for key in _KEYS if key not in arrays]
     if missing:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from training.files import write_whole
+from training.files import named, write_whole
 
 Identity = Mapping[str, Any]
 
@@ -64,7 +64,8 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._file = (folder / "lock").open("a")
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with named(folder / "lock"):
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ValueError(
@@ -93,6 +94,13 @@ def _difference(folder: Path, there: Any, here: Identity) -> str:
     old, new = dict(_flat(there)), dict(_flat(here))
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
+    if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
+        return (
+            f"{folder}: was begun with another text (its hash is {_shown(old, 'corpus')[:12]} "
+            f"there and {_shown(new, 'corpus')[:12]} here); use that text again (python-stdlib is "
+            f"the library of the Python that runs, here {platform.python_version()}), or another "
+            "--run directory"
+        )
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     return (
         f"{folder}: holds another experiment ({'; '.join(shown)}{more}); "
@@ -105,21 +113,41 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
 
 
-def record_resume(folder: Path, device: torch.device, step: int) -> list[str]:
+def record_resume(
+    folder: Path, device: torch.device, step: int, refused: str | None = None
+) -> list[str]:
     """Add to environment.json what the run goes on on.
+
+    Args:
+        folder: where the phase writes.
+        device: where the model is.
+        step: steps done.
+        refused: why it is not the last checkpoint that the run goes on from.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
     """
     path = folder / "environment.json"
-    recorded = json.loads(path.read_text())
-    now = _facts(device)
-    recorded.setdefault("resumed", []).append({"step": step, **now})
+    recorded, now = _recorded(path), _facts(device)
+    entry = {"step": step, **({"refused": refused} if refused else {}), **now}
+    resumed = recorded.get("resumed")
+    recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
     keys = ("torch", "processor", "device", "threads")
     return [
-        f"{key} was {recorded[key]}, is {now[key]}" for key in keys if recorded[key] != now[key]
+        f"{key} was {recorded.get(key, 'not recorded')}, is {now[key]}"
+        for key in keys
+        if recorded.get(key) != now[key]
     ]
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    """What environment.json says; nothing where it is lost, for no result depends on it."""
+    try:
+        recorded = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return recorded if isinstance(recorded, dict) else {}
 
 
 def _facts(device: torch.device) -> dict[str, Any]:

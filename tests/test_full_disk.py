@@ -158,6 +158,7 @@ def test_tensorboard_that_finds_the_disk_full_is_one_line(
 
 # What the system itself answers, in processes of their own.
 
+SEARCH_ALONE = "import search, sys; sys.exit(search.main(sys.argv[1:]))"
 LIMITED = """\
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -193,16 +194,15 @@ def test_files_that_may_not_grow_end_in_one_line(experiment_file: Path, tmp_path
 def test_a_full_disk_behind_standard_output_ends_in_one_line(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    code = "import search, sys; sys.exit(search.main(sys.argv[1:]))"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        done = command(code, experiment_file, "--run", tmp_path / "run", stdout=full)
+        done = command(
+            SEARCH_ALONE, experiment_file, "--run", tmp_path / "run", stdout=full, env=environment
+        )
     assert done.returncode == 2, done.stderr
     assert "standard output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
-
-
-DENIED = "import search, sys; sys.exit(search.main(sys.argv[1:]))"
 
 
 def as_one_who_may_not_all() -> list[str]:
@@ -239,7 +239,7 @@ def test_what_may_not_be_read_or_written_is_one_line(
         (tmp_path / name).mkdir(exist_ok=True)
     path = tmp_path / denied
     path.chmod(0 if path.is_file() else 0o555)
-    done = command(DENIED, *arguments, before=prefix)
+    done = command(SEARCH_ALONE, *arguments, before=prefix)
     path.chmod(0o755)
     assert "Traceback" not in done.stderr
     if denied.endswith("last.safetensors"):
@@ -258,7 +258,7 @@ def test_a_cache_that_has_everything_need_not_be_writable(
     run(search, experiment_file, "--run", tmp_path / "one")
     for path in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    done = command(DENIED, experiment_file, "--run", tmp_path / "two", before=prefix)
+    done = command(SEARCH_ALONE, experiment_file, "--run", tmp_path / "two", before=prefix)
     for path in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:
         path.chmod(0o755)
     assert done.returncode == 0, done.stderr

@@ -113,6 +113,18 @@ def test_two_hundred_damaged_checkpoints_are_refused_by_name(
     assert read_checkpoint(path, fresh, "me", STEPS).step == 3
 
 
+def test_no_bit_of_the_header_can_change(whole: bytes, fresh: TrainState, tmp_path: Path) -> None:
+    """A step or a count with another digit would be a whole header of another run."""
+    path = tmp_path / "a.safetensors"
+    start = whole.index(b"parnas")
+    for place in range(start, whole.index(b"sha256")):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match=r"a\.safetensors: "):
+            read_checkpoint(path, fresh, "me", STEPS)
+
+
 def raw(layout: Any, data: bytes = b"") -> bytes:
     """A safetensors file with a header of one's own."""
     head = layout if isinstance(layout, bytes) else json.dumps(layout).encode()

@@ -75,8 +75,11 @@ def moment_inf(state: TrainState, metrics: dict[str, Any]) -> None:
     slots["exp_avg"].fill_(INF)
 
 
-# Logs every 5 steps, validations every 10, checkpoints every 7; after step 15 comes 20 or 21.
-@pytest.mark.parametrize("log_every", [5, 100])
+# Spoiled is step 16. What looks next is the log, the validation, or the checkpoint.
+@pytest.mark.parametrize(
+    ("log_every", "validate_every", "checkpoint_every", "found"),
+    [(5, 100, 7, 20), (100, 10, 7, 20), (100, 100, 6, 18)],
+)
 @pytest.mark.parametrize("spoil", [loss_of_one_step, alpha_nan, moment_inf])
 def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resume(
     experiment_file: Path,
@@ -85,6 +88,9 @@ def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resum
     capsys: pytest.CaptureFixture[str],
     spoil: Callable[[TrainState, dict[str, Any]], None],
     log_every: int,
+    validate_every: int,
+    checkpoint_every: int,
+    found: int,
 ) -> None:
     step = SearchStep.__call__
 
@@ -97,17 +103,19 @@ def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resum
     monkeypatch.setattr(SearchStep, "__call__", spoiled)
     arguments = [experiment_file, "--run", tmp_path / "run"]
     arguments += ["--set", f"run.log_every={log_every}"]
+    arguments += ["--set", f"run.validate_every={validate_every}"]
+    arguments += ["--set", f"run.checkpoint_every={checkpoint_every}"]
     place = tmp_path / "run/search/seed-0"
     said = []
     for _ in range(2):
         assert code_of(search, *arguments) == 3
         error = capsys.readouterr().err
         said.append(error.splitlines()[-1])
-        for name, saved in (("last", 14), ("previous", 7)):
+        for name, saved in (("last", 2), ("previous", 1)):
             tensors, header = read_tensors(place / f"{name}.safetensors")
-            assert header["step"] == saved
+            assert header["step"] == saved * checkpoint_every
             assert all(t.isfinite().all() for t in tensors.values())
-    assert said[0].startswith("diverged at step 20: ")
+    assert said[0].startswith(f"diverged at step {found}: ")
     assert said[0] == said[1]
     rows = (place / "metrics.jsonl").read_text()
     assert "NaN" not in rows

@@ -1,6 +1,5 @@
 """What a person sees while a phase runs: a bar on a terminal, plain lines elsewhere, train.log."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -87,4 +86,3 @@ class Screen:
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._bar.close()
-        sys.stdout.flush()

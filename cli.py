@@ -4,6 +4,7 @@ A script parses its arguments before it imports anything heavy, so that `--help`
 """
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -110,6 +111,9 @@ def user_errors() -> Iterator[None]:
     Raises:
         SystemExit: with code 2.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may hold what the terminal's encoding, or any, cannot show.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     except KeyboardInterrupt:
@@ -129,8 +133,17 @@ def user_errors() -> Iterator[None]:
     except (ValueError, OSError) as error:
         if os.environ.get("PARNAS_TRACEBACK") == "1":
             traceback.print_exc()
+        _let_go_of_stdout()
         print(_message(error), file=sys.stderr)
         raise SystemExit(USER_MISTAKE) from None
+
+
+def _let_go_of_stdout() -> None:
+    """What could not be printed must not be tried again when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _message(error: ValueError | OSError) -> str:
@@ -194,13 +207,14 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
     Returns:
         0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped.
     """
-    from training.hooks import Diverged
+    from training.divergence import Diverged
     from training.signals import Stopped
 
     again = _again()
     try:
         run()
         then()
+        sys.stdout.flush()
     except Stopped as stopped:
         print(f"stopped by {stopped}; the state is saved. Go on with:\n  {again}", file=sys.stderr)
         return stopped.exit_code
@@ -216,6 +230,7 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
         print(diverged, file=sys.stderr)
         return DIVERGED
     except OSError as error:
+        _let_go_of_stdout()
         print(
             f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {again}",
             file=sys.stderr,

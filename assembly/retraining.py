@@ -1,6 +1,8 @@
 """Phase 2 put together: the derived model from scratch, tested once."""
 
 import json
+import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,10 @@ from assembly.summary import (
 )
 from assembly.workbench import Workbench
 from model import Architecture, LanguageModel, build_model, save_model
-from training.checkpoint import read_tensors
 from training.evaluation import Evaluation
-from training.files import write_whole
+from training.files import make_durable, named, write_whole
 from training.optimisers import build_optimiser
-from training.phase import BEST, Phase
+from training.phase import Phase
 from training.screen import bits
 from training.stages import Stages
 from training.state import TrainState
@@ -103,11 +104,9 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
     """
     path = phase.folder / "result.json"
     if not (path.exists() and all((phase.folder / "model" / name).exists() for name in MODEL)):
-        state = phase.state
-        tensors, header = read_tensors(phase.folder / BEST)
-        state.model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items()})
-        _save_model(bench, phase.folder / "model", state.model, architecture)
-        result = _result(bench, phase, architecture, best_step=header["step"])
+        phase.take_best()
+        _save_model(bench, phase.folder / "model", phase.state.model, architecture)
+        result = _result(bench, phase, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
 
@@ -147,9 +146,7 @@ def _carry(bench: Workbench, result: Path) -> str:
     return f"model: {target}"
 
 
-def _result(
-    bench: Workbench, phase: Phase, architecture: Architecture, *, best_step: int
-) -> dict[str, Any]:
+def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[str, Any]:
     model, rows = phase.state.model, phase.metrics_file.rows()
     valid: Evaluation = bench.evaluate(model, bench.streams("valid"))
     test: Evaluation = bench.evaluate(model, bench.streams("test"))
@@ -161,7 +158,7 @@ def _result(
         "tokens": phase.state.tokens,
         "parameters": parameter_count(model),
         "flops_per_token": workbench.costs(bench, model).total,
-        "best_step": best_step,
+        "best_step": phase.state.best.step,
         "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
         "evaluation": bench.cut(),
         "valid": valid.row(),
@@ -173,6 +170,17 @@ def _result(
 def _save_model(
     bench: Workbench, folder: Path, model: LanguageModel, architecture: Architecture
 ) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, model, architecture)
-    bench.prepared.tokenizer.save(folder)
+    """Write the model folder whole or not at all."""
+    work = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    with named(folder):
+        try:
+            save_model(work, model, architecture)
+            bench.prepared.tokenizer.save(work)
+            for path in work.iterdir():
+                make_durable(path)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.replace(work, folder)
+            make_durable(folder.parent)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)

@@ -74,7 +74,7 @@ def search_phase(bench: Workbench) -> Phase:
         },
         columns=_SearchColumns(plan),
         recorders=[trajectory],
-        resumed=lambda step: trajectory.resume(folder / "pi.npz", step),
+        resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=workbench.tensorboard_writer(bench, folder),
     )

@@ -44,7 +44,7 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from experiment import load_experiment
     from nas.estimators import ESTIMATORS
     from nas.gumbel import gumbel_noise
-    from training.checkpoint import read_tensors
+    from training.tensor_file import read_tensors
 
     saved = cli.find_experiment(run)
     bench = set_up(load_experiment(saved), run)

@@ -1,11 +1,13 @@
 """Folders that are whole or absent, also when two processes build the same one at once."""
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,48 @@ _BLOCK = 1 << 20
 
 
 def default_cache() -> Path:
-    """PARNAS_CACHE, or ~/.cache/parnas."""
-    return Path(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas").expanduser()
+    """PARNAS_CACHE, or ~/.cache/parnas.
+
+    Raises:
+        ValueError: nobody's home folder is meant by it.
+    """
+    given = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"{given}: there is no such home folder; set PARNAS_CACHE to a folder for what is built"
+        ) from None
+
+
+@contextmanager
+def cache_errors(cache: Path) -> Iterator[None]:
+    """Let an OSError below the cache say how another cache is chosen.
+
+    Raises:
+        OSError: the same, with the hint.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(cache):
+            raise
+        words = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
+        raise OSError(error.errno, words, error.filename) from error
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Name the folder where an OSError names nothing, as when a write finds the disk full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        words = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            words += f" ({shutil.disk_usage(folder.parent).free:,} bytes free)"
+        raise OSError(error.errno or errno.EIO, words, str(folder)) from error
 
 
 def key_hash(key: dict[str, Any]) -> str:
@@ -63,15 +105,16 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
     final.parent.mkdir(parents=True, exist_ok=True)
     work = final.with_name(f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
     work.mkdir()
-    try:
-        entries = fill(work)
-        files = {path.name: _describe(path) for path in sorted(work.iterdir())}
-        content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
-        (work / INFO).write_text(content, encoding="utf-8")
-        _flush(work / INFO)
-        _publish(work, final, key)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with _named(final):
+        try:
+            entries = fill(work)
+            files = {path.name: _describe(path) for path in sorted(work.iterdir())}
+            content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
+            (work / INFO).write_text(content, encoding="utf-8")
+            _flush(work / INFO)
+            _publish(work, final, key)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import build_folder, damage, default_cache, key_hash, read_info
+from data.cache import build_folder, cache_errors, damage, default_cache, key_hash, read_info
 from data.chunks import chunks, sample, sample_share
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
@@ -78,7 +78,9 @@ def prepare(
         ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
         OSError: a file cannot be read or written.
     """
-    corpus = load_corpus(config, base, cache, progress)
+    cache = cache or default_cache()
+    with cache_errors(cache):
+        corpus = load_corpus(config, base, cache, progress)
     return prepare_corpus(corpus, config, base, cache, progress)
 
 
@@ -90,14 +92,16 @@ def prepare_corpus(
     progress: Progress = lambda message: None,
 ) -> Prepared:
     """The same as `prepare` for a corpus that was loaded already."""
-    key = _key(config, corpus, base)
-    folder = (cache or default_cache()) / f"{corpus.name}-{key_hash(key)[:16]}"
-    problem = damage(folder, key)
-    if problem and folder.exists():
-        progress(f"{folder}: {problem}; building it again")
-    if problem:
-        build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
-    return _open(folder, corpus, config)
+    cache = cache or default_cache()
+    with cache_errors(cache):
+        key = _key(config, corpus, base)
+        folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
+        problem = damage(folder, key)
+        if problem and folder.exists():
+            progress(f"{folder}: {problem}; building it again")
+        if problem:
+            build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
+        return _open(folder, corpus, config)
 
 
 def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:

@@ -71,17 +71,26 @@ class Trajectory:
         )
         write_whole(path, buffer.getvalue())
 
-    def resume(self, path: Path, steps: int) -> None:
-        """Take the first `steps` rows of an earlier pi.npz back."""
-        if not path.exists():
-            raise ValueError(f"{path}: lost, the checkpoint relies on it; remove {path.parent}")
-        recorded = load_pi(path)["alpha"]
-        if len(recorded) < steps:
+    def resume(self, path: Path, state: TrainState) -> None:
+        """Take the rows of an earlier pi.npz back, as far as the state's step.
+
+        Raises:
+            ValueError: the file is missing or damaged, or its rows are not those of this run.
+        """
+        try:
+            arrays = load_pi(path)
+            alpha_NLC = arrays.get("alpha", np.zeros(0))[: state.step]
+            now_LC = state.parameters["alpha"].detach().numpy()
+            if alpha_NLC.shape != (state.step, *now_LC.shape):
+                raise ValueError(f"{path}: alpha has shape {alpha_NLC.shape}")
+            if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
+                raise ValueError(f"{path}: is of another run")
+        except ValueError as error:
             raise ValueError(
-                f"{path}: has {len(recorded)} steps, the checkpoint {steps}; "
-                "remove the run directory to start again"
-            )
-        self.alpha = list(recorded[:steps])
+                f"{error}; the checkpoint of step {state.step} relies on it: put the right "
+                f"{path.name} back, or remove {path.parent} to search again"
+            ) from error
+        self.alpha = list(alpha_NLC)
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
@@ -89,11 +98,13 @@ def load_pi(path: Path) -> dict[str, NDArray[Any]]:
 
     Raises:
         ValueError: the file is missing or damaged, or its arrays do not fit together.
+        OSError: it cannot be read.
     """
-    if not path.exists():
+    if not path.is_file():
         raise ValueError(f"{path}: not found; run search.py first")
+    content = path.read_bytes()
     try:
-        arrays = read_npz(path)
+        arrays = read_npz(content)
         _check(arrays)
     except READ_ERRORS as error:
         raise ValueError(f"{path}: damaged ({error}); run search.py again") from error

@@ -4,7 +4,6 @@ import io
 import tokenize
 import zipfile
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,14 @@ READ_ERRORS = (
 )
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+def read_npz(content: bytes) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file, none of them of objects.
 
     Raises:
-        One of READ_ERRORS: the file cannot be read, is damaged, or is too large.
+        One of READ_ERRORS: it is damaged or unpacks to too much.
     """
-    if not path.is_file():
-        raise ValueError("not a file")
     arrays = {}
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > MAX_BYTES:
             raise ValueError(f"unpacks to more than {MAX_BYTES} bytes")
@@ -47,7 +44,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             if entry.compress_type not in _METHODS:
                 raise ValueError(f"{entry.filename!r:.40} is packed in an unknown way")
             # Whole first: the checksum stands at the end, and comes before any of it is believed.
-            content = io.BytesIO(archive.read(entry))
+            array = io.BytesIO(archive.read(entry))
             name = entry.filename.removesuffix(".npy")
-            arrays[name] = np.lib.format.read_array(content, allow_pickle=False)
+            arrays[name] = np.lib.format.read_array(array, allow_pickle=False)
     return arrays

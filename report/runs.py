@@ -40,8 +40,11 @@ def read_trajectory(path: Path) -> Trajectory:
     Raises:
         ValueError: the file is damaged, or its arrays do not fit together.
     """
+    if not path.is_file():
+        raise ValueError(f"{path}: not a file; delete it")
+    content = path.read_bytes()
     try:
-        arrays = read_npz(path)
+        arrays = read_npz(content)
     except READ_ERRORS as error:
         raise ValueError(f"{path}: not a readable npz file ({error}); delete it") from error
     missing = [key for key in _KINDS if key not in arrays]

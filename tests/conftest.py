@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import retrain
+import search
 from tests.judge import Checked, answer
 from tests.mutation import FILE
 
@@ -49,15 +51,34 @@ def write_text(path: Path, size: int, seed: int) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def write_experiment(folder: Path) -> Path:
+    """The tiny experiment and its texts."""
+    for seed, (name, size) in enumerate({"train": 6000, "valid": 900, "test": 1200}.items()):
+        write_text(folder / f"{name}.txt", size, seed)
+    path = folder / "tiny.yaml"
+    path.write_text(TINY.replace("FOLDER", folder.as_posix()), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny experiment on its own texts; its cache and its runs stay in tmp_path."""
     monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
-    for seed, (name, size) in enumerate({"train": 6000, "valid": 900, "test": 1200}.items()):
-        write_text(tmp_path / f"{name}.txt", size, seed)
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY.replace("FOLDER", tmp_path.as_posix()), encoding="utf-8")
-    return path
+    return write_experiment(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a search and a retraining of the tiny experiment that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PARNAS_CACHE", str(folder / "cache"))
+        patched.setattr("report.trajectory.write_search_figures", lambda folder: [])
+        patched.setattr("report.page.write_report", lambda folder: folder / "report.html")
+        arguments = [str(write_experiment(folder)), "--run", str(folder / "run")]
+        assert search.main(arguments) == 0
+        assert retrain.main([*arguments, "--layout", "a d a d"]) == 0
+    return folder / "run"
 
 
 @pytest.fixture

@@ -1,31 +1,72 @@
-"""Checkpoints that are whole or absent, versioned, and hold no pickle."""
+"""Checkpoints: the whole state in one file, compared with the run before anything is restored."""
 
-import json
-import os
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from model import StreamState
-from training.files import commit
+from training.fitting import misfit
 from training.state import Best, TrainState
+from training.tensor_file import read_tensors, write_tensors
 
-VERSION = 1
+
+class _BestStep(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    nats_per_token: float
+    step: int = Field(ge=-1)
 
 
-def save_checkpoint(path: Path, state: TrainState, identity: str) -> None:
+class _BestHeader(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: int
+    identity: str
+    step: int = Field(ge=1)
+
+
+class _Header(_BestHeader):
+    loss_steps: int = Field(ge=0)
+    tokens: int = Field(ge=0)
+    best: _BestStep
+    elapsed_s: float = Field(ge=0, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read and fits its run: restoring it cannot fail half way."""
+
+    header: _Header
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def step(self) -> int:
+        """Steps done when it was saved."""
+        return self.header.step
+
+    def restore(self, state: TrainState) -> None:
+        """Put a run back to where it was saved."""
+        _restore(state, self.tensors)
+        state.step = self.header.step
+        state.loss_steps = self.header.loss_steps
+        state.tokens = self.header.tokens
+        state.best = Best(**self.header.best.model_dump())
+        state.elapsed_s = self.header.elapsed_s
+
+
+def save_checkpoint(
+    path: Path, state: TrainState, identity: str, keep_old_as: Path | None = None
+) -> None:
     """Write everything that a resume needs into one safetensors file.
 
     Raises:
         OSError: the disk is full or the folder not writable; the checkpoint before stays.
     """
     header = {
-        "version": VERSION,
         "identity": identity,
         "step": state.step,
         "loss_steps": state.loss_steps,
@@ -33,78 +74,80 @@ def save_checkpoint(path: Path, state: TrainState, identity: str) -> None:
         "best": asdict(state.best),
         "elapsed_s": state.elapsed_s,
     }
-    write_tensors(path, _tensors_of(state), header)
+    write_tensors(path, _tensors_of(state), header, keep_old_as)
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """One safetensors file with a JSON header, whole or absent."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-            temporary,
-            metadata={"parnas": json.dumps(header)},
-        )
-        temporary.chmod(0o644)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        commit(temporary, path)
-    except SafetensorError as error:
-        raise OSError(f"{path}: could not be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+def read_checkpoint(path: Path, state: TrainState, identity: str, steps: int) -> Checkpoint:
+    """Read a checkpoint and compare all of it with the run; the run is not touched.
 
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a file that `write_tensors` wrote.
+    Args:
+        path: the file.
+        state: the run as it is set up.
+        identity: whose checkpoint it must be.
+        steps: how many steps the run takes in all.
 
     Raises:
-        ValueError: the file is damaged, foreign or of another version.
+        ValueError: the file is damaged, or belongs to another experiment, or does not fit.
+        OSError: it cannot be read.
     """
+    tensors, content = read_tensors(path)
+    _check_identity(path, content.get("identity"), identity)
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("parnas", "null"))
-            if not isinstance(header, dict) or header.get("version") != VERSION:
-                found = header.get("version") if isinstance(header, dict) else None
-                raise ValueError(
-                    f"{path}: checkpoint version {found}, this program reads {VERSION}; "
-                    "remove the file or use the program that wrote it"
-                )
-            # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
-            # later sums may depend on that.
-            names = file.keys()
-            return {name: file.get_tensor(name).clone() for name in names}, header
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{path}: damaged checkpoint ({error}); remove it to start again"
-        ) from error
+        header = _Header.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_first(error)}") from error
+    if max(header.step, header.loss_steps, header.best.step) > steps:
+        raise ValueError(f"{path}: is of step {header.step}, the run has {steps}")
+    if problem := misfit(tensors, state):
+        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    return Checkpoint(header, tensors)
 
 
-def load_checkpoint(path: Path, state: TrainState, identity: str) -> None:
-    """Put a run back to where `save_checkpoint` saw it.
+def save_best(path: Path, state: TrainState, identity: str) -> None:
+    """Write the weights alone, and what is trained beside them.
 
     Raises:
-        ValueError: the file is damaged or belongs to another experiment.
+        OSError: the disk is full or the folder not writable; the file before stays.
     """
-    tensors, header = read_tensors(path)
-    if header["identity"] != identity:
-        raise ValueError(f"{path}: belongs to another experiment; use another run directory")
+    header = {"identity": identity, "step": state.step}
+    write_tensors(path, _weights_of(state), header)
+
+
+def read_best(path: Path, state: TrainState, identity: str) -> tuple[dict[str, Tensor], int]:
+    """The weights of the best step and that step; the run is not touched.
+
+    Raises:
+        ValueError: the file is damaged, or belongs to another experiment, or does not fit.
+        OSError: it cannot be read.
+    """
+    tensors, content = read_tensors(path)
+    _check_identity(path, content.get("identity"), identity)
     try:
-        _restore(state, tensors)
-    except (KeyError, RuntimeError) as error:
-        raise ValueError(
-            f"{path}: does not fit this experiment ({error}); remove it to start again"
-        ) from error
-    state.step = header["step"]
-    state.loss_steps = header["loss_steps"]
-    state.tokens = header["tokens"]
-    state.best = Best(**header["best"])
-    state.elapsed_s = header["elapsed_s"]
+        header = _BestHeader.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_first(error)}") from error
+    if problem := misfit(tensors, state, whole=False):
+        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    return tensors, header.step
+
+
+def _check_identity(path: Path, found: object, wanted: str) -> None:
+    if found != wanted:
+        raise ValueError(f"{path}: belongs to another experiment")
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
+def _weights_of(state: TrainState) -> dict[str, Tensor]:
+    tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
+    return tensors | {f"parameter.{k}": v for k, v in state.parameters.items()}
 
 
 def _tensors_of(state: TrainState) -> dict[str, Tensor]:
-    tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
-    tensors |= {f"parameter.{k}": v for k, v in state.parameters.items()}
+    tensors = _weights_of(state)
     for name, optimiser in state.optimisers.items():
         for index, slots in optimiser.state_dict()["state"].items():
             tensors |= {
@@ -121,14 +164,19 @@ def _tensors_of(state: TrainState) -> dict[str, Tensor]:
     return tensors
 
 
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _restore(state: TrainState, tensors: dict[str, Tensor]) -> None:
+def restore_weights(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors that fit into the model and what is trained beside it."""
     state.model.load_state_dict(_under(tensors, "model."))
     for name, parameter in state.parameters.items():
         parameter.data.copy_(tensors[f"parameter.{name}"])
+
+
+def _restore(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
+    restore_weights(state, tensors)
     for name, optimiser in state.optimisers.items():
         slots: dict[int, dict[str, Tensor]] = {}
         for key, value in _under(tensors, f"optimiser.{name}.").items():

@@ -7,21 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
-from training.checkpoint import VERSION, save_checkpoint, write_tensors
+from training.checkpoint import save_best
+from training.divergence import check_finite
 from training.evaluation import Evaluation
+from training.files import named
 from training.loop import Metrics
 from training.metrics import MetricsFile
+from training.resume import Checkpoints
 from training.screen import Screen
 from training.signals import Stopped, StopRequest
 from training.state import Best, TrainState
 
-LOSS_BOUND_NATS = 50.0
-
-
-class Diverged(Exception):
-    """The loss is not a number or beyond any sense."""
+EVENTS = "TensorBoard's event file"
 
 
 class Writer(Protocol):
@@ -29,6 +26,10 @@ class Writer(Protocol):
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Record one number."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
         ...
 
 
@@ -71,8 +72,8 @@ class LogHook:
         self.screen.advance(state.step)
         if state.step % self.every and state.step != self.until:
             return
+        check_finite(state, float(metrics["loss_nats"]))
         row = self._row(state, metrics)
-        check_finite(state, row["loss_nats"])
         state.loss_sum.zero_()
         state.loss_steps = 0
         self.metrics_file.append(row)
@@ -98,30 +99,20 @@ class LogHook:
         }
 
 
-def check_finite(state: TrainState, loss_nats: float) -> None:
-    """Stop a run whose numbers have left the ground.
-
-    Raises:
-        Diverged: names the step, the tensor and what to try.
-    """
-    bad = next(
-        (name for name, p in state.model.named_parameters() if not torch.isfinite(p).all()), None
-    )
-    if bad is None and math.isfinite(loss_nats) and loss_nats < LOSS_BOUND_NATS:
-        return
-    where = f"parameter {bad} is not finite" if bad else f"the loss is {loss_nats:.3g} nats"
-    raise Diverged(
-        f"diverged at step {state.step}: {where}; lower optimiser.lr, raise "
-        "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
-    )
-
-
 def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:
     """Send a row's numbers to TensorBoard, where it is wanted."""
-    if writer is not None:
+    if writer is None:
+        return
+    with named(EVENTS):
         for key, value in row.items():
             if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}:
                 writer.add_scalar(f"{prefix}/{key}", value, row["step"])
+
+
+def close(writer: Writer) -> None:
+    """Write what TensorBoard still holds back."""
+    with named(EVENTS):
+        writer.close()
 
 
 @dataclass
@@ -135,12 +126,14 @@ class ValidationHook:
     every: int
     until: int
     best_path: Path
+    identity: str
     writer: Writer | None = None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
         if state.step % self.every and state.step != self.until:
             return
+        check_finite(state, float(metrics["loss_nats"]))
         nats, began = math.inf, time.monotonic()
         for net, evaluation_of in self.nets.items():
             evaluation = evaluation_of(state)
@@ -158,9 +151,7 @@ class ValidationHook:
         self.clock.validation_s += time.monotonic() - began
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
-            tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
-            tensors |= {f"parameter.{k}": v for k, v in state.parameters.items()}
-            write_tensors(self.best_path, tensors, {"version": VERSION, "step": state.step})
+            save_best(self.best_path, state, self.identity)
 
 
 def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -171,8 +162,7 @@ def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:
 class CheckpointHook:
     """Saves the state every `every` steps, at the end, and when a signal came."""
 
-    path: Path
-    identity: str
+    checkpoints: Checkpoints
     metrics_file: MetricsFile
     clock: Clock
     stop: StopRequest
@@ -189,6 +179,6 @@ class CheckpointHook:
         state.elapsed_s = self.clock.elapsed_s()
         self.metrics_file.sync()
         self.before()
-        save_checkpoint(self.path, state, self.identity)
+        self.checkpoints.save(state)
         if stopping is not None:
             raise Stopped(stopping)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from training.files import write_whole
+from training.files import append_line, named, write_whole
 
 
 class MetricsFile:
@@ -18,12 +18,11 @@ class MetricsFile:
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one row and hand it to the system at once."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        append_line(self.path, json.dumps(row))
 
     def sync(self) -> None:
         """Make the rows so far durable, before a checkpoint that relies on them."""
-        with self.path.open("rb") as file:
+        with named(self.path), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, Any]]:
@@ -35,8 +34,8 @@ def _whole_lines(path: Path) -> list[str]:
     """The lines of the file; a torn last line, left by a kill, is not one."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
@@ -45,4 +44,4 @@ def _whole_lines(path: Path) -> list[str]:
             step = None
         if not isinstance(step, int):
             raise ValueError(f"{path}:{number}: damaged line; remove the run directory")
-    return lines
+    return [line.decode() for line in lines]

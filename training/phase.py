@@ -1,22 +1,28 @@
 """One phase from its first or its last saved step to its end: the loop with its hooks."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import load_checkpoint
+from torch import Tensor
+
+from training.checkpoint import read_best, restore_weights
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook, Writer
+from training.files import named, remove_temporary, words_of
+from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
+from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
 from training.screen import Screen
 from training.signals import StopRequest
 from training.state import TrainState
 
-LAST, BEST = "last.safetensors", "best.safetensors"
+BEST = "best.safetensors"
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Phase:
         nets: what is validated; the last one decides which step is best.
         columns: more columns of a training row.
         recorders: more hooks, called after every step before any other.
-        resumed: called with the step a resume goes on from.
+        resumed: called with the state a resume goes on from, before anything is written.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
         writer: opens TensorBoard's writer; rows after the step it is given are dropped.
     """
@@ -53,27 +59,28 @@ class Phase:
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
     columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
     recorders: Sequence[Hook] = ()
-    resumed: Callable[[int], None] = lambda step: None
+    resumed: Callable[[TrainState], None] = lambda state: None
     before_checkpoint: Callable[[], None] = lambda: None
     writer: Callable[[int], Any] | None = None
     metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock = field(init=False)
+    _refused: str | None = field(init=False, default=None)
 
     def open(self) -> None:
-        """Take the folder, or go back to its last checkpoint.
+        """Take the folder, or go back to its last usable checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, or its checkpoint is damaged.
+            ValueError: the folder holds another experiment, or none of its checkpoints can be used.
             OSError: the folder cannot be written.
         """
         claim(self.folder, self.identity, self.files)
         self._lock = FolderLock(self.folder)
-        for left_by_a_kill in self.folder.glob(".*.tmp"):
-            left_by_a_kill.unlink()
-        last = self.folder / LAST
-        if last.exists():
-            load_checkpoint(last, self.state, identity_hash(self.identity))
-            self.resumed(self.state.step)
+        remove_temporary(self.folder)
+        found = self._checkpoints.find(self.state)
+        if found is not None:
+            found.checkpoint.restore(self.state)
+            self._refused = found.refused
+            self.resumed(self.state)
         self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
 
     def run(self, config: RunConfig) -> None:
@@ -84,32 +91,77 @@ class Phase:
             Diverged: the loss is not a number.
             OSError: a file could not be written; the last whole checkpoint stays.
         """
-        start = self.state.step
-        if start >= self.steps:
-            self._lock.release()
-            return
-        clock = Clock(self.state.elapsed_s)
-        screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
-        screen.say(self._greeting(config))
-        stop = StopRequest()
-        writer = self.writer(start) if self.writer else None
-        try:
+        with ExitStack() as at_the_end:
+            at_the_end.callback(self._lock.release)
+            start = self.state.step
+            if start >= self.steps:
+                return
+            clock = Clock(self.state.elapsed_s)
+            screen = Screen(
+                self.folder / "train.log", title=self.title, steps=self.steps, start=start
+            )
+            at_the_end.callback(screen.close)
+            screen.say(self._greeting(config))
+            if self._refused is not None:
+                self._checkpoints.set_aside()
+            stop = StopRequest()
+            writer = None
+            if self.writer is not None:
+                with named(EVENTS):
+                    writer = self.writer(start)
+                at_the_end.callback(close, writer)
             with stop.listening():
                 hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
                 train(self.state, self.batches, self.step, hooks, self.steps)
-        finally:
-            screen.close()
-            if writer is not None:
-                writer.close()
-            self._lock.release()
+
+    def take_best(self) -> None:
+        """Put the weights of the best step into the model, once all steps are done.
+
+        Raises:
+            ValueError: they are lost; says how to go on.
+        """
+        best = self.state.best.step
+        if best == self.state.step:
+            return
+        tensors, step, problem = self._read_best()
+        if problem is None and step != best:
+            problem = f"{self.folder / BEST}: is of step {step}"
+        if problem is not None:
+            raise ValueError(
+                f"{problem}; the weights of the best step, {best}, are lost: put the file back, "
+                f"or remove {self.folder} to train again"
+            )
+        restore_weights(self.state, tensors)
+
+    def _read_best(self) -> tuple[dict[str, Tensor], int, str | None]:
+        """The best weights, their step, and what is wrong with their file."""
+        try:
+            path = self.folder / BEST
+            return *read_best(path, self.state, self._checkpoints.identity), None
+        except (ValueError, OSError) as error:
+            return {}, -1, words_of(error)
+
+    @property
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder, identity_hash(self.identity), self.steps)
 
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
         if not step:
             return self.summary
         device = next(self.state.model.parameters()).device
-        differences = record_resume(self.folder, device, step, micro_batches=config.micro_batches)
+        differences = record_resume(
+            self.folder, device, step, self._refused, micro_batches=config.micro_batches
+        )
         text = f"goes on from step {step} of {self.steps}"
+        if self._refused is not None:
+            kept = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
+            text += f", the checkpoint before the last one ({self._refused}{kept})"
+        if self.state.best.step > 0 and (problem := self._read_best()[2]):
+            text += (
+                f"; {problem}: the weights of step {self.state.best.step} are lost, "
+                "so the run can only end well if a later step is better"
+            )
         if differences:
             text += f"; not exactly as it would have: {'; '.join(differences)}"
         return text
@@ -141,12 +193,12 @@ class Phase:
                 screen=screen,
                 every=config.validate_every,
                 best_path=self.folder / BEST,
+                identity=self._checkpoints.identity,
                 writer=writer,
             ),
             CheckpointHook(
                 **common,
-                path=self.folder / LAST,
-                identity=identity_hash(self.identity),
+                checkpoints=self._checkpoints,
                 stop=stop,
                 every=config.checkpoint_every,
                 before=self.before_checkpoint,

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from training.files import read_object, write_whole
+from training.files import named, read_object, write_whole
 
 Identity = Mapping[str, Any]
 
@@ -61,7 +61,8 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._file = (folder / "lock").open("a")
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with named(folder / "lock"):
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
             raise ValueError(
@@ -90,6 +91,13 @@ def _difference(folder: Path, there: Any, here: Identity) -> str:
     old, new = dict(_flat(there)), dict(_flat(here))
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
+    if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
+        return (
+            f"{folder}: was begun with another text (its hash is {_shown(old, 'corpus')[:12]} "
+            f"there and {_shown(new, 'corpus')[:12]} here); use that text again (python-stdlib is "
+            f"the library of the Python that runs, here {platform.python_version()}), or another "
+            "--run directory"
+        )
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     return (
         f"{folder}: holds another experiment ({'; '.join(shown)}{more}); "
@@ -103,9 +111,21 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
 
 
 def record_resume(
-    folder: Path, device: torch.device, step: int, *, micro_batches: int
+    folder: Path,
+    device: torch.device,
+    step: int,
+    refused: str | None = None,
+    *,
+    micro_batches: int,
 ) -> list[str]:
     """Add to environment.json what the run goes on on.
+
+    Args:
+        folder: where the phase writes.
+        device: where the model is.
+        step: steps done.
+        refused: why it is not the last checkpoint that the run goes on from.
+        micro_batches: parts of a step; they change the random numbers of dropout.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
@@ -114,20 +134,26 @@ def record_resume(
         ValueError: what was recorded of the start is damaged.
     """
     path = folder / "environment.json"
-    remedy = f"remove {folder} to start again"
-    recorded = read_object(path, remedy)
+    recorded = _recorded(path)
     now = {**_facts(device), "micro_batches": micro_batches}
-    resumed = recorded.setdefault("resumed", [])
-    if not isinstance(resumed, list):
-        raise ValueError(f"{path}: damaged (resumed is no list); {remedy}")
-    resumed.append({"step": step, **now})
+    entry = {"step": step, **({"refused": refused} if refused else {}), **now}
+    resumed = recorded.get("resumed")
+    recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
     keys = ("torch", "processor", "device", "threads", "micro_batches")
     return [
-        f"{key} was {recorded[key]}, is {now[key]}"
+        f"{key} was {recorded.get(key, 'not recorded')}, is {now[key]}"
         for key in keys
-        if key in recorded and recorded[key] != now[key]
+        if recorded.get(key) != now[key]
     ]
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    """What environment.json says; nothing where it is lost, for no result depends on it."""
+    try:
+        return read_object(path, "")
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def _facts(device: torch.device) -> dict[str, Any]:

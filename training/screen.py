@@ -1,12 +1,13 @@
 """What a person sees while a phase runs: a bar on a terminal, plain lines elsewhere, train.log."""
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+
+from training.files import append_line, named
 
 _HEADER = f"{'iteration':>10} {'train ppl':>10} {'valid ppl':>10} {'time':>8}"
 
@@ -40,12 +41,15 @@ class Screen:
     def say(self, text: str) -> None:
         """One message, on the screen and in train.log."""
         self._bar.clear()
-        print(text, flush=True)
+        self._print(text)
         self._record(text)
 
+    def _print(self, text: str) -> None:
+        with named("standard output"):
+            print(text, flush=True)
+
     def _record(self, text: str) -> None:
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        append_line(self._log, text)
 
     def advance(self, step: int) -> None:
         """Move the bar to a step."""
@@ -65,18 +69,17 @@ class Screen:
         )
         line += f"  left {_duration(left_s)}"
         if self._bar.disable:
-            print(line, flush=True)
+            self._print(line)
         self._record(line)
 
     def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
         """Show one validation and add its row to the table of train.log."""
         net = "" if row["net"] == "model" else f" ({row['net']} net)"
         self._bar.clear()
-        print(
+        self._print(
             f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
             f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}"
-            f"{bits(row)} over {row['tokens']} tokens",
-            flush=True,
+            f"{bits(row)} over {row['tokens']} tokens"
         )
         if not self._table_started:
             self._record(_HEADER)
@@ -90,4 +93,3 @@ class Screen:
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._bar.close()
-        sys.stdout.flush()

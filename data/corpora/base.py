@@ -39,6 +39,17 @@ class Place:
     cache: Path | None = None
     progress: Callable[[str], None] = lambda message: None
 
+    def path(self, given: str, key: str) -> Path:
+        """A path of an experiment, from the base; `~` is a home folder.
+
+        Raises:
+            ValueError: nobody's home folder is meant by `~`.
+        """
+        try:
+            return self.base / Path(given).expanduser()
+        except RuntimeError:
+            raise ValueError(f"{key}: {given}: there is no such home folder") from None
+
     @property
     def downloads(self) -> Path:
         """Where downloaded files lie, and where those fetched by hand are put."""

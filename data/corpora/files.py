@@ -26,7 +26,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     assert config.files is not None, "the config's own check lets no corpus: files without paths"
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
-        path = place.base / Path(getattr(config.files, split)).expanduser()
+        path = place.path(getattr(config.files, split), f"data.files.{split}")
         splits[split] = [Document(f"{split}.txt", _read(path, split, place.base))]
     for one, other in combinations(SPLITS, 2):
         if splits[one][0].text == splits[other][0].text:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "tree"
 TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
+_MOST_NAMED = 5
 
 
 def load(config: "DataConfig", place: Place) -> Corpus:
@@ -30,7 +31,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
         OSError: a file cannot be read.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
-    root = place.base / Path(config.tree.folder).expanduser()
+    root = place.path(config.tree.folder, "data.tree.folder")
     if not root.is_dir():
         raise ValueError(
             f"data.tree.folder: {root}: no such folder; relative paths start from "
@@ -44,6 +45,10 @@ def load(config: "DataConfig", place: Place) -> Corpus:
         and not any(matches(path, glob) for glob in config.tree.exclude)
     ]
     digests, undecodable, empty = _look_at(root, wanted)
+    for path, place_of_byte in list(undecodable.items())[:_MOST_NAMED]:
+        place.progress(f"data.tree: {root / path}: left out, byte {place_of_byte} is no UTF-8")
+    if len(undecodable) > _MOST_NAMED:
+        place.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
     if not digests:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
@@ -54,7 +59,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     splits = {split: ReadAgain(partial(_read, root, paths[split], digests)) for split in SPLITS}
     notes = {
         "tree": config.tree.model_dump(mode="json"),
-        "undecodable_files": undecodable,
+        "undecodable_files": list(undecodable),
         "empty_files": len(empty),
         "links": len(links),
     }
@@ -93,16 +98,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _look_at(root: Path, paths: Sequence[str]) -> tuple[dict[str, bytes], list[str], list[str]]:
-    """Content digests of the texts, the files that are no UTF-8, and the empty ones."""
+def _look_at(
+    root: Path, paths: Sequence[str]
+) -> tuple[dict[str, bytes], dict[str, int], list[str]]:
+    """Content digests of the texts, the first byte that is no UTF-8 in others, the empty files."""
     digests: dict[str, bytes] = {}
-    undecodable, empty = [], []
+    undecodable: dict[str, int] = {}
+    empty = []
     for path in paths:
         raw = (root / path).read_bytes()
         try:
             raw.decode()
-        except UnicodeDecodeError:
-            undecodable.append(path)
+        except UnicodeDecodeError as error:
+            undecodable[path] = error.start
             continue
         if raw:
             digests[path] = hashlib.sha256(raw).digest()

@@ -1,18 +1,27 @@
 """Checkpoints are whole or absent, refuse what is not theirs, and hold no pickle."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import tiny
-from training import checkpoint
-from training.checkpoint import load_checkpoint, read_tensors, save_checkpoint
+from training import tensor_file
+from training.checkpoint import read_checkpoint, save_checkpoint
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
+from training.tensor_file import read_tensors
+
+STEPS = 50
+
+
+def load_checkpoint(path: Path, state: TrainState, identity: str) -> None:
+    read_checkpoint(path, state, identity, STEPS).restore(state)
+
 
 MIX = [[(0, None)], [(1, None)], [(2, None)]]
 
@@ -23,7 +32,7 @@ def trained(steps: int, *, seed: int = 0) -> TrainState:
     config = OptimiserConfig(warmup_steps=0)
     state = tiny.state_of(model, parameters={"alpha": torch.nn.Parameter(torch.zeros(3, 3))})
     state.optimisers["weights"] = build_optimiser(model, config)
-    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, 50))
+    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
     for index in range(steps):
         step(state, tiny.batch(seed=index), lambda: MIX)
         state.step += 1
@@ -78,10 +87,10 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, keep: float) -> Non
 
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "VERSION", 99)
+    monkeypatch.setattr(tensor_file, "VERSION", 99)
     save_checkpoint(tmp_path / "a.safetensors", trained(1), "me")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="checkpoint version 99, this program reads 1"):
+    with pytest.raises(ValueError, match="checkpoint version 99, this program reads 2"):
         read_tensors(tmp_path / "a.safetensors")
 
 
@@ -95,8 +104,8 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left .* needed, .* free\): '.*a\.safetensors'"):
         save_checkpoint(path, trained(2), "me")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests import tiny
-from training.hooks import Diverged, check_finite
+from training.divergence import Diverged, check_finite
 from training.metrics import MetricsFile
 from training.run_dir import claim
 from training.signals import StopRequest

@@ -1,0 +1,122 @@
+"""Nothing that is not finite is logged, validated or saved, wherever in the state it stands."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import search
+from nas.search_step import SearchStep
+from tests.test_faults import code_of
+from tests.training.test_checkpoint import trained
+from training.divergence import Diverged, check_finite
+from training.state import TrainState
+from training.tensor_file import read_tensors
+
+NAN, INF = float("nan"), float("inf")
+
+
+def spoil_alpha(state: TrainState) -> None:
+    state.parameters["alpha"].data[1, 2] = NAN
+
+
+def spoil_moment(state: TrainState) -> None:
+    weight = state.model.norm.weight
+    state.optimisers["weights"].state[weight]["exp_avg_sq"][0] = INF
+
+
+def spoil_memory(state: TrainState) -> None:
+    memory = next(m for m in state.streams["weights"].memory if m is not None)
+    memory[0, 0, 0] = -INF
+
+
+def spoil_loss(state: TrainState) -> None:
+    state.loss_sum += INF
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (spoil_alpha, "parameter alpha is not finite"),
+        (spoil_moment, r"the optimiser's exp_avg_sq of norm\.weight is not finite"),
+        (spoil_memory, r"stream memory\.\d is not finite"),
+        (spoil_loss, "the loss is inf nats"),
+    ],
+)
+def test_every_part_of_the_state_is_looked_at(
+    spoil: Callable[[TrainState], None], said: str
+) -> None:
+    state = trained(2)
+    check_finite(state, 3.0)
+    spoil(state)
+    with pytest.raises(Diverged, match=f"diverged at step 2: {said}; lower optimiser.lr"):
+        check_finite(state, 3.0)
+
+
+def test_numbers_whose_sum_is_too_large_are_finite_each() -> None:
+    state = trained(2)
+    state.parameters["alpha"].data.fill_(3e38)
+    check_finite(state, 3.0)
+
+
+def loss_of_one_step(state: TrainState, metrics: dict[str, Any]) -> None:
+    state.loss_sum += INF
+    metrics["loss_nats"] = torch.tensor(INF)
+
+
+def alpha_nan(state: TrainState, metrics: dict[str, Any]) -> None:
+    state.parameters["alpha"].data[0, 0] = NAN
+
+
+def moment_inf(state: TrainState, metrics: dict[str, Any]) -> None:
+    slots = next(iter(state.optimisers["weights"].state.values()))
+    slots["exp_avg"].fill_(INF)
+
+
+# Spoiled is step 16. What looks next is the log, the validation, or the checkpoint.
+@pytest.mark.parametrize(
+    ("log_every", "validate_every", "checkpoint_every", "found"),
+    [(5, 100, 7, 20), (100, 10, 7, 20), (100, 100, 6, 18)],
+)
+@pytest.mark.parametrize("spoil", [loss_of_one_step, alpha_nan, moment_inf])
+def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resume(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[TrainState, dict[str, Any]], None],
+    log_every: int,
+    validate_every: int,
+    checkpoint_every: int,
+    found: int,
+) -> None:
+    step = SearchStep.__call__
+
+    def spoiled(self: SearchStep, state: TrainState, batch: Any) -> Any:
+        metrics = dict(step(self, state, batch))
+        if state.step == 15:
+            spoil(state, metrics)
+        return metrics
+
+    monkeypatch.setattr(SearchStep, "__call__", spoiled)
+    arguments = [experiment_file, "--run", tmp_path / "run"]
+    arguments += ["--set", f"run.log_every={log_every}"]
+    arguments += ["--set", f"run.validate_every={validate_every}"]
+    arguments += ["--set", f"run.checkpoint_every={checkpoint_every}"]
+    place = tmp_path / "run/search/seed-0"
+    said = []
+    for _ in range(2):
+        assert code_of(search, *arguments) == 3
+        error = capsys.readouterr().err
+        said.append(error.splitlines()[-1])
+        for name, saved in (("last", 2), ("previous", 1)):
+            tensors, header = read_tensors(place / f"{name}.safetensors")
+            assert header["step"] == saved * checkpoint_every
+            assert all(t.isfinite().all() for t in tensors.values())
+    assert said[0].startswith(f"diverged at step {found}: ")
+    assert said[0] == said[1]
+    rows = (place / "metrics.jsonl").read_text()
+    assert "NaN" not in rows
+    assert "Infinity" not in rows

@@ -1,0 +1,60 @@
+"""Numbers that have left the ground: found before they are logged, validated or saved."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from training.state import TrainState
+
+LOSS_BOUND_NATS = 50.0
+
+
+class Diverged(Exception):
+    """The loss is not a number or beyond any sense, or something that is trained is not finite."""
+
+
+def check_finite(state: TrainState, loss_nats: float) -> None:
+    """Stop a run whose numbers have left the ground.
+
+    Args:
+        state: all of it is looked at: weights, alpha, optimisers, memories.
+        loss_nats: of the last step, or the mean of several.
+
+    Raises:
+        Diverged: names the step, the tensor and what to try.
+    """
+    bad = next((name for name, tensor in _trained(state) if not _is_finite(tensor)), None)
+    if bad is None:
+        for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
+            if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
+                bad = f"the loss is {loss:.3g} nats"
+                break
+        else:
+            return
+    raise Diverged(
+        f"diverged at step {state.step}: {bad}; lower optimiser.lr, raise "
+        "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
+    )
+
+
+def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:
+    """Everything that the steps move, with the words for it where it is not finite."""
+    names: dict[Tensor, str] = {}
+    for name, weight in [*state.model.named_parameters(), *state.parameters.items()]:
+        names[weight] = name
+        yield f"parameter {name} is not finite", weight
+    for optimiser in state.optimisers.values():
+        for moved, slots in optimiser.state.items():
+            for slot, value in slots.items():
+                if isinstance(value, Tensor):
+                    yield f"the optimiser's {slot} of {names[moved]} is not finite", value
+    for stream in state.streams.values():
+        for name, value in stream.tensors().items():
+            yield f"stream {name} is not finite", value
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    # A sum is several times faster, and no NaN or infinity can hide in it.
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())

@@ -1,0 +1,124 @@
+"""Tensors with a header in one safetensors file: versioned, with a checksum, without a pickle."""
+
+import hashlib
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from training.files import Part, write_whole
+
+VERSION = 2
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    header: Mapping[str, Any],
+    keep_old_as: Path | None = None,
+) -> None:
+    """Write the file whole or not at all, without a second copy of the tensors in memory.
+
+    Args:
+        path: the file.
+        tensors: by name.
+        header: what JSON can hold.
+        keep_old_as: a name for the file that was there before.
+
+    Raises:
+        OSError: the disk is full or the folder not writable; the file before stays.
+    """
+    # The order is the library's own: wide types first, so that every tensor is aligned.
+    ours = {
+        name: tensors[name].detach().cpu().contiguous()
+        for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    }
+    text = json.dumps({"version": VERSION, **header}, sort_keys=True)
+    layout: dict[str, Any] = {
+        "__metadata__": {"parnas": text, "sha256": _checksum(text, ours)},
+    }
+    end = 0
+    for name, tensor in ours.items():
+        start, end = end, end + tensor.nbytes
+        layout[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    head = json.dumps(layout, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    parts: list[Part] = [len(head).to_bytes(8, "little"), head, *map(_bytes_of, ours.values())]
+    write_whole(path, parts, keep_old_as)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and header of a file that `write_tensors` wrote.
+
+    Raises:
+        ValueError: the file is damaged, another program's or of another version.
+        OSError: it cannot be read.
+    """
+    # Opening a pipe would wait for its other end.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: is not a file")
+    # The library calls every file missing that it may not open.
+    path.open("rb").close()
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            header = _header(metadata.get("parnas"))
+            # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
+            # later sums may depend on that.
+            names = file.keys()
+            tensors = {name: file.get_tensor(name).clone() for name in names}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged checkpoint ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if metadata.get("sha256") != _checksum(metadata["parnas"], tensors):
+        raise ValueError(f"{path}: damaged checkpoint (the checksum is another)")
+    return tensors, header
+
+
+def _header(text: str | None) -> dict[str, Any]:
+    try:
+        header = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise ValueError("not a checkpoint of this program")
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"checkpoint version {header.get('version')}, this program reads {VERSION}; "
+            "use the program that wrote it"
+        )
+    return header
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the header and every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(_bytes_of(tensor))
+    return digest.hexdigest()
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -72,7 +72,7 @@ def goes_on_exactly(
 
 
 @pytest.mark.parametrize(
-    ("script", "n"), [(search, 7), (search, 75), (search, 150), (retrain, 50), (retrain, 130)]
+    ("script", "n"), [(search, 7), (search, 75), (search, 150), (retrain, 130), (retrain, 165)]
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on_exactly(
     experiment_file: Path,

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from model.checksum import tensors_digest
 from training.files import Part, write_whole
 
 VERSION = 2
@@ -111,13 +112,8 @@ def _header(text: str | None) -> dict[str, Any]:
 
 
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the header and every tensor's name, type, shape and bytes."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(_bytes_of(tensor))
-    return digest.hexdigest()
+    """SHA-256 over the header and the digest of the tensors."""
+    return hashlib.sha256((text + tensors_digest(tensors)).encode()).hexdigest()
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -134,9 +134,13 @@ def user_errors() -> Iterator[None]:
 
 
 def _message(error: ValueError | OSError) -> str:
+    text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fspath(error.filename)}: {error.strerror}"
-    return str(error) or type(error).__name__
+        text = f"{os.fspath(error.filename)!s}: {error.strerror}"
+    # Words from a file may stand in it, and nothing from a file steers a terminal.
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
+    )
 
 
 def add_tensorboard(made: argparse.ArgumentParser) -> None:

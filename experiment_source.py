@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from problems import Said, dotted, show
-from yaml_strict import Document, Key, YamlError, read_text, read_yaml
+from problems import Said, dotted, shorten, show
+from yaml_strict import MAX_DEPTH, Document, Key, YamlError, is_torn, read_text, read_yaml
 
 _AFTER_THE_FILE = 10**9  # more than any line number
 
@@ -36,6 +36,7 @@ class Source:
         # Per key the rank that sorts its problems and the text that stands before them.
         self._origin: dict[Key, tuple[int, str]] = {(): (1, f"{path}:1")}
         self._problems: list[tuple[int, str]] = []
+        self._unread: set[Key] = set()
         self.data: dict[str, Any] = {}
         self._read_file(path, sections)
         for place, text in enumerate(overrides):
@@ -46,6 +47,8 @@ class Source:
         """Every problem found by reading, and every one of `said`, as lines in file order."""
         placed = list(self._problems)
         for key, words in said:
+            if key in self._unread:
+                continue
             rank, origin = self._origin_of(key)
             placed.append((rank, _line(origin, key, words)))
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
@@ -54,7 +57,9 @@ class Source:
         try:
             document = read_yaml(read_text(path))
         except YamlError as error:
-            raise ExperimentError([f"{self._file}:{_position(error)}: {error.text}"]) from None
+            raise ExperimentError(
+                [f"{self._file}:{_position(error)}: {shorten(error.text, 1000)}"]
+            ) from None
         value = {} if document.value is None else document.value
         if not isinstance(value, dict):
             names = ", ".join(sections)
@@ -74,14 +79,19 @@ class Source:
         for problem in document.problems:
             line = _line(f"{self._file}:{problem.line}", problem.key, problem.text)
             self._problems.append((problem.line, line))
+        self._unread |= document.unread
 
     def _override(self, text: str, rank: int) -> str | None:
         """Put one `a.b=value` over the data; the line to print where that is impossible."""
-        origin = "--set " + " ".join(text.split())
+        origin = "--set " + shorten(" ".join(text.split()), 200)
         name, equals, value_text = text.partition("=")
         key: Key = tuple(name.strip().split("."))
         if not equals or not all(key):
             return f"{origin}: expected KEY=VALUE, for example search.tau.end=0.1"
+        if is_torn(name):
+            return f"{origin}: bytes that are no UTF-8"
+        if len(key) > MAX_DEPTH:
+            return f"{origin}: no key has {len(key)} parts"
         try:
             document = read_yaml(value_text)
         except YamlError as error:
@@ -100,6 +110,8 @@ class Source:
                 above = dotted(key[:depth])
                 return _line(origin, key, f"{above} is {show(here)}, which has no keys")
         here[str(key[-1])] = document.value
+        self._unread = {old for old in self._unread if old[: len(key)] != key}
+        self._unread |= {(*key, *inner) for inner in document.unread}
         self._origin = {
             old: there for old, there in self._origin.items() if old[: len(key)] != key
         } | {key: (rank, origin)}
@@ -113,6 +125,7 @@ class Source:
 
 
 def _line(origin: str, key: Key, words: str) -> str:
+    words = shorten(words, 1000)
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
 
 

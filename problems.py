@@ -53,7 +53,10 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
 
 def dotted(key: Key) -> str:
     """`search.tau.end`; list items as `model.candidates[1]`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{shorten(part, 60) or repr(part)}"
+        for part in key
+    )
     return text.removeprefix(".")
 
 
@@ -68,6 +71,11 @@ def hint(found: Any, choices: Sequence[str]) -> str:
     return f"; did you mean '{near}'?" if near else ""
 
 
+def shorten(text: str, most: int) -> str:
+    """A text of at most so many letters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def show(value: Any) -> str:
     """A found value as it looks in YAML, cut where it is long."""
     if isinstance(value, dict):
@@ -75,7 +83,7 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     if isinstance(value, str):
-        return repr(value if len(value) <= 60 else value[:57] + "...")
+        return repr(shorten(value, 60))
     if value is None:
         return "nothing"
     if isinstance(value, float) and not math.isfinite(value):
@@ -129,7 +137,7 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
         return key, f"expected {_KINDS[kind]}, found {show(found)}"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return key, f"must be {words} {context[name]:g}, found {show(found)}"
+        return key, f"must be {words} {_bound(context[name])}, found {show(found)}"
     if kind == "finite_number":
         return key, f"must be finite, found {show(found)}"
     if kind in ("too_short", "too_long"):
@@ -149,6 +157,11 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
     if kind == "value_error":
         return _split_value_error(key, str(context["error"]), root)
     return key, f"{error['msg'][0].lower()}{error['msg'][1:]}, found {show(found)}"
+
+
+def _bound(value: Any) -> str:
+    """An integer in all its digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _expected(error: ErrorDetails) -> str | None:

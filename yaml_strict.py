@@ -30,6 +30,7 @@ _CORE = {
     _FLOAT: r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
+_TORN = "half of a surrogate pair is no character"
 
 
 class YamlError(ValueError):
@@ -51,11 +52,16 @@ class Problem:
 
 @dataclass
 class Document:
-    """Plain values (None, bool, int, float, str, list, dict), the lines of their keys, problems."""
+    """Plain values (None, bool, int, float, str, list, dict), the lines of their keys, problems.
+
+    At the keys in `unread` stands infinity in the place of a value that cannot be taken over:
+    nothing accepts it, and what is then said against it does not count.
+    """
 
     value: Any = None
     line_of: dict[Key, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    unread: set[Key] = field(default_factory=set)
 
 
 def read_text(path: Path) -> str:
@@ -72,7 +78,7 @@ def read_text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        line, _ = _place(raw[: error.start].decode("latin-1"))
         raise YamlError(
             f"not UTF-8 text (byte 0x{raw[error.start]:02x}); save the file as UTF-8", line
         ) from None
@@ -86,6 +92,14 @@ def read_yaml(text: str) -> Document:
             experiment needs. What is wrong with single keys and values is in `problems`.
     """
     document = Document()
+    # Line ends in YAML 1.1, and so to PyYAML, but neither in 1.2 nor in an editor: what follows one
+    # in a comment would be read.
+    if foreign := re.search("[\x85\u2028\u2029]", text):
+        code = f"{ord(foreign[0]):04x}"
+        raise YamlError(
+            f'character U+{code.upper()} is not allowed; in double quotes write "\\u{code}"',
+            *_place(text[: foreign.start()]),
+        )
     with _syntax_errors(text):
         root = _Loader(text).get_single_node()
     if root is not None:
@@ -166,9 +180,8 @@ def _syntax_errors(text: str) -> Iterator[None]:
             raise YamlError(words) from None
         raise YamlError(words, mark.line + 1, mark.column + 1) from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
-        raise YamlError(f"character U+{_ordinal(error):04X} is not allowed", line, column) from None
+        place = _place(text[: error.position])
+        raise YamlError(f"character U+{_ordinal(error):04X} is not allowed", *place) from None
     except (ValueError, OverflowError):
         # PyYAML passes on what chr() and int() say to "\UFFFFFFFF" and to "%YAML 1.(digits)".
         raise YamlError("an escape or a directive holds a number that is too large") from None
@@ -214,7 +227,10 @@ class _Builder:
                 shown = f"key {found}" if isinstance(found, str) else "a list or mapping as a key"
                 self._problem(key, line, f"{shown}: a key must be text; quote it or leave it out")
                 continue
-            name = self._scalar(name_node, key, line)
+            name = name_node.value
+            if is_torn(name):
+                self._problem(key, line, _TORN)
+                continue
             here = (*key, name)
             if name in mapping:
                 first = self.document.line_of[here]
@@ -234,18 +250,30 @@ class _Builder:
             return self._integer(text, key, line)
         if node.tag == _FLOAT:
             return float(text.replace(".", "", 1) if text[-1] in "fFnN" else text)
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            self._problem(key, line, "half of a surrogate pair is no character")
-            return text.encode("utf-8", "replace").decode()
-        return text
+        return self._unread(key, line, _TORN) if is_torn(text) else text
 
-    def _integer(self, text: str, key: Key, line: int) -> int:
+    def _integer(self, text: str, key: Key, line: int) -> int | float:
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         number = int(text, base) if len(text) < 100 else math.inf
         if abs(number) < 2**63:
-            return int(number)
-        self._problem(key, line, "an integer must fit 64 bits")
-        return 2**63 - 1
+            return number
+        return self._unread(key, line, "an integer must fit 64 bits")
+
+    def _unread(self, key: Key, line: int, text: str) -> float:
+        self._problem(key, line, text)
+        self.document.unread.add(key)
+        return math.inf
 
     def _problem(self, key: Key, line: int, text: str) -> None:
         self.document.problems.append(Problem(key, line, text))
+
+
+def is_torn(text: str) -> bool:
+    """Whether a text holds half of a surrogate pair."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _place(before: str) -> tuple[int, int]:
+    """Line and column of what follows a text."""
+    lines = re.split(r"\r\n?|\n", before)
+    return len(lines), len(lines[-1]) + 1

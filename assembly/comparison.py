@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from assembly.architectures import derive, write_architecture
+from assembly.results import read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.workbench import Workbench, check_tokenizer, layout_costs
 from model import Architecture, load_architecture, load_model
@@ -182,7 +183,7 @@ def _folder(bench: Workbench, entry: Contestant, seed: int) -> Path:
 
 def _results(bench: Workbench, entry: Contestant) -> list[dict[str, Any]]:
     seeds = bench.experiment.compare.seeds
-    return [json.loads((_folder(bench, entry, seed) / "result.json").read_text()) for seed in seeds]
+    return [read_result(_folder(bench, entry, seed) / "result.json") for seed in seeds]
 
 
 def _check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

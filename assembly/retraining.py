@@ -10,6 +10,8 @@ import torch
 import cli
 from assembly import workbench
 from assembly.lengths import retrain_stages
+from assembly.results import read_result
+from assembly.size import check_architecture_size
 from assembly.summary import (
     fine_tune_lines,
     optimiser_line,
@@ -36,6 +38,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     """Phase 2: the derived model from scratch."""
     experiment = bench.experiment
     workbench.check_tokenizer(bench, architecture)
+    check_architecture_size(bench, architecture)
     torch.manual_seed(experiment.run.seed)
     model = build_model(architecture, dropout=experiment.model.dropouts()).to(bench.device)
     model.train()
@@ -111,7 +114,7 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
 
 def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     """Say what a retraining came to; carry the chosen model to RUN/model."""
-    found = json.loads(result.read_text())
+    found = read_result(result)
     test = found["test"]
     words = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
     print(
@@ -129,9 +132,9 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
 def _carry(bench: Workbench, result: Path) -> str:
     """Copy the chosen model to RUN/model, unless another seed's stands there."""
     target = bench.run_dir / "model"
-    mine, there = json.loads(result.read_text()), target / "result.json"
+    mine, there = read_result(result), target / "result.json"
     if there.exists():
-        theirs = json.loads(there.read_text())
+        theirs = read_result(there)
         if theirs["name"] == mine["name"] and theirs["seed"] != mine["seed"]:
             return (
                 f"{target} stays that of seed {theirs['seed']}; this one: {result.parent / 'model'}"

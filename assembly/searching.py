@@ -9,6 +9,7 @@ import torch
 import cli
 from assembly import workbench
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
+from assembly.size import check_supernet_size
 from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
 from assembly.workbench import Workbench
 from model import LanguageModel
@@ -26,6 +27,7 @@ from training.step import WeightStep
 def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     experiment = bench.experiment
+    check_supernet_size(bench)
     model = workbench.build_supernet(bench)
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]

@@ -1,7 +1,9 @@
 """The architecture of a derived model and the JSON file that carries it between the phases."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,11 +19,12 @@ from pydantic import (
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.layout import layout_letters
-from model.problems import describe
+from model.problems import MOST_SHOWN, describe, few
 from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -64,7 +67,7 @@ class FlopsKey(_Part):
 
     batch: int = Field(ge=1, description="Streams.")
     segment: int = Field(ge=1, description="Tokens a stream reads at once.")
-    mass: tuple[float, ...] = Field(
+    mass: tuple[Share, ...] = Field(
         min_length=1, max_length=65, description="Part of the tokens in the head and each tail."
     )
 
@@ -72,7 +75,7 @@ class FlopsKey(_Part):
 class ArchitectureCosts(_Part):
     """What the model costs."""
 
-    parameters: int = Field(ge=0)
+    parameters: int = Field(ge=0, le=2**62)
     flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
     key: FlopsKey
 
@@ -81,10 +84,10 @@ class Evidence(_Part):
     """Why these candidates were chosen."""
 
     method: str = Field(max_length=200, description="Name of the derivation.")
-    pi: tuple[dict[str, float], ...] = Field(
+    pi: tuple[dict[str, Share], ...] = Field(
         default=(), description="Final probability of each label, per slot; none: not searched."
     )
-    margins: tuple[float, ...] = Field(
+    margins: tuple[Share, ...] = Field(
         default=(), description="Per slot, pi of the choice less that of the runner-up."
     )
 
@@ -172,6 +175,17 @@ class Architecture(_Part):
         return layout_letters(self.slots)
 
 
+def check_is_file(path: Path) -> None:
+    """Refuse what is there and no file: a pipe would keep its reader waiting for ever.
+
+    Raises:
+        OSError: it cannot be looked at, or is not there.
+        ValueError: it is a folder, a pipe or a device.
+    """
+    if not S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: not a file; give the path of a file")
+
+
 def load_architecture(path: Path | str) -> Architecture:
     """Read an architecture file.
 
@@ -180,6 +194,7 @@ def load_architecture(path: Path | str) -> Architecture:
         ValueError: what is wrong with the file, one line per problem.
     """
     path = Path(path)
+    check_is_file(path)
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; this is not an architecture")
     try:
@@ -194,8 +209,8 @@ def _problems_of_json(text: str) -> list[str]:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        repeated.extend(sorted({name for name in names if names.count(name) > 1}))
+        count = Counter(name for name, _ in pairs)
+        repeated.extend(sorted(name for name in count if count[name] > 1))
         return dict(pairs)
 
     try:
@@ -205,11 +220,12 @@ def _problems_of_json(text: str) -> list[str]:
     except (RecursionError, ValueError) as error:
         return [f"not JSON that can be read: {error}"]
     if repeated:
-        return [f"{name}: stands more than once in one object" for name in repeated]
+        lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
+        return few(lines[:MOST_SHOWN], len(lines))
     # Only for a version that is known can the rest be judged.
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
         return ["version: missing"]
     if type(version) is not int or version != 1:
-        return [f"version: {version!r} is unknown; this program reads version 1"]
+        return [f"version: {version!r:.60} is unknown; this program reads version 1"]
     return []

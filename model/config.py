@@ -37,7 +37,7 @@ class SoftmaxConfig(BaseModel):
         description="First id of each tail cluster, increasing; none: plain softmax; auto: those "
         "that cost least on the training text.",
     )
-    factor: float | None = Field(default=None, ge=1, description=_FACTOR)
+    factor: float | None = Field(default=None, ge=1, le=1024, description=_FACTOR)
     sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
     tied: bool = Field(default=True, description=_TIED)
 
@@ -79,7 +79,7 @@ class AutoSoftmaxConfig(BaseModel):
     clusters: int = Field(
         default=4, ge=2, le=MOST_TAILS + 1, description="Head and tails (cutoffs: auto only)."
     )
-    factor: float | None = Field(default=None, ge=1, description=_FACTOR)
+    factor: float | None = Field(default=None, ge=1, le=1024, description=_FACTOR)
     sizes: tuple[Width, ...] | None = Field(default=None, description=_SIZES)
     tied: bool = Field(default=True, description=_TIED)
 

@@ -10,12 +10,14 @@ from pydantic import BaseModel, ValidationError
 from model.blocks import BLOCKS
 
 Location = tuple[int | str, ...]
+MOST_SHOWN = 20
 
 
 def describe(error: ValidationError, schema: type[BaseModel]) -> list[str]:
     """One line per problem, e.g. "slots[3].kind: unknown kind 'atention'; did you mean ...?"."""
     lines: list[str] = []
-    for problem in error.errors():
+    problems = error.errors()
+    for problem in problems[:MOST_SHOWN]:
         where, path = problem["loc"], _path(problem["loc"])
         context: dict[str, Any] = problem.get("ctx", {})
         match problem["type"]:
@@ -30,10 +32,17 @@ def describe(error: ValidationError, schema: type[BaseModel]) -> list[str]:
                 lines.append(f"{path}.kind: unknown kind {tag!r}; {suggest(tag, BLOCKS)}")
             case "value_error":
                 lines.extend(_join(path, line) for line in str(context["error"]).splitlines())
+            case "json_invalid":
+                lines.append(f"not JSON that can be read: {context['error']}")
             case _:
                 message = problem["msg"].removeprefix("Input ")
                 lines.append(f"{path or 'the file'}: {message}; found {problem['input']!r:.60}")
-    return lines
+    return few(lines, len(problems))
+
+
+def few(lines: list[str], count: int) -> list[str]:
+    """The lines of the first problems, and how many more than MOST_SHOWN there are."""
+    return [*lines, f"and {count - MOST_SHOWN} more problems"] if count > MOST_SHOWN else lines
 
 
 def suggest(found: object, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ It is all that is needed to use a derived model, and reading it needs only this 
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +15,17 @@ from safetensors.torch import save
 from torch import Tensor
 
 from model.adjusting import adjusted
-from model.architecture import Architecture, load_architecture
+from model.architecture import Architecture, check_is_file, load_architecture
+from model.checksum import tensors_digest
 from model.dropout import NO_DROPOUT, Dropout
 from model.language_model import LanguageModel
+from model.shapes import shapes_of
 
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
-_DIGEST_KEY = "architecture_sha256"
+_META = "parnas"
+# The only entry of files without a digest of the tensors.
+_BEFORE_DIGESTS = "architecture_sha256"
 _DTYPES = {"F64", "F32", "BF16", "F16"}
 
 
@@ -40,17 +45,18 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     """Write the model folder; each file is whole or absent at any moment.
 
     Raises:
-        ValueError: the model is not one of this architecture.
+        ValueError: the model is not one of this architecture, or holds nan or inf.
         OSError: the folder cannot be written.
     """
     folder = Path(folder)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    found = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if problems := _differences(found, _shapes(architecture)):
-        raise _refusal("model", problems)
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if problems := _differences(found, architecture) or _not_finite(tensors):
+        raise ValueError(_lines("model", problems))
     folder.mkdir(parents=True, exist_ok=True)
     # One entry only: safetensors writes several in an order that changes from call to call.
-    blob = save(tensors, metadata={_DIGEST_KEY: _digest(architecture)})
+    meta = {"architecture": _digest(architecture), "tensors": tensors_digest(tensors)}
+    blob = save(tensors, metadata={_META: json.dumps(meta)})
     _write_whole(folder / TENSOR_FILE, blob)
     _write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
 
@@ -58,7 +64,8 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
     """Read a model folder; the model is on the CPU and in evaluation mode.
 
-    The shapes in the file are compared with the architecture before any tensor is read.
+    The shapes in the file are compared with the architecture before any memory is taken for a
+    tensor, and the tensors with the digest that was saved with them, where there is one.
 
     Args:
         folder: what `save_model` wrote.
@@ -72,50 +79,88 @@ def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = Non
     """
     folder = Path(folder)
     architecture = load_architecture(folder / ARCHITECTURE_FILE)
-    path = folder / TENSOR_FILE
+    wanted = adjusted(architecture, adjust or {})
+    tensors = _read_tensors(folder / TENSOR_FILE, architecture)
     with torch.device("meta"):
-        model = build_model(adjusted(architecture, adjust or {}))
-    tensors = _read_tensors(path, architecture)
+        model = build_model(wanted)
     model.load_state_dict(tensors, assign=True)
     return model.eval()
 
 
 def _read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
+    check_is_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: part.get_shape() for name, part in slices.items()}
-            problems = _differences(found, _shapes(architecture))
+            found = {name: tuple(part.get_shape()) for name, part in slices.items()}
             dtypes = {name: part.get_dtype() for name, part in slices.items()}
-            problems += _dtype_problems(dtypes)
-            if not problems and (file.metadata() or {}).get(_DIGEST_KEY) != _digest(architecture):
-                problems = [f"was saved with another {ARCHITECTURE_FILE}, of the same shapes"]
-            if problems:
-                raise _refusal(str(path), problems)
+            if problems := _differences(found, architecture) + _dtype_problems(dtypes):
+                raise ValueError(
+                    f"{path}: does not fit the {ARCHITECTURE_FILE} beside it; copy both files of "
+                    f"one model, or train it again\n{_lines(str(path), problems)}"
+                )
+            expected = _expected_digest(path, file.metadata() or {}, architecture)
             # safetensors hands out views of the mapped file: they change when the file does,
             # and their alignment, and so the last bits of a product, is not a tensor's own.
-            return {name: file.get_tensor(name).clone() for name in found}
+            tensors = {name: file.get_tensor(name).clone() for name in found}
     except SafetensorError as error:
-        raise ValueError(f"{path}: damaged, or not a safetensors file: {error}") from None
+        raise _damaged(path, f"or not a safetensors file ({error})") from None
+    if expected is not None and tensors_digest(tensors) != expected:
+        raise _damaged(path, "its tensors are not those that were saved")
+    if problems := _not_finite(tensors):
+        raise _damaged(path, ", ".join(problems[:8]))
+    return tensors
 
 
-def _refusal(source: str, problems: list[str]) -> ValueError:
+def _expected_digest(
+    path: Path, metadata: Mapping[str, str], architecture: Architecture
+) -> str | None:
+    """The digest of the tensors; None in a file that was written before there was one."""
+    before = metadata.get(_BEFORE_DIGESTS)
+    try:
+        meta = {"architecture": before} if before else json.loads(metadata[_META])
+        found, tensors = meta["architecture"], None if before else str(meta["tensors"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise _damaged(path, "its metadata cannot be read") from None
+    if found != _digest(architecture):
+        raise ValueError(
+            f"{path}: was saved with another {ARCHITECTURE_FILE}, of the same shapes; copy both "
+            "files of one model, or train it again"
+        )
+    return tensors
+
+
+def _damaged(path: Path, how: str) -> ValueError:
+    return ValueError(f"{path}: damaged, {how}; copy the model folder again, or train it again")
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    return [
+        f"{name}: holds nan or inf"
+        for name, tensor in tensors.items()
+        if not tensor.isfinite().all()
+    ]
+
+
+def _lines(source: str, problems: list[str]) -> str:
     """The first problems, and how many more there are."""
     shown = problems[:8] + [f"and {len(problems) - 8} more problems"] * (len(problems) > 8)
-    return ValueError("\n".join(f"{source}: {problem}" for problem in shown))
+    return "\n".join(f"{source}: {problem}" for problem in shown)
 
 
-def _shapes(architecture: Architecture) -> dict[str, list[int]]:
-    with torch.device("meta"):
-        state = build_model(architecture).state_dict()
-    return {name: list(tensor.shape) for name, tensor in state.items()}
-
-
-def _differences(found: dict[str, list[int]], expected: dict[str, list[int]]) -> list[str]:
+def _differences(found: Mapping[str, tuple[int, ...]], architecture: Architecture) -> list[str]:
+    """What the tensors lack, have too much, or have in another shape than the architecture's."""
+    expected = shapes_of(
+        [[candidate] for candidate in architecture.slots],
+        d_model=architecture.d_model,
+        vocabulary_size=architecture.vocabulary_size,
+        softmax=architecture.softmax,
+        tie_slots=architecture.tie_slots,
+    ).tensors
     problems = [f"{name}: missing" for name in expected if name not in found]
     problems += [f"{name}: no such tensor in the model" for name in found if name not in expected]
     return problems + [
-        f"{name}: shape {found[name]}, the architecture says {expected[name]}"
+        f"{name}: shape {list(found[name])}, the architecture says {list(expected[name])}"
         for name in expected
         if name in found and found[name] != expected[name]
     ]

@@ -4,17 +4,19 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.npz import READ_ERRORS, read_npz
 from nas.plan import SearchPlan
 from training.files import write_whole
 from training.loop import Metrics
 from training.state import TrainState
 
 MOST_CSV_STEPS = 500
+_KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
 def softmax(alpha: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -82,19 +84,48 @@ class Trajectory:
         self.alpha = list(recorded[:steps])
 
 
-def load_pi(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of a pi.npz.
+def load_pi(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start.
 
     Raises:
-        ValueError: the file is missing or damaged.
+        ValueError: the file is missing or damaged, or its arrays do not fit together.
     """
     if not path.exists():
         raise ValueError(f"{path}: not found; run search.py first")
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, KeyError, BadZipFile) as error:
+        arrays = read_npz(path)
+        _check(arrays)
+    except READ_ERRORS as error:
         raise ValueError(f"{path}: damaged ({error}); run search.py again") from error
+    return arrays
+
+
+def _check(arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise ValueError where the arrays are not those of a search."""
+    if missing := _KINDS.keys() - arrays.keys():
+        raise ValueError(f"lacks {', '.join(sorted(missing))}")
+    for name, kinds in _KINDS.items():
+        if arrays[name].dtype.kind not in kinds:
+            raise ValueError(f"{name} has type {arrays[name].dtype}")
+    alpha_NLC = arrays["alpha"]
+    if alpha_NLC.ndim != 3 or 0 in alpha_NLC.shape:
+        raise ValueError(f"alpha has shape {alpha_NLC.shape}")
+    steps, _, candidates = alpha_NLC.shape
+    expected = {
+        "step": (steps,),
+        "pi": alpha_NLC.shape,
+        "tau": (steps,),
+        "labels": (candidates,),
+        "alpha_start": (),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, alpha {alpha_NLC.shape}")
+    if not np.array_equal(arrays["step"], np.arange(1, steps + 1)):
+        raise ValueError("step does not count from 1")
+    for name in ("alpha", "pi", "tau"):
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} holds nan or inf")
 
 
 def write_pi_csv(npz: Path, csv: Path) -> None:

@@ -5,7 +5,6 @@ N recorded steps, L slots, C candidates.
 """
 
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-_KEYS = ("step", "pi", "alpha", "tau", "labels", "alpha_start")
+from report.npz import READ_ERRORS, read_npz
+
+_KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,17 @@ def read_trajectory(path: Path) -> Trajectory:
         ValueError: the file is damaged, or its arrays do not fit together.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        arrays = read_npz(path)
+    except READ_ERRORS as error:
         raise ValueError(f"{path}: not a readable npz file ({error}); delete it") from error
-    missing = [key for key in _KEYS if key not in arrays]
+    missing = [key for key in _KINDS if key not in arrays]
     if missing:
         raise ValueError(f"{path}: lacks {', '.join(missing)}; delete it")
+    for key, kinds in _KINDS.items():
+        if arrays[key].dtype.kind not in kinds:
+            raise ValueError(f"{path}: {key} has type {arrays[key].dtype}; delete it")
+    if arrays["alpha_start"].size != 1 or arrays["step"].ndim != 1:
+        raise ValueError(f"{path}: alpha_start or step is of another shape; delete it")
     trajectory = Trajectory(
         step_N=arrays["step"],
         pi_NLC=arrays["pi"],
@@ -60,7 +65,7 @@ def read_trajectory(path: Path) -> Trajectory:
 
 
 def _check(path: Path, trajectory: Trajectory) -> None:
-    steps, candidates = len(np.atleast_1d(trajectory.step_N)), len(trajectory.labels)
+    steps, candidates = len(trajectory.step_N), len(trajectory.labels)
     shape = trajectory.pi_NLC.shape
     if len(shape) != 3 or shape[0] != steps or shape[1] < 1 or shape[2] != candidates:
         raise ValueError(
@@ -91,7 +96,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             # Only a writer that was stopped leaves a last line without its end.
             if number == len(lines):
                 break
@@ -108,9 +113,11 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: it does not.
     """
+    if not path.is_file():
+        raise ValueError(f"{path}: not a file; repair or delete it")
     try:
         content = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error}); repair or delete it") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object, found {type(content).__name__}")

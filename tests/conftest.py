@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.judge import Checked, answer
+from tests.mutation import FILE
+
 TINY = """\
 run: {log_every: 5, validate_every: 10, checkpoint_every: 7, threads: 1, device: cpu}
 data:
@@ -55,6 +58,17 @@ def experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY.replace("FOLDER", tmp_path.as_posix()), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Checked]:
+    """Runs a script with --check on a mutated file: exit code and stderr; nothing may be left."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
+    yield lambda mutant, number: (answer(mutant, number), capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.fixture(autouse=True)

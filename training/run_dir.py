@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from training.files import write_whole
+from training.files import read_object, write_whole
 
 Identity = Mapping[str, Any]
 
@@ -40,10 +40,7 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
     """
     path = folder / "identity.json"
     if path.exists():
-        try:
-            there = json.loads(path.read_text())
-        except ValueError as error:
-            raise ValueError(f"{path}: damaged ({error}); use another --run directory") from error
+        there = read_object(path, "use another --run directory")
         if there != json.loads(json.dumps(identity)):
             raise ValueError(_difference(folder, there, identity))
         return True
@@ -86,7 +83,7 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
     value = values.get(key)
-    return "left out" if value is None else str(value)
+    return "left out" if value is None else f"{value!s:.200}"
 
 
 def _difference(folder: Path, there: Any, here: Identity) -> str:
@@ -112,15 +109,24 @@ def record_resume(
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
+
+    Raises:
+        ValueError: what was recorded of the start is damaged.
     """
     path = folder / "environment.json"
-    recorded = json.loads(path.read_text())
+    remedy = f"remove {folder} to start again"
+    recorded = read_object(path, remedy)
     now = {**_facts(device), "micro_batches": micro_batches}
-    recorded.setdefault("resumed", []).append({"step": step, **now})
+    resumed = recorded.setdefault("resumed", [])
+    if not isinstance(resumed, list):
+        raise ValueError(f"{path}: damaged (resumed is no list); {remedy}")
+    resumed.append({"step": step, **now})
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
     keys = ("torch", "processor", "device", "threads", "micro_batches")
     return [
-        f"{key} was {recorded[key]}, is {now[key]}" for key in keys if recorded[key] != now[key]
+        f"{key} was {recorded[key]}, is {now[key]}"
+        for key in keys
+        if key in recorded and recorded[key] != now[key]
     ]
 
 

@@ -1,14 +1,14 @@
 """The registry of tokenizers. A kind is one file here and one line in TOKENIZERS."""
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.tokenizers import bpe, byte_level, given, unigram
 from data.tokenizers.kind import TokenizerKind
-from data.tokenizers.model_file import LARGEST_MODEL
 from data.tokenizers.pieces import IdArray
-from data.tokenizers.saved import FILE, MODEL_FILE, read_tokenizer_file
+from data.tokenizers.saved import FILE, MODEL_FILE, read_file, read_tokenizer_file
 from data.tokenizers.tokenizer import Scheme, Tokenizer
 from data.tokenizers.trained import DEFAULT_VOCABULARY
 
@@ -56,8 +56,15 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
         )
     kind = TOKENIZERS[saved.kind]
     path = folder / (MODEL_FILE if kind.saves_model else FILE)
+    model = read_file(path) if kind.saves_model else b""
+    # Before it is read: what reads it is not made for damage.
+    if kind.saves_model and saved.model_sha256 not in (None, hashlib.sha256(model).hexdigest()):
+        raise ValueError(
+            f"{path}: not the file that {folder / FILE} was saved with; the files are damaged or "
+            "of two tokenizers, save it again"
+        )
     try:
-        scheme = kind.load(_model(path) if kind.saves_model else b"", saved.lower_case)
+        scheme = kind.load(model, saved.lower_case)
         tokenizer = Tokenizer(scheme, saved.ranks, came_back=saved.came_back)
     except ValueError as error:
         raise ValueError(f"{path}: {error}; save the tokenizer again") from error
@@ -67,11 +74,6 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
             f"says {saved.digest[:12]}; the files are damaged or of two tokenizers, save it again"
         )
     return tokenizer
-
-
-def _model(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(LARGEST_MODEL + 1)
 
 
 __all__ = [

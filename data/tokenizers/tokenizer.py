@@ -1,5 +1,6 @@
 """What every tokenizer offers. How text becomes source ids is its scheme's business."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -109,6 +110,7 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json, and tokenizer.model where there is one, into a folder."""
+        model = self._scheme.model
         write_tokenizer_file(
             folder,
             kind=self.kind,
@@ -116,6 +118,7 @@ class Tokenizer:
             rank_V=self._table.rank_V,
             lower_case=self._scheme.lower_case,
             came_back=self._came_back,
+            model_sha256=None if model is None else hashlib.sha256(model).hexdigest(),
         )
-        if self._scheme.model is not None:
-            (folder / MODEL_FILE).write_bytes(self._scheme.model)
+        if model is not None:
+            (folder / MODEL_FILE).write_bytes(model)

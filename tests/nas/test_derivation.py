@@ -12,6 +12,7 @@ from model import Candidate, layout_letters
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
 from nas.derivation.random_layout import TOLERANCE
+from nas.trajectory import softmax
 from tests import tiny
 
 COST = {"attention": 5.0, "dense": 3.0, "identity": 0.0, "dense_wide": 6.0}
@@ -103,7 +104,16 @@ def test_rules_name_the_kind_that_is_missing() -> None:
 
 
 def write(path: Path, alpha: np.ndarray, labels: Sequence[str]) -> Path:
-    np.savez(path, alpha=alpha.astype(np.float32), labels=np.array(labels), step=np.arange(9))
+    steps = len(alpha)
+    np.savez(
+        path,
+        step=np.arange(1, steps + 1),
+        pi=softmax(alpha.astype(np.float32)),
+        alpha=alpha.astype(np.float32),
+        tau=np.ones(steps, dtype=np.float32),
+        labels=np.array(labels),
+        alpha_start=np.array(0),
+    )
     return path
 
 

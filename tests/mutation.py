@@ -1,0 +1,270 @@
+"""Experiment files with a known fault in a known place.
+
+A page is a tree of mappings, lists and YAML spellings; written out, every key has its line. What is
+wrong with a value is told from the committed JSON schema, not from the code that reads the file.
+"""
+
+import copy
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = json.loads((ROOT / "configs" / "experiment.schema.json").read_text(encoding="utf-8"))
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+FILE = "x.yaml"
+
+RICH = """\
+run: {seed: 3, device: cpu, threads: 2, precision: float32, log_every: 10, validate_every: 100,
+  checkpoint_every: 50, tensorboard: false}
+data:
+  corpus: files
+  files: {train: a b.txt, valid: ä.txt, test: c.txt}
+  tokenizer: {kind: bpe, vocabulary: 1024}
+  batch: 8
+  segment: 32
+  evaluation_streams: 4
+  evaluation_segment: 64
+  warm_tokens: 16
+  validation_tokens: 1000
+  test_tokens: 1000
+model:
+  slots: 4
+  d_model: 64
+  n_heads: 4
+  d_head: 16
+  window: 32
+  memory: 64
+  d_ffn: 128
+  activation: gelu
+  dropout: 0.1
+  candidates: [attention, {kind: dense, label: wide, d_ffn: 256, activation: geglu}, identity,
+    {kind: attention, label: near, n_heads: 2, d_head: 8, window: 4, memory: 8}]
+  softmax: {cutoffs: [200, 500], sizes: [32, 16], tied: true}
+search:
+  steps: 300
+  estimator: single_path
+  hold: 4
+  tau: {schedule: step, start: 1, end: 3e-1, stairs: 3}
+  alpha: {data: split, share: 0.3, freeze: 0.2, every: 2, lr: auto, betas: [0.5, 0.99], eps: 1e-3,
+    weight_decay: 0, schedule: linear}
+  optimiser: {kind: adamw, lr: 1e-3, betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.01,
+    clip_norm: 0.25, clip_each_norm: 1, clip_value: 1, warmup_steps: 10, schedule: linear,
+    final: 0.1}
+derive: {method: layout, average: 0.5, p: 3, k: 1, seed: 7, flops: 1e6, layout: a wide i near}
+retrain:
+  steps: 300
+  optimiser: {kind: sgd, lr: 0.1, momentum: 0.9, warmup_steps: 0, schedule: constant}
+compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2], latency_batch: 2,
+  latency_repeats: 5}
+"""
+AUTO = """\
+data:
+  corpus: tree
+  tree: {folder: notes, include: ["**/*.md"], exclude: [x]}
+model: {slots: 2, d_model: 8, n_heads: 2, d_ffn: 16, softmax: {cutoffs: auto, clusters: 3}}
+search: {steps: 10}
+retrain: {steps: 10}
+"""
+
+Key = tuple[str | int, ...]
+# A line of stderr: the line of the file (0: any) or the text of a --set, and the key if it has one.
+Said = tuple[int | str, str | None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed file and what must be said about it; nothing: it is valid."""
+
+    name: str
+    text: bytes
+    said: tuple[Said, ...] = ()
+    sets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A tree written out.
+
+    Attributes:
+        tree: mappings, lists and scalars as they are spelled.
+        text: the file.
+        line_of: where each key stands, from 1.
+    """
+
+    tree: dict[str, Any]
+    text: str
+    line_of: dict[Key, int]
+
+    def at(self, key: Key) -> Any:
+        """What stands at a key; None where nothing does."""
+        here: Any = self.tree
+        for part in key:
+            here = here.get(part) if isinstance(here, dict) else here[part]
+            if here is None:
+                return None
+        return here
+
+    def with_value(self, key: Key, spelled: Any) -> "Page":
+        """The page with another value at a key."""
+        tree = copy.deepcopy(self.tree)
+        here: Any = tree
+        for part in key[:-1]:
+            here = here.setdefault(part, {}) if isinstance(here, dict) else here[part]
+        here[key[-1]] = spelled
+        return write_out(tree)
+
+    def without(self, key: Key) -> "Page":
+        """The page without a key."""
+        tree = copy.deepcopy(self.tree)
+        here: Any = tree
+        for part in key[:-1]:
+            here = here[part]
+        del here[key[-1]]
+        return write_out(tree)
+
+    def with_line(self, number: int, line: str) -> str:
+        """The text with one more line, which gets this number."""
+        lines = self.text.split("\n")
+        return "\n".join([*lines[: number - 1], line, *lines[number - 1 :]])
+
+
+def pages() -> dict[str, Page]:
+    """Every file of configs/ and two that are richer."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in CONFIGS}
+    texts |= {"rich": RICH, "auto": AUTO}
+    # BaseLoader resolves nothing: every scalar stays as it is spelled.
+    return {name: write_out(yaml.load(text, yaml.BaseLoader)) for name, text in texts.items()}
+
+
+def write_out(tree: dict[str, Any]) -> Page:
+    """A tree in block style, a key a line."""
+    lines: list[str] = []
+    line_of: dict[Key, int] = {}
+
+    def mapping(value: dict[str, Any], key: Key, indent: str) -> None:
+        for name, inner in value.items():
+            here = (*key, name)
+            line_of[here] = len(lines) + 1
+            if isinstance(inner, dict) and inner:
+                lines.append(f"{indent}{name}:")
+                mapping(inner, here, indent + "  ")
+            elif isinstance(inner, list) and any(isinstance(item, dict) for item in inner):
+                lines.append(f"{indent}{name}:")
+                for place, item in enumerate(inner):
+                    lines.append(f"{indent}  - {_flow(item)}")
+                    line_of[(*here, place)] = len(lines)
+            else:
+                lines.append(f"{indent}{name}: {_flow(inner)}".rstrip(" "))
+
+    mapping(tree, (), "")
+    return Page(tree, "\n".join(lines) + "\n", line_of)
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    return f'"{value}"' if "*" in value else value
+
+
+def dotted(key: Key) -> str:
+    """`search.tau.end`, `model.candidates[1].d_ffn`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key)
+    return text.removeprefix(".")
+
+
+def line_of(page: Page, key: Key) -> int:
+    """The line of a key, or of the nearest one around it."""
+    while key not in page.line_of:
+        key = key[:-1]
+    return page.line_of[key]
+
+
+def keys(page: Page, node: Any = SCHEMA, key: Key = ()) -> Iterator[tuple[Key, dict[str, Any]]]:
+    """Every key that may stand in this page, with the schema of its value."""
+    for name, inner in node.get("properties", {}).items():
+        here = (*key, name)
+        yield here, (resolved := _resolved(inner, page.at(here)))
+        yield from keys(page, resolved, here)
+    if node is SCHEMA:
+        kinds = {"attention": "AttentionOptions", "dense": "DenseOptions"}
+        for place, candidate in enumerate(page.at(("model", "candidates")) or []):
+            if isinstance(candidate, dict):
+                options = SCHEMA["$defs"][kinds[candidate["kind"]]]
+                for name, inner in options["properties"].items():
+                    if name != "kind":
+                        yield ("model", "candidates", place, name), inner
+
+
+def _resolved(node: dict[str, Any], found: Any) -> dict[str, Any]:
+    """A node without references; of a union the member that fits what is there."""
+    members = [m for m in node.get("anyOf", node.get("oneOf", [])) if "$ref" in m]
+    if "$ref" not in node and members and isinstance(found, dict):
+        node = members[-1 if found.get("cutoffs") == "auto" else 0]
+    if "$ref" in node:
+        return SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
+
+
+# Spellings and what the core schema of YAML 1.2 makes of them; traps of YAML 1.1 among them.
+_SPELLED = {
+    "integer": ["3", "010", "0x1F", "0o17"],
+    "number": ["3.5", "1e-3", "4.0", "1.", "1e3"],
+    "string": ["word", "'3'", "1:30", "1_000", "on", "2026-01-01", "1e", "'true'", '""', "=", "«»"],
+    "boolean": ["true", "False"],
+    "null": ["null", "~", ""],
+    "array": ["[3]", "[[]]"],
+    "object": ["{}", "{a: 3}"],
+    "nothing": [".nan", ".inf", "-.INF", "1e999", "1" + "0" * 30, "-1" + "0" * 30, "9" * 5000],
+}
+
+
+def wrong_values(node: dict[str, Any]) -> list[str]:
+    """Spellings that no value of this schema has."""
+    members = [_resolved(member, None) for member in node.get("anyOf", node.get("oneOf", [node]))]
+    types = {member["type"] for member in members}
+    types |= {"integer"} if "number" in types else set()
+    spelled = [word for kind, words in _SPELLED.items() if kind not in types for word in words]
+    for member in members:
+        if {"enum", "const", "pattern"} & member.keys():
+            known = member.get("enum", [member.get("const")])
+            fits = re.compile(member.get("pattern", "|".join(map(str, known)) + "$")).match
+            spelled += [word for word in _SPELLED["string"] if not fits(word.strip("'\""))]
+    return spelled + [f"{value}" for member in members for value in _outside(member)]
+
+
+def _outside(node: dict[str, Any]) -> Iterator[Any]:
+    """Numbers just out of range, lists of a wrong length."""
+    if "minimum" in node:
+        yield node["minimum"] - 1
+    if "maximum" in node:
+        yield node["maximum"] + 1
+    yield from (node[name] for name in ("exclusiveMinimum", "exclusiveMaximum") if name in node)
+    if node.get("minItems"):
+        yield "[]"
+
+
+def wrong_items(node: dict[str, Any]) -> list[tuple[int, str]]:
+    """Lists with one wrong item, and its place."""
+    found = []
+    for member in node.get("anyOf", [node]):
+        items = member.get("prefixItems")
+        if items:
+            found = [(1, f"[0.5, {word}]") for word in wrong_values(items[1]) if word]
+        elif "type" in member.get("items", {}):
+            words = [word for word in wrong_values(member["items"]) if word]
+            found = [(0, f"[{word}]") for word in words]
+    return found
+
+
+def sample(words: list[Any], count: int, seed: str) -> list[Any]:
+    """A few of them, always the same."""
+    return random.Random(seed).sample(words, min(count, len(words)))

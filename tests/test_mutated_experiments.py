@@ -1,0 +1,159 @@
+"""Hundreds of mutated experiment files: exit code 2 for the invalid ones, never a traceback."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.judge import Checked, failures, refuse
+from tests.mutation import (
+    Key,
+    Mutant,
+    Page,
+    dotted,
+    keys,
+    line_of,
+    pages,
+    sample,
+    wrong_items,
+    wrong_values,
+)  # fmt: skip
+
+PAGES = pages()
+
+
+def wrong(page: Page, name: str, count: int) -> Iterator[tuple[Key, Key, str]]:
+    """Wrong values of all keys that a page may have: the key, the key to be named, the value."""
+    for key, node in keys(page):
+        if key == ("model", "softmax", "cutoffs") and page.at(key) == "auto":
+            continue  # another value makes another softmax of it, without clusters
+        words = wrong_values(node)
+        if len(key) == 1:  # a section may be left empty
+            words = [word for word in words if word not in ("", "~", "null")]
+        for word in sample(words, count, f"{name}{key}"):
+            yield key, key, word
+        for place, word in sample(wrong_items(node), 1, f"{name}{key}"):
+            yield key, (*key, place), word
+
+
+def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked) -> None:
+    mutants = []
+    for name, page in PAGES.items():
+        for key, there, word in wrong(page, name, 2 if name == "rich" else 1):
+            changed = page.with_value(key, word)
+            said = (line_of(changed, there), dotted(there))
+            mutants.append(refuse(f"{name} {dotted(key)}={word}", changed.text, said))
+    assert len(mutants) > 500
+    assert failures(mutants, check) == []
+
+
+def test_a_wrong_value_of_an_override_is_named_with_the_override(check: Checked) -> None:
+    mutants = []
+    for name in ("rich", "auto"):
+        for key, there, word in wrong(PAGES[name], name, 1):
+            if len(word) > 1000 or any(isinstance(part, int) for part in key):
+                continue
+            text = f"{dotted(key)}={word}"
+            said = (text.strip(), dotted(there))
+            mutants.append(refuse(f"{name} --set {text}", PAGES[name].text, said, sets=[text]))
+    assert len(mutants) > 100
+    assert failures(mutants, check) == []
+
+
+def with_line(page: Page, number: int, line: str, key: str | None, name: str) -> Mutant:
+    return refuse(f"{name} {line}", page.with_line(number, line), (number, key))
+
+
+def misspelled(name: str, page: Page) -> Iterator[Mutant]:
+    """Unknown keys, missing keys, keys and sections given twice, keys that are no text."""
+    sections = [
+        key for key in page.line_of if isinstance(page.at(key), dict) and isinstance(key[-1], str)
+    ]
+    for key in sections:
+        draw = f"{name}{key}"
+        first = min(n for k, n in page.line_of.items() if k[:-1] == key and k != key)
+        pad = "  " * len(key)
+        for word in sample(["stepz: 3", "<<: {steps: 3}", "'': 3", '"a\\tb\\e[1m": 3'], 2, draw):
+            said = {"'": "''", "s": "stepz", "<": "<<", '"': r"a\tb\x1b[1m"}[word[0]]
+            yield with_line(page, first, pad + word, f"{dotted(key)}.{said}", name)
+        for word in sample(["3: x", "1.5: x", "true: x", "~: x", "? [a]", "? {a: b}"], 2, draw):
+            yield with_line(page, first, pad + word, dotted(key), name)
+    for key in sample(list(page.line_of), 12, name):
+        last = page.line_of[key]
+        value = page.at(key)
+        if isinstance(value, str) and len(key) > 1 and isinstance(key[-1], str):
+            line = "  " * (len(key) - 1) + f"{key[-1]}: {value}"
+            yield with_line(page, last + 1, line, dotted(key), name)
+    yield refuse(
+        f"{name}: search twice", f"{page.text}search: {{steps: 9}}\n",
+        (page.text.count("\n") + 1, "search"),
+    )  # fmt: skip
+    for path in ("data.corpus", "model.slots", "model.d_model", "model.d_ffn", "search.steps",
+                 "retrain.steps", "model", "data"):  # fmt: skip
+        if page.at(tuple(path.split("."))) is None:
+            continue  # a length in epochs
+        without = page.without(tuple(path.split(".")))
+        said = (line_of(without, (path.split(".")[0],)) if "." in path else 1, path)
+        yield refuse(f"{name} without {path}", without.text, said)
+
+
+def test_misspelled_missing_and_repeated_keys(check: Checked) -> None:
+    mutants = [m for name, page in PAGES.items() for m in misspelled(name, page)]
+    assert len(mutants) > 300
+    assert failures(mutants, check) == []
+
+
+CONFLICTS = [
+    # (the page, what is put there, the key to be named)
+    ("rich", {"search.tau.schedule": "constant"}, "search.tau.end"),
+    ("rich", {"search.tau.schedule": "linear"}, "search.tau.stairs"),
+    ("rich", {"search.alpha.data": "shared"}, "search.alpha.share"),
+    ("rich", {"search.alpha.betas": "[0.5, 1]"}, "search.alpha.betas"),
+    ("rich", {"search.alpha.lr": "0"}, "search.alpha.lr"),
+    ("rich", {"search.alpha.freeze": "0.999"}, "search.alpha.freeze"),
+    ("rich", {"search.hold": "0"}, "search.hold"),
+    ("rich", {"search.steps": "10"}, "search.optimiser.warmup_steps"),
+    ("rich", {"search.optimiser.kind": "sgd"}, "search.optimiser.betas"),
+    ("rich", {"search.optimiser.schedule": "constant"}, "search.optimiser.final"),
+    ("rich", {"retrain.optimiser.kind": "lamb"}, "retrain.optimiser.momentum"),
+    ("rich", {"retrain.optimiser.warmup_steps": "300"}, "retrain.optimiser.warmup_steps"),
+    ("rich", {"model.softmax.factor": "2"}, "model.softmax.sizes"),
+    ("rich", {"model.softmax.cutoffs": "[500, 200]"}, "model.softmax.cutoffs"),
+    ("rich", {"model.softmax.cutoffs": "[200]"}, "model.softmax.sizes"),
+    ("rich", {"model.candidates": "[dense, dense]"}, "model.candidates"),
+    ("rich", {"model.candidates": "[]"}, "model.candidates"),
+    ("rich", {"model.candidates": "[dense, 3]"}, "model.candidates[1]"),
+    ("rich", {"model.candidates": "[dense, denze]"}, "model.candidates[1]"),
+    ("rich", {"model.candidates": "[[dense]]"}, "model.candidates[0]"),
+    ("rich", {"model.candidates": "[{label: ab}]"}, "model.candidates[0].kind"),
+    ("rich", {"model.candidates": "[{kind: dense, dense: 3}]"}, "model.candidates[0].dense"),
+    ("rich", {"model.candidates": "[{kind: dense, window: 3}]"}, "model.candidates[0].window"),
+    ("rich", {"model.candidates": "[{kind: dense, label: keys}]"}, "model.candidates[0].label"),
+    ("rich", {"data.tokenizer.kind": "bytes"}, "data.tokenizer.vocabulary"),
+    ("rich", {"data.corpus": "enwik8"}, "data.files"),
+    ("rich", {"data.tree": "{folder: a, include: [b]}"}, "data.tree"),
+    ("rich", {"data.addresses": "['http://a']"}, "data.addresses"),
+    ("rich", {"derive.layout": "null"}, "derive.layout"),
+    ("rich", {"compare.seeds": "[1, 1]"}, "compare.seeds"),
+    ("rich", {"compare.opponents": "[par, pra]"}, "compare.opponents[1]"),
+    ("auto", {"model.n_heads": "3"}, "model.n_heads"),
+    ("auto", {"model.softmax.sizes": "[3]"}, "model.softmax.sizes"),
+    ("auto", {"data.corpus": "files"}, "data.files"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["file", "set"])
+def test_settings_that_contradict_each_other(check: Checked, way: str) -> None:
+    mutants = []
+    for name, changes, key in CONFLICTS:
+        page = PAGES[name]
+        for path, word in changes.items():
+            if way == "file":
+                page = page.with_value(tuple(path.split(".")), word)
+        parts = tuple(re.sub(r"\[(\d)\]", "", key).split("."))
+        sets = [f"{path}={word}" for path, word in changes.items()] if way == "set" else []
+        place: int | str = line_of(page, parts)
+        if sets and key.startswith(next(iter(changes))):
+            place = sets[0]
+        mutants.append(refuse(f"{name} {changes}", page.text, (place, key), sets=sets))
+    assert failures(mutants, check) == []

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.npz import READ_ERRORS, read_npz
 from nas.plan import SearchPlan
+from npz_file import READ_ERRORS, read_npz
 from training.files import write_whole
 from training.loop import Metrics
 from training.state import TrainState

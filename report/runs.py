@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from report.npz import READ_ERRORS, read_npz
+from npz_file import READ_ERRORS, read_npz
 
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 

@@ -82,6 +82,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of whole phases that do not look at what is drawn."""
+    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+
+
+@pytest.fixture
 def check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Checked]:

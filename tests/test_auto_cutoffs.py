@@ -26,12 +26,6 @@ AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 pytestmark = pytest.mark.usefixtures("_without_figures")
 
 
-@pytest.fixture
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
-    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
-
-
 def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
     return set_up(load_experiment(file, settings), folder)
 

@@ -23,12 +23,6 @@ LAYOUT = ["--layout", "a d a d"]
 pytestmark = pytest.mark.usefixtures("_without_figures")
 
 
-@pytest.fixture
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
-    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
-
-
 def code_of(script: Any, *arguments: Any) -> int:
     try:
         return int(script.main([str(argument) for argument in arguments]))

@@ -19,12 +19,6 @@ from tests.test_pipeline import ROOT
 pytestmark = pytest.mark.usefixtures("_without_figures")
 
 
-@pytest.fixture
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
-    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
-
-
 def full_at(
     n: int,
     script: Any,

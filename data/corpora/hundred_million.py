@@ -3,21 +3,30 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data.archives import ArchiveError, open_member
-from data.corpora.base import SPLITS, Corpus, Document, ReadAgain, Split
+from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split
+from data.download import Remote, fetch
 from data.raw import to_text
+
+if TYPE_CHECKING:
+    from data.config import DataConfig
 
 SIZES: dict[Split, int] = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
 _SKIP = 1 << 20
 
 
-def cut(archive: Path, member: str) -> Corpus:
-    """One document a split; a border inside a character leaves stray bytes, which come back.
+def load(member: str, remote: Remote, config: "DataConfig", place: Place) -> Corpus:
+    """Download the archive and cut its one member into one document a split.
+
+    A border inside a character leaves stray bytes, which come back.
 
     Raises:
-        ValueError: the archive is damaged, or its member has another size.
+        ValueError: the archive cannot be had, is not the published one, or is damaged.
+        OSError: the cache cannot be written.
     """
+    archive = fetch(remote, place.downloads, addresses=config.addresses, progress=place.progress)
     splits = {split: ReadAgain(partial(_read, archive, member, split)) for split in SPLITS}
     return Corpus(member, splits, {})
 

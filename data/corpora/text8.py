@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from data.corpora import hundred_million
 from data.corpora.base import Corpus, Place
-from data.download import Remote, fetch
+from data.download import Remote
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -20,11 +20,5 @@ ARCHIVE = Remote(
 
 
 def load(config: "DataConfig", place: Place) -> Corpus:
-    """Download the archive and cut its bytes.
-
-    Raises:
-        ValueError: the archive cannot be had, or is not the published one.
-        OSError: the cache cannot be written.
-    """
-    archive = fetch(ARCHIVE, place.downloads, addresses=config.addresses, progress=place.progress)
-    return hundred_million.cut(archive, NAME)
+    """The bytes of text8 (`hundred_million.load`)."""
+    return hundred_million.load(NAME, ARCHIVE, config, place)

@@ -73,7 +73,7 @@ def contestants(bench: Workbench) -> list[Contestant]:
                 twins.append(twin.architecture.name)
             if not wanted:
                 break
-        if wanted:
+        if twins:
             names = " or ".join(dict.fromkeys(twins))
             print(f"{method}: the same layout as {names}{_tries(twins)}, left out")
     for seed in bench.experiment.compare.seeds:
@@ -92,20 +92,28 @@ def _chosen(bench: Workbench) -> Architecture:
         raise ValueError(f"{path}: not found; run derive.py {bench.run_dir} first")
     chosen = load_architecture(path)
     check_tokenizer(bench, chosen)
-    config = bench.experiment.model
-    sizes: dict[str, tuple[object, object]] = {
-        "d_model": (chosen.d_model, config.d_model),
-        "slots": (len(chosen.slots), config.slots),
-        "tie_slots": (chosen.tie_slots, config.tie_slots),
-        "softmax": (chosen.softmax, bench.softmax),
-    }
-    for key, (theirs, ours) in sizes.items():
+    for key, theirs, ours in _sizes(bench, chosen):
         if theirs != ours:
             raise ValueError(
                 f"{path}: {key} {theirs}, but model.{key} is {ours}: opponents of other "
                 "sizes are no comparison; derive again, or use the experiment it came from"
             )
     return chosen
+
+
+def _sizes(bench: Workbench, chosen: Architecture) -> Iterator[tuple[str, object, object]]:
+    """What the chosen architecture and its opponents must have in common: theirs, ours."""
+    config = bench.experiment.model
+    yield "d_model", chosen.d_model, config.d_model
+    yield "slots", len(chosen.slots), config.slots
+    yield "tie_slots", chosen.tie_slots, config.tie_slots
+    yield "softmax", chosen.softmax, bench.softmax
+    candidates = {candidate.label: candidate for candidate in config.completed_candidates()}
+    for slot in chosen.slots:
+        if slot.label in candidates:
+            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
+            for name in sorted(theirs.keys() | ours.keys()):
+                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
 
 
 def _settings(bench: Workbench, chosen: Architecture, method: str) -> Iterator[DeriveConfig]:

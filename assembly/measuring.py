@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from assembly.retraining import MODEL
+from assembly.size import memory_bytes
 from data import (
     EvaluationBatch,
     EvaluationStreams,
@@ -153,7 +153,7 @@ class Measurement:
         rows = sum(memory.shape[1] for memory in memories if memory is not None)
         # The old and the new buffer are there at once.
         values = 2 * self.cut["streams"] * rows * architecture.d_model
-        needed, there = values * self._dtype.itemsize, _machine_bytes(self.device)
+        needed, there = values * self._dtype.itemsize, memory_bytes(self.device)
         if needed > there:
             raise ValueError(
                 f"{rows:,} rows of memory in all slots for each of {self.cut['streams']:,} streams "
@@ -199,18 +199,17 @@ class Measurement:
                 f"the memory of {self.device} does not suffice; "
                 "lower --streams, --segment or --memory"
             ) from None
+        if found.bytes not in (None, self.text.bytes):
+            raise ValueError(
+                f"{self.saved.folder}: its tokenizer makes {found.bytes} bytes of the text's "
+                f"{self.text.bytes}; copy the whole folder again"
+            )
         if not math.isfinite(found.nats):
             raise ValueError(
                 f"{self.saved.folder}: the model gives {found.nats} nats for this text; "
                 "its weights are of no use"
             )
         return found
-
-
-def _machine_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,13 @@ from assembly.summary import (
     parameter_count,
     softmax_line,
     text_summary,
+    tying_lines,
 )
 from assembly.workbench import Workbench
-from model import Architecture, LanguageModel, build_model, save_model
+from data import load_tokenizer
+from model import Architecture, LanguageModel, build_model, load_model, save_model
 from training.evaluation import Evaluation
-from training.files import make_durable, named, write_whole
+from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.screen import bits
@@ -89,6 +91,7 @@ def _retrain_summary(
             softmax_line(bench, architecture.softmax),
             f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
             f"{flops / 1e6:.3f} MFLOP per token forward",
+            *tying_lines(model),
             optimiser_line(bench.experiment.retrain.optimiser, stages.first),
             *fine_tune_lines(stages),
         ]
@@ -102,13 +105,27 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
         ValueError: the best checkpoint is damaged.
         OSError: a file cannot be written.
     """
-    path = phase.folder / "result.json"
-    if not (path.exists() and all((phase.folder / "model" / name).exists() for name in MODEL)):
+    path, folder = phase.folder / "result.json", phase.folder / "model"
+    if not path.exists() or (problem := _problem_of(folder)):
+        if path.exists():
+            print(f"{problem}; the model folder is made again from the best step")
         phase.take_best()
-        _save_model(bench, phase.folder / "model", phase.state.model, architecture)
+        _save_model(bench, folder, phase.state.model, architecture)
         result = _result(bench, phase, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
+
+
+def _problem_of(folder: Path) -> str | None:
+    """What is wrong with a model folder, in one line."""
+    if missing := [name for name in MODEL if not (folder / name).is_file()]:
+        return f"{folder}: {', '.join(missing)} not found"
+    try:
+        load_model(folder)
+        load_tokenizer(folder)
+    except (ValueError, OSError) as error:
+        return words_of(error)
+    return None
 
 
 def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:

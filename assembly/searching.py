@@ -10,7 +10,13 @@ import cli
 from assembly import workbench
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
 from assembly.size import check_supernet_size
-from assembly.summary import optimiser_line, parameter_count, softmax_line, text_summary
+from assembly.summary import (
+    optimiser_line,
+    parameter_count,
+    softmax_line,
+    text_summary,
+    tying_lines,
+)
 from assembly.workbench import Workbench
 from model import LanguageModel
 from nas.estimators import one_hot_net, soft_net
@@ -96,7 +102,7 @@ def _search_identity(bench: Workbench) -> dict[str, Any]:
     return {
         "precision": experiment.run.precision,
         "data": bench.data_identity(),
-        "model": experiment.model.identity(),
+        "model": experiment.model.model_dump(mode="json"),
         "search": experiment.search.model_dump(mode="json"),
         **bench.inputs(),
     }
@@ -128,10 +134,11 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             softmax_line(bench, bench.softmax),
             f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
             f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
+            *tying_lines(model),
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
             optimiser_line(config.optimiser, plan.steps),
             f"estimator {config.estimator}, draws held {plan.hold} steps, "
-            f"tau {config.tau.schedule} {plan.tau(0):.2f} -> {plan.tau(plan.steps - 1):.2f}",
+            f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
             f"alpha: {config.alpha.data} data{_split_text(bench)}, "
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
         ]

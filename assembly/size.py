@@ -40,7 +40,7 @@ def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
     memory = bench.experiment.data.batch * shapes.memory_rows * d_model
     # Weights and gradients; what passes may still be too large with activations and moments.
     needed = _BYTES * (2 * shapes.parameters + memory)
-    there = _memory_bytes(bench.device)
+    there = memory_bytes(bench.device)
     if needed > there:
         raise ValueError(
             f"{what}: {shapes.parameters:,} parameters and {shapes.memory_rows:,} memory rows "
@@ -49,7 +49,8 @@ def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
         )
 
 
-def _memory_bytes(device: torch.device) -> int:
+def memory_bytes(device: torch.device) -> int:
+    """How much memory the machine, or its GPU, has in all."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,13 +1,14 @@
 """What a phase says before its first step; train.log keeps it."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from assembly.workbench import Workbench, cluster_mass
 from data import Tokenizer
-from model import AutoSoftmaxConfig, SoftmaxConfig
+from model import AutoSoftmaxConfig, Dropout, LanguageModel, SoftmaxConfig
 from training.config import OptimiserConfig
 from training.schedules import warmup_steps
 from training.stages import Stages
@@ -34,9 +35,18 @@ def text_summary(bench: Workbench) -> str:
         tokenizer_line(prepared.tokenizer, prepared.notes),
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
-        f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}",
+        f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}"
+        + ("; every epoch begins at another place" if data.random_offset else "")
+        + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else ""),
+        dropout_line(bench.experiment.model.dropouts()),
     ]
     return "\n".join(lines + _warnings(bench))
+
+
+def dropout_line(dropout: Dropout) -> str:
+    """What training drops, by place."""
+    places = ", ".join(f"{place} {part:g}" for place, part in asdict(dropout).items())
+    return f"dropout: {places}"
 
 
 def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
@@ -87,10 +97,15 @@ def softmax_line(bench: Workbench, softmax: SoftmaxConfig) -> str:
 def optimiser_line(config: OptimiserConfig, steps: int) -> str:
     """The weights' optimiser and its schedule."""
     warmup = warmup_steps(config, steps)
+    momentum = f", momentum {config.momentum:g}" if config.momentum else ""
+    then = (
+        "constant"
+        if config.schedule == "constant"
+        else f"{config.schedule} to {config.final or 0:g} of it"
+    )
     return (
-        f"weights: {config.kind}, learning rate {config.lr:g} after {warmup} steps of warm-up, "
-        f"then {config.schedule} to {config.final or 0:g} of it, decay {config.weight_decay:g}, "
-        f"clip {config.clip_norm}"
+        f"weights: {config.kind}{momentum}, learning rate {config.lr:g} after {warmup} steps of "
+        f"warm-up, then {then}, decay {config.weight_decay:g}, {clip_text(config)}"
     )
 
 
@@ -103,6 +118,32 @@ def fine_tune_lines(stages: Stages) -> list[str]:
         f"fine-tuning: the last {stages.fine_tune} of {stages.steps} steps, learning rate "
         f"{stage.lr:g}, {stage.schedule}"
     ]
+
+
+def clip_text(config: OptimiserConfig) -> str:
+    """How gradients are clipped, in the order in which it is done."""
+    limits = {
+        "value": config.clip_value,
+        "each tensor's norm": config.clip_each_norm,
+        "norm": config.clip_norm,
+    }
+    said = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
+    return f"clip {', '.join(said)}" if said else "no clipping"
+
+
+def tying_lines(model: LanguageModel) -> list[str]:
+    """How many slots share their weights, where the experiment asks for it."""
+    modules = len(model.slots)
+    if modules == len(model.tied.own):
+        return []
+    holders: dict[tuple[int, int], int] = {}
+    for slot, own in enumerate(model.tied.own):
+        for index in own:
+            place = (model.tied.module_of(slot), index)
+            holders[place] = holders.get(place, 0) + 1
+    shared = sum(count for count in holders.values() if count > 1)
+    found = sum(holders.values())
+    return [f"tied: {shared} of {found} candidates of slots share weights with another slot's"]
 
 
 def parameter_count(model: torch.nn.Module) -> int:

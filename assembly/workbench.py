@@ -72,6 +72,7 @@ class Workbench:
                 d_model=config.d_model,
                 widths=config.softmax.tail_widths(config.d_model),
                 tokens=data.batch * data.segment,
+                least_head_mass=config.softmax.head_mass,
             )
         except ValueError as error:
             raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None

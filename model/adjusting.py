@@ -10,16 +10,26 @@ from model.blocks import Candidate
 
 
 def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
-    """Per label the values of what can be changed after training; labels without any are absent."""
-    found = {
-        candidate.label: {
+    """What can be changed after training and its values, by label.
+
+    A label whose slots differ stands once for each set of values, as `label`, `label (2)` and so
+    on; labels without such options are absent.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for candidate in architecture.slots:
+        options = {
             name: getattr(candidate, name)
             for name in type(candidate).model_fields
             if name in candidate.adjustable
         }
-        for candidate in architecture.slots
+        sets = found.setdefault(candidate.label, [])
+        if options and options not in sets:
+            sets.append(options)
+    return {
+        label if number == 1 else f"{label} ({number})": options
+        for label, sets in found.items()
+        for number, options in enumerate(sets, 1)
     }
-    return {label: options for label, options in found.items() if options}
 
 
 def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> Architecture:

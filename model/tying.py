@@ -40,7 +40,7 @@ def tied_slots(slots: Sequence[Sequence[Candidate]], period: int | None) -> Tied
             shared = modules[slot % count].setdefault(candidate.label, candidate)
             if shared != candidate:
                 raise ValueError(
-                    f"slots.{slot}: {candidate.label} has other options than in slot "
+                    f"slots[{slot}]: {candidate.label} has other options than in slot "
                     f"{slot % count}, with which it shares its weights (tie_slots {period})"
                 )
     labels = [list(module) for module in modules]

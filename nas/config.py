@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from training.config import EPOCHS, OptimiserConfig, Section, check_length, check_warmup
+from training.config import (
+    EPOCHS,
+    MOST_EPOCHS,
+    OptimiserConfig,
+    Section,
+    check_length,
+    check_warmup,
+)
 
 
 class TauConfig(Section):
@@ -75,7 +82,12 @@ class SearchConfig(Section):
     steps: int | None = Field(
         default=None, ge=2, description="Steps of the weights; or give epochs."
     )
-    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
+    epochs: float | None = Field(
+        default=None,
+        gt=0,
+        le=MOST_EPOCHS,
+        description=f"{EPOCHS} With data split: over the weights' part.",
+    )
     estimator: Literal["soft", "straight_through", "single_path"] = Field(
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "

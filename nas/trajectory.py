@@ -16,6 +16,7 @@ from training.loop import Metrics
 from training.state import TrainState
 
 MOST_CSV_STEPS = 500
+_REMEDY = "put the right pi.npz back, or remove {} to search again"
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
@@ -86,9 +87,10 @@ class Trajectory:
             if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
                 raise ValueError(f"{path}: is of another run")
         except ValueError as error:
+            remedy = _REMEDY.format(path.parent)
             raise ValueError(
-                f"{error}; the checkpoint of step {state.step} relies on it: put the right "
-                f"{path.name} back, or remove {path.parent} to search again"
+                f"{str(error).removesuffix(f'; {remedy}')}; the checkpoint of step {state.step} "
+                f"relies on it: {remedy}"
             ) from error
         self.alpha = list(alpha_NLC)
 
@@ -101,13 +103,15 @@ def load_pi(path: Path) -> dict[str, NDArray[Any]]:
         OSError: it cannot be read.
     """
     if not path.is_file():
+        if path.with_name("identity.json").exists():
+            raise ValueError(f"{path}: is lost; {_REMEDY.format(path.parent)}")
         raise ValueError(f"{path}: not found; run search.py first")
     content = path.read_bytes()
     try:
         arrays = read_npz(content)
         _check(arrays)
     except READ_ERRORS as error:
-        raise ValueError(f"{path}: damaged ({error}); run search.py again") from error
+        raise ValueError(f"{path}: damaged ({error}); {_REMEDY.format(path.parent)}") from error
     return arrays
 
 

@@ -23,11 +23,12 @@ from assembly.comparison import contestants
 from assembly.lengths import retrain_stages, search_text
 from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
-from assembly.workbench import Workbench, layout_costs, set_up
+from assembly.workbench import Workbench, architecture_hash, layout_costs, set_up
 from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind, files
 from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
+from nas.config import DeriveConfig
 from nas.derivation.random_layout import TOLERANCE
 from tests.test_pipeline import ROOT, run
 
@@ -192,6 +193,12 @@ def test_opponents_of_other_sizes_are_refused(
         ("model.d_model=32", "d_model 16, but model.d_model is 32"),
         ("model.slots=6", "slots 4, but model.slots is 6"),
         ("model.softmax.tied=false", "but model.softmax is"),
+        (
+            "model.memory=0",
+            "candidates[attention].memory 8, but model.candidates[attention].memory",
+        ),
+        ("model.clamp=3", "candidates[attention].clamp None, but model.candidates[attention]"),
+        ("model.d_ffn=8", "candidates[dense].d_ffn 24, but model.candidates[dense].d_ffn is 8"),
     ):
         arguments = [experiment_file, "--run", derived, "--set", setting]
         assert said in refused(compare, capsys, *arguments)
@@ -261,6 +268,59 @@ def test_the_chosen_model_stays_that_of_the_first_seed(
     run(retrain, experiment_file, "--run", derived, "--set", "run.seed=1")
     assert (derived / "model/model.safetensors").read_bytes() == before
     assert "stays that of seed 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json"])
+def test_a_damaged_model_folder_is_made_again_and_never_carried_on(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    (result,) = derived.glob("retrain/*/seed-0/result.json")
+    mine, carried = result.parent / "model" / name, derived / "model" / name
+    whole = mine.read_bytes()
+    mine.write_bytes(whole[:100])
+    run(retrain, experiment_file, "--run", derived)
+    assert "the model folder is made again from the best step" in capsys.readouterr().out
+    assert mine.read_bytes() == carried.read_bytes() == whole
+
+
+def test_other_dropouts_are_another_run(experiment_file: Path, derived: Path) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    bench = bench_of(experiment_file, derived, "model.dropout_attention=0.2")
+    phase = retrain_phase(bench, load_architecture(derived / "architecture.json"))
+    with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
+        phase.open()
+
+
+def test_tied_and_untied_are_two_architectures(experiment_file: Path, tmp_path: Path) -> None:
+    layout = DeriveConfig(method="interleaved")
+    one, two = (
+        derive_by(bench_of(experiment_file, tmp_path, *settings), layout)
+        for settings in ((), ("model.tie_slots=2",))
+    )
+    assert one.slots == two.slots
+    assert architecture_hash(one) != architecture_hash(two)
+
+
+def test_the_summary_says_what_differs_from_the_usual(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    settings = [
+        *("model.tie_slots=2", "model.dropout_dense=0.3", "data.random_offset=true"),
+        *("run.micro_batches=2", "retrain.optimiser.kind=sgd", "retrain.optimiser.momentum=0.9"),
+        *("retrain.optimiser.clip_norm=null", "retrain.optimiser.clip_value=0.1"),
+    ]
+    bench = bench_of(experiment_file, tmp_path, *settings)
+    config = DeriveConfig(method="layout", layout="a d a a")
+    summary = retrain_phase(bench, derive_by(bench, config)).summary
+    for said in (
+        "every epoch begins at another place; in 2 micro-batches",
+        "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",
+        "tied: 2 of 4 candidates of slots share weights with another slot's",
+        "weights: sgd, momentum 0.9, ",
+        "clip value 0.1",
+    ):
+        assert said in summary
 
 
 def test_a_lost_model_folder_is_made_again(experiment_file: Path, derived: Path) -> None:
@@ -474,12 +534,3 @@ def test_a_capped_test_text_has_no_word_perplexity(
     assert "words" not in result["test"]
     assert "word_perplexity" not in result["test"]
     assert "per word" not in capsys.readouterr().out
-
-
-def test_a_search_from_before_the_option_clamp_is_still_the_same_search(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    identity = search_phase(bench_of(experiment_file, tmp_path / "run")).identity
-    assert "clamp" not in identity["model"]
-    other = search_phase(bench_of(experiment_file, tmp_path / "run", "model.clamp=4")).identity
-    assert other["model"] == {**identity["model"], "clamp": 4}

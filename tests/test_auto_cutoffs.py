@@ -36,7 +36,9 @@ def bench(experiment_file: Path, tmp_path: Path) -> Workbench:
 
 
 def wanted(bench: Workbench) -> tuple[int, ...]:
-    return optimal_cutoffs(bench.prepared.counts_V, d_model=16, widths=(8, 4), tokens=4 * 16)
+    return optimal_cutoffs(
+        bench.prepared.counts_V, d_model=16, widths=(8, 4), tokens=4 * 16, least_head_mass=0.75
+    )
 
 
 def by_hand(bench: Workbench, file: Path) -> Workbench:
@@ -78,7 +80,8 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
 
     monkeypatch.setattr("assembly.workbench.optimal_cutoffs", spying)
     assert bench.softmax.cutoffs == (20, 60)
-    assert given == {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
+    sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
+    assert given == {**sizes, "least_head_mass": 0.75}
 
 
 def test_a_given_architecture_keeps_its_own_cutoffs(
@@ -93,7 +96,8 @@ def test_a_given_architecture_keeps_its_own_cutoffs(
 def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> None:
     phase = search_phase(bench)
     assert phase.identity["model"]["softmax"] == {
-        "cutoffs": "auto", "clusters": 3, "factor": 2.0, "sizes": None, "tied": True,
+        "cutoffs": "auto", "clusters": 3, "head_mass": 0.75, "factor": 2.0, "sizes": None,
+        "tied": True,
     }  # fmt: skip
     saved = yaml.safe_load(phase.files["experiment.yaml"])
     assert saved["model"]["softmax"]["cutoffs"] == "auto"

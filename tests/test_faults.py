@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import derive
 import retrain
 import search
 from tests.test_kill import assert_same, load_result
@@ -174,8 +175,8 @@ def other_run(place: Path, experiment_file: Path) -> None:
     [
         (lambda place, _: cut(place / "pi.npz"), "pi.npz: damaged"),
         (lambda place, _: (place / "pi.npz").write_bytes(b""), "pi.npz: damaged"),
-        (lambda place, _: lost(place / "pi.npz"), "pi.npz: not found"),
-        (lambda place, _: folder(place / "pi.npz"), "pi.npz: not found"),
+        (lambda place, _: lost(place / "pi.npz"), "pi.npz: is lost"),
+        (lambda place, _: folder(place / "pi.npz"), "pi.npz: is lost"),
         (other_run, "pi.npz: is of another run"),
     ],
 )
@@ -292,13 +293,40 @@ def test_a_lost_record_of_the_machine_stops_nothing(
     assert json.loads(path.read_text())["resumed"][0]["step"] == 14
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "train.log", "identity.json", "lock"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "train.log", "identity.json", "lock", "previous.safetensors"]
+)
 def test_a_folder_where_a_file_should_be_is_one_line(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     killed_after(16, search, experiment_file, "--run", tmp_path / "run")
     folder(tmp_path / "run" / SEARCH / name)
     assert name in refused(search, capsys, experiment_file, "--run", tmp_path / "run")
+
+
+def test_a_damaged_line_of_the_metrics_says_what_to_do_and_that_works(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_after(16, search, experiment_file, "--run", tmp_path / "run")
+    path = tmp_path / "run" / SEARCH / "metrics.jsonl"
+    path.write_text("garb{age\n" + path.read_text())
+    line = refused(search, capsys, experiment_file, "--run", tmp_path / "run")
+    assert "metrics.jsonl:1: damaged line; repair it, or delete the file" in line
+    path.unlink()
+    run(search, experiment_file, "--run", tmp_path / "run")
+
+
+def test_a_derivation_from_a_lost_trajectory_does_not_send_in_a_circle(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(search, experiment_file, "--run", tmp_path / "run")
+    path = tmp_path / "run" / SEARCH / "pi.npz"
+    for damage in (lambda: cut(path), path.unlink):
+        damage()
+        for script in (derive, search):
+            line = refused(script, capsys, experiment_file, "--run", tmp_path / "run")
+            assert "run search.py" not in line
+            assert line.count("put the right pi.npz back, or remove") == 1
 
 
 def test_a_damaged_result_is_one_line(

@@ -103,7 +103,7 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
     from assembly.measuring import Measurement, open_folder, read_documents
     from assembly.workbench import find_device
 
-    check_out(arguments.json, arguments.data)
+    check_out(arguments.json, arguments.data, arguments.model)
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", arguments.device):
         raise ValueError(
             f"--device: must be auto, cpu, cuda or cuda:N, found {arguments.device!r:.40}"
@@ -120,14 +120,16 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
     return measurement, variants
 
 
-def check_out(out: Path | None, texts: Sequence[Path]) -> None:
-    """Raise ValueError where OUT could not be written in the end, or is one of the texts."""
+def check_out(out: Path | None, texts: Sequence[Path], model: Path) -> None:
+    """Raise ValueError where OUT could not be written in the end, or would harm what is read."""
     if out is None:
         return
     if out.is_dir() or not out.parent.is_dir():
         raise ValueError(f"--json: {out}: must be a file in a folder that is there")
     if out.exists() and any(text.exists() and out.samefile(text) for text in texts):
         raise ValueError(f"--json: {out} is one of the texts; give another name")
+    if model.is_dir() and out.parent.samefile(model):
+        raise ValueError(f"--json: {out} lies in the model folder; give another name")
 
 
 def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:

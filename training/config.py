@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+MOST_EPOCHS = 1e6
 EPOCHS = "Passes over the training text instead of steps; a part of one is allowed."
 
 
@@ -30,7 +31,7 @@ class RunConfig(Section):
         default=1,
         ge=1,
         description="Parts into which the streams of a step are split to save memory; the gradient "
-        "is that of the whole.",
+        "is that of the whole, but dropout draws other numbers.",
     )
     log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
     validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
@@ -95,7 +96,7 @@ class FineTuneConfig(Section):
     """A last stage at a lower learning rate; weights, moments and memories go on as they are."""
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
-    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
+    epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
     lr: float = Field(gt=0, description="Learning rate of its first step, below optimiser.lr.")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="constant", description="cosine and linear end at 0."
@@ -111,7 +112,7 @@ class RetrainConfig(Section):
     """Phase 2: training the derived model from scratch."""
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
-    epochs: float | None = Field(default=None, gt=0, description=EPOCHS)
+    epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
     optimiser: OptimiserConfig = OptimiserConfig()
     fine_tune: FineTuneConfig | None = Field(
         default=None, description="A last stage at a lower learning rate."

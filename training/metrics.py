@@ -43,5 +43,8 @@ def _whole_lines(path: Path) -> list[str]:
         except (ValueError, TypeError, KeyError):
             step = None
         if not isinstance(step, int):
-            raise ValueError(f"{path}:{number}: damaged line; remove the run directory")
+            raise ValueError(
+                f"{path}:{number}: damaged line; repair it, or delete the file: the run then goes "
+                "on, and only what the figures show of its past is lost"
+            )
     return [line.decode() for line in lines]

@@ -54,6 +54,9 @@ class Checkpoints:
             ValueError: there are some, but none that can be used.
         """
         paths = [self.folder / name for name in (LAST, PREVIOUS)]
+        if paths[1].is_dir():
+            # The next checkpoint could not be saved: what is the last one then takes this name.
+            raise ValueError(f"{paths[1]}: is a folder; remove it, and the run goes on")
         if not any(map(os.path.lexists, paths)):
             return None
         reasons: list[str] = []

@@ -83,13 +83,18 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
-    value = values.get(key)
+    if key not in values:
+        return "unknown"
+    value = values[key]
     return "left out" if value is None else f"{value!s:.200}"
 
 
 def _difference(folder: Path, there: Any, here: Identity) -> str:
     old, new = dict(_flat(there)), dict(_flat(here))
-    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    absent = object()
+    keys = sorted(
+        key for key in old.keys() | new.keys() if old.get(key, absent) != new.get(key, absent)
+    )
     shown = [f"{key} is {_shown(old, key)} there and {_shown(new, key)} here" for key in keys[:4]]
     if "corpus" in keys and set(keys) <= {"corpus", "tokenizer"}:
         return (

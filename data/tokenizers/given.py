@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sentencepiece
 
+from data.corpora.base import Place
 from data.raw import STRAY_BYTES
 from data.tokenizers.exact import ExactPieces, cut, losses_of, raw_bytes, threads
 from data.tokenizers.kind import TokenizerKind
@@ -98,7 +99,7 @@ def _read(config: "TokenizerConfig", base: Path) -> ExactPieces | LossyPieces:
         OSError: it cannot be read.
     """
     assert config.model is not None, "the config's own check lets no kind: given without a model"
-    path = base / Path(config.model).expanduser()
+    path = Place(base).path(config.model, "data.tokenizer.model")
     where = f"data.tokenizer.model: {path}"
     if not path.is_file():
         problem = "is not a file" if path.exists() else "no such file"

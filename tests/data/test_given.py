@@ -10,7 +10,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import TOKENIZERS, DataConfig, Tokenizer, load_tokenizer, prepare
+from data import TOKENIZERS, DataConfig, Tokenizer, TokenizerConfig, load_tokenizer, prepare
 from data.raw import to_text
 from data.tokenizers.exact import ExactPieces
 from data.tokenizers.given import LossyPieces, load
@@ -279,6 +279,13 @@ def test_a_changed_byte_gives_a_tokenizer_or_a_value_error(place: int, value: in
     content = WHOLE[:place] + bytes([value]) + WHOLE[place + 1 :]
     with suppress(ValueError):
         assert Tokenizer(load(content)).vocabulary_size >= 256
+
+
+def test_nobodys_home_folder_is_named(own_files: DataConfig, tmp_path: Path) -> None:
+    tokenizer = TokenizerConfig(kind="given", model="~nosuchuser/x.model")
+    config = own_files.model_copy(update={"tokenizer": tokenizer})
+    with pytest.raises(ValueError, match=r"^data\.tokenizer\.model: ~nosuchuser.*no such home"):
+        prepare(config, tmp_path, tmp_path / "cache")
 
 
 def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None:

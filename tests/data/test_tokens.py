@@ -112,6 +112,32 @@ def test_a_corpus_that_counts_no_words_has_none(own_files: DataConfig, tmp_path:
     assert [ready.words(split) for split in SPLITS] == [None, None, None]
 
 
+def test_words_of_a_text_that_is_lost_in_part_are_not_given(
+    own_files: DataConfig, tmp_path: Path
+) -> None:
+    """The nats are then not those of these words."""
+    for lower_case in (False, True):
+        config = with_tokenizer(own_files, vocabulary=340, lower_case=lower_case)
+        ready = prepare(config, tmp_path, tmp_path / "cache")
+        ready = replace(ready, notes={**ready.notes, "words": {"valid": 7, "test": 5}})
+        wanted = [None, None] if lower_case else [7, 5]
+        assert [ready.words("valid"), ready.words("test")] == wanted
+
+
+def test_lower_casing_has_token_files_of_its_own(own_files: DataConfig, tmp_path: Path) -> None:
+    one, two = (
+        prepare(
+            with_tokenizer(own_files, vocabulary=340, lower_case=lower),
+            tmp_path,
+            tmp_path / "cache",
+        )
+        for lower in (False, True)
+    )
+    assert one.folder != two.folder
+    assert one.tokenizer.losses == ()
+    assert two.tokenizer.losses == ("text is lower-cased",)
+
+
 def test_chunked_encoding_gives_the_ids_of_the_whole_text(
     own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,17 @@ def test_what_can_be_changed_is_told_by_label() -> None:
     assert adjustable_options(architecture("d i")) == {}
 
 
+def test_slots_of_one_label_that_differ_are_told_apart() -> None:
+    made = architecture("a d near")
+    short = adjusted(made, {"memory": 2}).slots[0]
+    mixed = made.model_copy(update={"slots": (*made.slots, short, short)})
+    assert adjustable_options(mixed) == {
+        "attention": {"window": None, "memory": 6, "clamp": None},
+        "attention (2)": {"window": None, "memory": 2, "clamp": None},
+        "near": {"window": 3, "memory": 6, "clamp": None},
+    }
+
+
 @pytest.mark.parametrize(
     ("layout", "options", "message"),
     [

@@ -82,12 +82,3 @@ def test_bad_candidates_are_refused(candidates: list[Any], message: str) -> None
 def test_bad_keys_are_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(keys))):
         config(**keys)
-
-
-def test_a_section_without_a_clamp_is_what_it_was_before_there_was_one() -> None:
-    made = config(candidates=["attention", {"kind": "attention", "label": "near", "clamp": None}])
-    assert "clamp" not in made.identity()
-    assert made.identity()["candidates"][1] == {"kind": "attention", "label": "near", "clamp": None}
-    assert made.identity() | {"clamp": None} == made.model_dump(mode="json")
-    assert config(clamp=3).identity()["clamp"] == 3
-    assert config(clamp=3).completed_candidates()[0].model_dump()["clamp"] == 3

@@ -129,6 +129,14 @@ def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == [(delta, 0.2), *attention, *dense, (delta, 0.1)]
 
 
+def test_evaluation_drops_nothing_anywhere() -> None:
+    rates = Dropout(residual=0.5, embedding=0.5, attention=0.5, dense=0.5)
+    one, two = (language_model(LAYERS, dropout=dropout) for dropout in (rates, Dropout()))
+    ids_BT = tokens(2, 7)
+    found, wanted = (model(ids_BT, model.initial_state(2))[0] for model in (one, two))
+    assert torch.equal(found, wanted)
+
+
 @every_softmax
 def test_declared_flops_are_those_that_torch_counts(softmax: dict[str, Any]) -> None:
     model = language_model(LAYERS, **softmax)

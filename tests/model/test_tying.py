@@ -85,7 +85,7 @@ def test_costs_are_those_of_each_slots_own_candidate() -> None:
 
 def test_one_label_must_mean_one_candidate() -> None:
     slots = [[candidate("dense")], [candidate("dense", d_ffn=7)]]
-    with pytest.raises(ValueError, match=r"slots\.1: dense has other options than in slot 0"):
+    with pytest.raises(ValueError, match=r"slots\[1\]: dense has other options than in slot 0"):
         tied(1, slots)
     tied(None, slots)
 

@@ -210,7 +210,7 @@ def test_rows_of_memory_that_no_stream_fills_are_not_made_and_change_nothing(
 ) -> None:
     size = len(TEXT.encode())
     made = 2 * streams * 2 * (size // streams + 1 + warm) * D_MODEL * 8
-    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: made)
+    monkeypatch.setattr(measuring, "memory_bytes", lambda device: made)
     cut = {"streams": streams, "segment": 1, "warm": warm}
     given = [f"--{name}={value}" for name, value in cut.items()]
     (row,) = rows(
@@ -379,6 +379,7 @@ def refusal(capsys: pytest.CaptureFixture[str], place: Path, *arguments: Any) ->
         ("--json FOLDER/absent/out.json", "must be a file in a folder that is there"),
         ("--json FOLDER", "must be a file in a folder that is there"),
         ("--json FOLDER/text.txt", "is one of the texts; give another name"),
+        ("--json MODEL/model.safetensors", "lies in the model folder; give another name"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -389,7 +390,7 @@ def test_options_that_make_no_sense_are_refused(
     arguments: str,
     said: str,
 ) -> None:
-    given = arguments.replace("FOLDER", str(tmp_path)).split()
+    given = arguments.replace("FOLDER", str(tmp_path)).replace("MODEL", str(folder)).split()
     assert said in refusal(capsys, tmp_path, folder, "--data", text, *given)
     assert text.read_text(encoding="utf-8") == TEXT
 
@@ -481,9 +482,9 @@ def test_more_memory_than_the_machine_has_is_refused_before_it_is_taken(
 ) -> None:
     given = [folder, "--data", text, "--streams", 4, "--memory", 5]
     needed = 2 * 4 * (2 * 5) * D_MODEL * 4
-    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: needed)
+    monkeypatch.setattr(measuring, "memory_bytes", lambda device: needed)
     output(capsys, *given)
-    monkeypatch.setattr(measuring, "_machine_bytes", lambda device: needed - 1)
+    monkeypatch.setattr(measuring, "memory_bytes", lambda device: needed - 1)
     line = refusal(capsys, tmp_path, *given)
     assert "10 rows of memory in all slots for each of 4 streams need" in line
 

@@ -19,6 +19,7 @@ def test_epochs_become_steps_of_this_text() -> None:
         stages_of(config(steps=None, epochs=epochs), 40).steps for epochs in (1, 2.5, 0.01, 20)
     ]
     assert found == [40, 100, 1, 800]
+    assert stages_of(config(steps=None, epochs=0.29), 100).steps == 29
     assert stages_of(config(steps=7), 40).steps == 7
 
 
@@ -34,6 +35,12 @@ def test_epochs_become_steps_of_this_text() -> None:
 def test_a_length_is_given_once(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="give either steps or epochs"):
         config(**settings)
+
+
+@pytest.mark.parametrize("epochs", [1e307, 1.1e6, 0.0, -1.0])
+def test_epochs_have_bounds(epochs: float) -> None:
+    with pytest.raises(ValidationError, match="epochs"):
+        config(steps=None, epochs=epochs)
 
 
 def test_fine_tuning_goes_on_at_its_own_lower_rate() -> None:

@@ -137,7 +137,7 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             *tying_lines(model),
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
             optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.estimator}, draws held {plan.hold} steps, "
+            f"estimator {config.estimator}, draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
             f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
             f"alpha: {config.alpha.data} data{_split_text(bench)}, "
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",

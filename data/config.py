@@ -82,9 +82,10 @@ class TokenizerConfig(_Section):
         for key in ("vocabulary", "lower_case", "model"):
             found = getattr(self, key)
             if found not in (None, False) and key not in kind.takes:
-                shown = str(found).lower() if isinstance(found, bool) else found
+                shown, none = ("true", "false") if isinstance(found, bool) else (found, "null")
                 raise ValueError(
-                    f"{key}: has no effect with kind {self.kind}, found {shown}; leave it out"
+                    f"{key}: has no effect with kind {self.kind}, found {shown}; leave it out or "
+                    f"give {none}"
                 )
         return self
 
@@ -140,5 +141,7 @@ class DataConfig(_Section):
             raise ValueError("tree: corpus tree needs a folder and include")
         for key in ("files", "tree", "addresses"):
             if getattr(self, key) is not None and key not in (kind.needs, kind.takes):
-                raise ValueError(f"{key}: has no effect with corpus {self.corpus}; leave it out")
+                raise ValueError(
+                    f"{key}: has no effect with corpus {self.corpus}; leave it out or give null"
+                )
         return self

@@ -54,7 +54,7 @@ class SoftmaxConfig(BaseModel):
                 f"sizes: {len(self.sizes)} widths for {len(self.cutoffs)} cutoffs; give one each"
             )
         if not self.cutoffs and self.factor is not None:
-            raise ValueError("factor: has no effect without cutoffs; leave it out")
+            raise ValueError("factor: has no effect without cutoffs; leave it out or give null")
         return self
 
     def check_vocabulary(self, vocabulary_size: int) -> None:
@@ -193,7 +193,8 @@ class ModelConfig(BaseModel):
             raise ValueError("candidates: there is none; a slot needs at least one")
         if self.tie_slots is not None and self.tie_slots >= self.slots:
             raise ValueError(
-                f"tie_slots: {self.tie_slots} of {self.slots} slots ties nothing; leave it out"
+                f"tie_slots: {self.tie_slots} of {self.slots} slots ties nothing; leave it "
+                "out or give null"
             )
         labels = [candidate.label for candidate in self.candidates]
         if len(set(labels)) < len(labels):

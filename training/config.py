@@ -84,7 +84,9 @@ class OptimiserConfig(Section):
         has["eps"] = (*has["betas"], "adagrad")
         for option, kinds in has.items():
             if getattr(self, option) is not None and self.kind not in kinds:
-                raise ValueError(f"{option}: has no effect with kind {self.kind}; leave it out")
+                raise ValueError(
+                    f"{option}: has no effect with kind {self.kind}; leave it out or give null"
+                )
         if self.schedule == "constant" and self.final is not None:
             raise ValueError(f"final: has no effect with schedule constant, found {self.final}")
         if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):

@@ -163,11 +163,11 @@ def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
         ({"corpus": "tree", "tree": {"folder": "x", "include": []}}, "at least 1 item"),
         (
             {"corpus": "text8", "tree": {"folder": "x", "include": ["*"]}},
-            "tree: has no effect with corpus text8; leave it out",
+            "tree: has no effect with corpus text8; leave it out or give null",
         ),
         (
             {"corpus": "pydoc-topics", "addresses": ["http://x/y"]},
-            "addresses: has no effect with corpus pydoc-topics; leave it out",
+            "addresses: has no effect with corpus pydoc-topics; leave it out or give null",
         ),
         ({"corpus": "text8", "addresses": ["file:///etc/passwd"]}, "should match pattern"),
         ({"corpus": "text8", "addresses": []}, "at least 1 item"),

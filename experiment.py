@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from data.config import DataConfig
 from experiment_source import ExperimentError, Source
 from model.blocks import BLOCKS
-from model.config import ModelConfig
+from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.derivation import DERIVATIONS
 from problems import Said, explain, must_be_one_of
@@ -35,11 +35,20 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> "Experiment":
+        problems = []
         if self.run.micro_batches > self.data.batch:
-            raise ValueError(
+            problems.append(
                 f"run.micro_batches: {self.run.micro_batches} parts of {self.data.batch} streams "
                 "(data.batch); use fewer"
             )
+        ids, softmax = self.data.tokenizer.ids, self.model.softmax
+        if ids is not None and isinstance(softmax, SoftmaxConfig):
+            try:
+                softmax.check_vocabulary(ids)
+            except ValueError as error:
+                problems.append(f"model.{error}")
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
 

@@ -74,6 +74,11 @@ class TokenizerConfig(_Section):
     def _kind_is_registered(cls, name: str) -> str:
         return _registered(name, TOKENIZERS)
 
+    @property
+    def ids(self) -> int | None:
+        """How many ids there will be; None where only a given model says."""
+        return TOKENIZERS[self.kind].ids(self)
+
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> "TokenizerConfig":
         kind = TOKENIZERS[self.kind]

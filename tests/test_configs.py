@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from data.corpora import CORPORA
-from data.tokenizers import DEFAULT_VOCABULARY
 from experiment import Experiment, load_experiment
 from model import LanguageModel
 
@@ -14,8 +13,9 @@ CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.ya
 
 
 def vocabulary(experiment: Experiment) -> int:
-    tokenizer = experiment.data.tokenizer
-    return 257 if tokenizer.kind == "bytes" else tokenizer.vocabulary or DEFAULT_VOCABULARY
+    ids = experiment.data.tokenizer.ids
+    assert ids is not None
+    return ids
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -181,6 +181,12 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "10: model.candidates[1].n_heads: unknown key; another kind than this one has "
             "'n_heads'",
         ),
+        (
+            "[200, 500]",
+            "[200, 5000]",
+            "12: model.softmax.cutoffs: 5000 is not below the vocabulary 1024; give smaller "
+            "cutoffs or fewer",
+        ),
         ("  d_ffn: 128\n", "", "6: model.d_ffn: missing; it has no default"),
         (
             VALID[VALID.index("retrain:") : VALID.index("compare:")],

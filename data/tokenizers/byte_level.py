@@ -41,5 +41,6 @@ KIND = TokenizerKind(
     make=_make,
     load=lambda model, lower_case: Bytes(),
     key=lambda config, base: {},
+    ids=lambda config: len(Bytes.source_bytes),
     saves_model=False,
 )

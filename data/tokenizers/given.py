@@ -115,5 +115,11 @@ def _read(config: "TokenizerConfig", base: Path) -> ExactPieces | LossyPieces:
 
 
 KIND = TokenizerKind(
-    make=_make, load=load, key=_key, takes=frozenset({"model"}), needs="model", exact=False
+    make=_make,
+    load=load,
+    key=_key,
+    ids=lambda config: None,
+    takes=frozenset({"model"}),
+    needs="model",
+    exact=False,
 )

@@ -20,6 +20,7 @@ class TokenizerKind:
             paths start from; raises ValueError where the settings do not serve.
         load: from a saved model and `lower_case`; raises ValueError where the model does not serve.
         key: what decides the pieces beside the corpus, for the name of the cached folder.
+        ids: how many ids there will be, from the settings alone; None where only the model says.
         saves_model: whether there is a SentencePiece model to save and load.
         takes: the keys of `data.tokenizer` that it heeds.
         needs: the key that must be given.
@@ -30,6 +31,7 @@ class TokenizerKind:
     make: "Callable[[TokenizerConfig, Iterable[str], Path], Scheme]"
     load: Callable[[bytes, bool], Scheme]
     key: "Callable[[TokenizerConfig, Path], dict[str, Any]]"
+    ids: "Callable[[TokenizerConfig], int | None]"
     saves_model: bool = True
     takes: frozenset[str] = frozenset()
     needs: str | None = None

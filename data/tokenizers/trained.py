@@ -42,6 +42,7 @@ def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
         make=make,
         load=load,
         key=_key,
+        ids=lambda config: config.vocabulary or DEFAULT_VOCABULARY,
         takes=frozenset({"vocabulary", "lower_case"}),
         sample_bytes=sample_bytes,
     )

@@ -124,6 +124,19 @@ def test_words_of_a_text_that_is_lost_in_part_are_not_given(
         assert [ready.words("valid"), ready.words("test")] == wanted
 
 
+@pytest.mark.parametrize(
+    "tokenizer",
+    [{"kind": "bpe", "vocabulary": 340}, {"kind": "unigram", "vocabulary": 310}, {"kind": "bytes"}],
+    ids=str,
+)
+def test_the_settings_say_how_many_ids_there_will_be(
+    own_files: DataConfig, tmp_path: Path, tokenizer: dict[str, object]
+) -> None:
+    config = with_tokenizer(own_files, **tokenizer)
+    ready = prepare(config, tmp_path, tmp_path / "cache")
+    assert ready.tokenizer.vocabulary_size == config.tokenizer.ids
+
+
 def test_lower_casing_has_token_files_of_its_own(own_files: DataConfig, tmp_path: Path) -> None:
     one, two = (
         prepare(

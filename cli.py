@@ -68,6 +68,16 @@ def parser(
     return made
 
 
+def tool_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The argument parser of a tool that reads no experiment; `--help` shows its docstring."""
+    return argparse.ArgumentParser(
+        prog=f"python -m tools.{name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
 def locate(arguments: argparse.Namespace) -> Place:
     """The experiment file and the run directory of parsed arguments.
 

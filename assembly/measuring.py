@@ -22,7 +22,8 @@ from data import (
     load_tokenizer,
 )
 from data.raw import to_utf8_text
-from model import Architecture, adjusted, build_model, load_architecture, load_model
+from model import Architecture, adjusted, load_architecture, load_model
+from model.shapes import shapes_of_architecture
 from training.evaluation import Evaluation, evaluate
 from training.step import Forward
 
@@ -147,10 +148,7 @@ class Measurement:
     def check_memory(self, options: Options) -> None:
         """Raise ValueError where the streams' memories alone are more than the machine has."""
         architecture = adjusted(self.saved.architecture, self._readable(options))
-        with torch.device("meta"):
-            model = build_model(architecture)
-        memories = model.initial_state(1).memory
-        rows = sum(memory.shape[1] for memory in memories if memory is not None)
+        rows = shapes_of_architecture(architecture).memory_rows
         # The old and the new buffer are there at once.
         values = 2 * self.cut["streams"] * rows * architecture.d_model
         needed, there = values * self._dtype.itemsize, memory_bytes(self.device)

@@ -6,20 +6,14 @@ import torch
 
 from assembly.workbench import Workbench
 from model import Architecture
-from model.shapes import Shapes, shapes_of
+from model.shapes import Shapes, shapes_of, shapes_of_architecture
 
 _BYTES = 4
 
 
 def check_architecture_size(bench: Workbench, architecture: Architecture) -> None:
     """Raise ValueError where a derived model is too large for the device."""
-    shapes = shapes_of(
-        [[candidate] for candidate in architecture.slots],
-        d_model=architecture.d_model,
-        vocabulary_size=architecture.vocabulary_size,
-        softmax=architecture.softmax,
-        tie_slots=architecture.tie_slots,
-    )
+    shapes = shapes_of_architecture(architecture)
     _check(bench, shapes, architecture.d_model, f"architecture {architecture.name}")
 
 

@@ -19,7 +19,7 @@ from model.architecture import Architecture, check_is_file, load_architecture
 from model.checksum import tensors_digest
 from model.dropout import NO_DROPOUT, Dropout
 from model.language_model import LanguageModel
-from model.shapes import shapes_of
+from model.shapes import shapes_of_architecture
 
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
@@ -150,13 +150,7 @@ def _lines(source: str, problems: list[str]) -> str:
 
 def _differences(found: Mapping[str, tuple[int, ...]], architecture: Architecture) -> list[str]:
     """What the tensors lack, have too much, or have in another shape than the architecture's."""
-    expected = shapes_of(
-        [[candidate] for candidate in architecture.slots],
-        d_model=architecture.d_model,
-        vocabulary_size=architecture.vocabulary_size,
-        softmax=architecture.softmax,
-        tie_slots=architecture.tie_slots,
-    ).tensors
+    expected = shapes_of_architecture(architecture).tensors
     problems = [f"{name}: missing" for name in expected if name not in found]
     problems += [f"{name}: no such tensor in the model" for name in found if name not in expected]
     return problems + [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from model.architecture import Architecture
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.language_model import LanguageModel
@@ -68,3 +69,14 @@ def shapes_of(
         slot = small.slots[number_of[module]]
         rows += max((slot.block(module[index].label).memory_rows for index in own), default=0)
     return Shapes(tensors, rows)
+
+
+def shapes_of_architecture(architecture: Architecture) -> Shapes:
+    """The sizes of a derived model."""
+    return shapes_of(
+        [[candidate] for candidate in architecture.slots],
+        d_model=architecture.d_model,
+        vocabulary_size=architecture.vocabulary_size,
+        softmax=architecture.softmax,
+        tie_slots=architecture.tie_slots,
+    )

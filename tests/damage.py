@@ -1,12 +1,16 @@
 """What may stand in the place of a run's file."""
 
 import io
+import os
 import random
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from npz_file import READ_ERRORS
 
 
 def npz(**arrays: Any) -> bytes:
@@ -72,7 +76,7 @@ def lying(raw: bytes) -> Iterator[bytes]:
             with np.load(io.BytesIO(broken), allow_pickle=False) as file:
                 if all(np.array_equal(file[name], arrays[name]) for name in arrays):
                     continue  # a date, or what nobody reads
-        except Exception:
+        except READ_ERRORS:
             pass
         yield bytes(broken)
 
@@ -92,3 +96,20 @@ def wrong_json(raw: bytes) -> Iterator[bytes]:
     )
     yield b"\xef\xbb\xbf[]"
     yield b'{"a": ' + b"9" * 10**4 + b"}"
+
+
+def no_files(path: Path) -> Iterator[None]:
+    """Stops with nothing, a pipe, a folder, an endless device and a ring of links in its place."""
+    path.unlink()
+    yield
+    os.mkfifo(path)
+    yield
+    path.unlink()
+    path.mkdir()
+    yield
+    path.rmdir()
+    path.symlink_to("/dev/zero")
+    yield
+    path.unlink()
+    path.symlink_to(path)
+    yield

@@ -39,12 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.cutoffs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = cli.tool_parser("cutoffs", __doc__)
     add = parser.add_argument
     add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
     add("--clusters", type=int, default=4, metavar="N", help="head and tails (default 4)")

@@ -62,12 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments; `window` and `clamp` are there only where they were given."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = cli.tool_parser("evaluate", __doc__)
     add, absent = parser.add_argument, argparse.SUPPRESS
     add("model", type=Path, metavar="MODEL", help="a model folder")
     add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="texts")

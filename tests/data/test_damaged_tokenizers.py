@@ -1,7 +1,6 @@
 """Damaged tokenizer folders: a ValueError or OSError that names a file."""
 
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from data import load_tokenizer
 from data.tokenizers import TOKENIZERS, Tokenizer
 from data.tokenizers.trained import train_pieces
+from tests.damage import no_files
 
 from .models import TEXT
 
@@ -139,17 +139,8 @@ def test_a_bit_that_decides_nothing_is_seen_too(folder: Path, files: dict[str, b
 
 @pytest.mark.parametrize("name", [JSON, MODEL])
 def test_what_is_no_file_is_refused_and_waited_for_by_nobody(folder: Path, name: str) -> None:
-    path = folder / name
-    path.unlink()
-    refusal(folder)
-    os.mkfifo(path)
-    refusal(folder)
-    path.unlink()
-    path.mkdir()
-    refusal(folder)
-    path.rmdir()
-    path.symlink_to("/dev/zero")
-    refusal(folder)
+    for _ in no_files(folder / name):
+        refusal(folder)
 
 
 def test_a_byte_tokenizer_of_a_bpe_one_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A hundred and more damaged model folders: a ValueError or OSError that names a file, no model."""
 
 import json
-import os
 import random
 import struct
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import model.saving
 from model import LanguageModel, load_model, save_model
+from tests.damage import no_files
 from tests.model.test_saving import edit, outputs, pair
 
 WEIGHTS = "model.safetensors"
@@ -173,20 +173,8 @@ def test_a_file_without_a_digest_of_its_tensors_still_loads(folder: Path) -> Non
 
 @pytest.mark.parametrize("name", [WEIGHTS, "architecture.json"])
 def test_what_is_no_file_is_refused_and_waited_for_by_nobody(folder: Path, name: str) -> None:
-    path = folder / name
-    path.unlink()
-    refusal(folder)
-    os.mkfifo(path)
-    refusal(folder)
-    path.unlink()
-    path.mkdir()
-    refusal(folder)
-    path.rmdir()
-    path.symlink_to("/dev/zero")
-    refusal(folder)
-    path.unlink()
-    path.symlink_to(path)
-    refusal(folder)
+    for _ in no_files(folder / name):
+        refusal(folder)
 
 
 @pytest.mark.parametrize(

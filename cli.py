@@ -9,10 +9,12 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from training.passwords import masked
 
 USER_MISTAKE = 2
 DIVERGED = 3
@@ -20,7 +22,10 @@ SAVED = (
     "search/seed-*/experiment.yaml",
     "retrain/*/seed-*/experiment.yaml",
     "architectures/experiment.yaml",
+    "sweep/experiment.yaml",
 )
+# What a command with workers looks for first: the sweep's own, also where search.py ran there too.
+SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
 INTERRUPTED = 130
 
 
@@ -86,17 +91,22 @@ def locate(arguments: argparse.Namespace) -> Place:
     """
     given: Path = arguments.experiment
     if given.is_dir():
-        return Place(find_experiment(given), arguments.run or given)
+        saved = SAVED_OF_SWEEP if hasattr(arguments, "workers") else SAVED
+        return Place(find_experiment(given, saved), arguments.run or given)
     return Place(given, arguments.run or Path("runs") / given.stem)
 
 
-def find_experiment(run: Path) -> Path:
+def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
     """The experiment that a run directory saved: of search, else of a retraining; lowest seed.
+
+    Args:
+        run: the run directory.
+        patterns: where it may lie, the first that is there counts.
 
     Raises:
         ValueError: there is none.
     """
-    for pattern in SAVED:
+    for pattern in patterns:
         saved = sorted(run.glob(pattern), key=_seed_then_name)
         if saved:
             return saved[0]
@@ -189,7 +199,14 @@ def _seed_then_name_of(folder: Path) -> tuple[float, str]:
 def command(script: str, run: Path, *settings: str) -> str:
     """A command line that a person can paste."""
     extra = [part for setting in settings for part in ("--set", setting)]
-    return shlex.join([*_program(script), str(run), *extra])
+    return _pasted([*_program(script), str(run), *extra])
+
+
+def _pasted(parts: list[str]) -> str:
+    """Parts as one line, without the passwords in them."""
+    shown = [masked(part) for part in parts]
+    line = shlex.join(shown)
+    return line if shown == parts else f"{line}  # put the password in the place of ***"
 
 
 def _program(script: str) -> list[str]:
@@ -208,7 +225,11 @@ def checked(file: Path) -> int:
 
 def _again() -> str:
     """This command line, to be pasted."""
-    return shlex.join([*_program(Path(sys.argv[0]).name), *sys.argv[1:]])
+    script = Path(sys.argv[0])
+    program = _program(script.name)
+    if script.parent.name == "tools":
+        program = [program[0], "-m", f"tools.{script.stem}"]
+    return _pasted([*program, *sys.argv[1:]])
 
 
 def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:

@@ -1,23 +1,34 @@
 """The experiment: the packages' own sections put together, read from one strict YAML file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from data.config import DataConfig
 from experiment_source import ExperimentError, Source
+from experiment_space import sweep_problems
 from model.blocks import BLOCKS
 from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.derivation import DERIVATIONS
-from problems import Said, explain, must_be_one_of
+from nas.sweep.config import SweepConfig
+from problems import Said, dotted, explain, must_be_one_of
 from training.config import RetrainConfig, RunConfig
 from yaml_strict import Key, dump_yaml
 
-__all__ = ["Experiment", "ExperimentError", "dump_experiment", "json_schema", "load_experiment"]
+__all__ = [
+    "Experiment",
+    "ExperimentError",
+    "changed_settings",
+    "dump_experiment",
+    "json_schema",
+    "load_experiment",
+    "with_settings",
+]
 
 
 class Experiment(BaseModel):
@@ -32,6 +43,9 @@ class Experiment(BaseModel):
     derive: DeriveConfig = DeriveConfig()
     retrain: RetrainConfig
     compare: CompareConfig = CompareConfig()
+    sweep: SweepConfig | None = Field(
+        default=None, description="Many trials with other settings, for sweep.py."
+    )
 
     @model_validator(mode="after")
     def _sections_fit(self) -> "Experiment":
@@ -63,16 +77,55 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         ExperimentError: all that is wrong, in the order of the file.
         OSError: the file cannot be read.
     """
-    source = Source(path, overrides, list(Experiment.model_fields))
-    said = _unregistered(source.data)
-    try:
-        # As JSON, because strict there still lets a list become a tuple.
-        experiment = Experiment.model_validate_json(json.dumps(source.data), strict=True)
-    except ValidationError as error:
-        said += explain(error.errors(), Experiment, source.data)
+    sections = [
+        name for name, field in Experiment.model_fields.items() if field.default is not None
+    ]
+    source = Source(path, overrides, sections)
+    experiment, said = _read(source.data)
+    if experiment is not None and not source.lines(said):
+        said += sweep_problems(experiment, partial(changed_settings, experiment))
     if problems := source.lines(said):
         raise ExperimentError(problems)
+    assert experiment is not None
     return experiment
+
+
+def with_settings(
+    experiment: Experiment, values: Mapping[str, Any], without: Sequence[str] = ()
+) -> Experiment:
+    """The experiment of a trial: without a sweep, with other values at some keys.
+
+    Args:
+        experiment: where all other values come from.
+        values: dotted keys and what they become.
+        without: dotted keys that go back to their defaults.
+
+    Raises:
+        ExperimentError: the values do not go together; one line for each `key: what is wrong`.
+    """
+    changed, said = changed_settings(experiment, values, without)
+    if changed is None or said:
+        raise ExperimentError([f"{dotted(key)}: {words}" for key, words in said])
+    return changed
+
+
+def changed_settings(
+    experiment: Experiment, values: Mapping[str, Any], without: Sequence[str] = ()
+) -> tuple[Experiment | None, list[Said]]:
+    """As `with_settings`; what is wrong comes back as keys and words."""
+    data = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"sweep"})
+    said: list[Said] = []
+    for name in without:
+        _, section = _section(data, name, make=False)
+        if section is not None:
+            section.pop(name.split(".")[-1], None)
+    for name, value in values.items():
+        above, section = _section(data, name, make=True)
+        if section is None:
+            said.append((tuple(name.split(".")), f"{dotted(above)} has no keys"))
+        else:
+            section[name.split(".")[-1]] = value
+    return (None, said) if said else _read(data)
 
 
 def dump_experiment(experiment: Experiment) -> str:
@@ -89,6 +142,29 @@ def json_schema() -> str:
     sections["DeriveConfig"]["properties"]["method"]["enum"] = list(DERIVATIONS)
     sections["CompareConfig"]["properties"]["opponents"]["items"]["enum"] = list(DERIVATIONS)
     return json.dumps(schema, indent=2) + "\n"
+
+
+def _read(data: dict[str, Any]) -> tuple[Experiment | None, list[Said]]:
+    """The experiment, or all that is wrong with the values."""
+    said = _unregistered(data)
+    try:
+        # As JSON, because strict there still lets a list become a tuple.
+        return Experiment.model_validate_json(json.dumps(data), strict=True), said
+    except ValidationError as error:
+        return None, said + explain(error.errors(), Experiment, data)
+
+
+def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
+    """The mapping that holds a dotted key; None where there is none, or a single value."""
+    *above, _ = name.split(".")
+    here: Any = data
+    for depth, part in enumerate(above, start=1):
+        if here.get(part) is None and make:
+            here[part] = {}
+        here = here.get(part)
+        if not isinstance(here, dict):
+            return tuple(above[:depth]), None
+    return tuple(above), here
 
 
 def _unregistered(data: dict[str, Any]) -> list[Said]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nas.sweep.address import masked
 from problems import Said, dotted, shorten, show
 from yaml_strict import MAX_DEPTH, Document, Key, YamlError, is_torn, read_text, read_yaml
 
@@ -83,7 +84,7 @@ class Source:
 
     def _override(self, text: str, rank: int) -> str | None:
         """Put one `a.b=value` over the data; the line to print where that is impossible."""
-        origin = "--set " + shorten(" ".join(text.split()), 200)
+        origin = "--set " + shorten(" ".join(masked(text).split()), 200)
         name, equals, value_text = text.partition("=")
         key: Key = tuple(name.strip().split("."))
         if not equals or not all(key):

@@ -5,11 +5,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from nas.sweep.address import masked
 from yaml_strict import Key
 
 Said = tuple[Key, str]
@@ -83,12 +85,31 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     if isinstance(value, str):
-        return repr(shorten(value, 60))
+        return repr(shorten(masked(value), 60))
     if value is None:
         return "nothing"
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def plain_types(root: type[BaseModel], key: Key) -> set[type]:
+    """Of int, float, bool, str and NoneType those that may stand at a key."""
+    fields = [model.model_fields.get(str(key[-1])) for model in _models_at(root, key[:-1])]
+    return {kind for field in fields if field for kind in _plain(field.annotation)}
+
+
+def _plain(annotation: Any) -> Iterator[type]:
+    """The plain types among the members of a union."""
+    if annotation in (int, float, bool, str, type(None)):
+        yield annotation
+    elif get_origin(annotation) is Annotated:
+        yield from _plain(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _plain(member)
+    elif get_origin(annotation) is Literal:
+        yield from (type(value) for value in get_args(annotation))
 
 
 def _only_follows(error: ErrorDetails) -> bool:
@@ -229,11 +250,16 @@ def _all_keys(model: type[BaseModel], prefix: Key) -> Iterator[Key]:
 
 def _models_at(root: type[BaseModel], key: Key) -> list[type[BaseModel]]:
     """The models that may stand at a key (several where it is a union)."""
-    models = [root]
+    models, named_freely = [root], False
     for part in key:
-        if isinstance(part, str):
-            fields = [model.model_fields[part] for model in models if part in model.model_fields]
-            models = [inner for field in fields for inner in _models_in(field.annotation)]
+        if isinstance(part, int):
+            continue
+        if named_freely:  # a name in a mapping, such as those of sweep.space
+            named_freely = False
+            continue
+        fields = [model.model_fields[part] for model in models if part in model.model_fields]
+        models = [inner for field in fields for inner in _models_in(field.annotation)]
+        named_freely = any(get_origin(field.annotation) is dict for field in fields)
     return models
 
 

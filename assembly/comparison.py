@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from assembly.architectures import derive, write_architecture
 from assembly.results import read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
+from assembly.timing import time_models
 from assembly.workbench import Workbench, check_tokenizer, layout_costs
 from model import Architecture, load_architecture, load_model
 from nas.config import DeriveConfig
-from nas.latency import Latencies, measure_latency
+from nas.latency import Latencies
 from nas.verdict import verdict
 from training.evaluation import Evaluation
 from training.files import write_whole
@@ -206,20 +204,13 @@ def _check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> No
 
 
 def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:
-    compare = bench.experiment.compare
-    models = {
-        entry.architecture.name: load_model(_folder(bench, entry, compare.seeds[0]) / "model").to(
-            bench.device
-        )
-        for entry in entries
-    }
-    batch, segment = compare.latency_batch, bench.experiment.data.segment
-    tokens = np.resize(bench.prepared.tokens["valid"], batch * segment).astype(np.int64)
-    return measure_latency(
-        models,
-        ids_BT=torch.from_numpy(tokens.reshape(batch, segment)),
-        repeats=compare.latency_repeats,
-        device=bench.device,
+    seed = bench.experiment.compare.seeds[0]
+    return time_models(
+        bench,
+        {
+            entry.architecture.name: load_model(_folder(bench, entry, seed) / "model")
+            for entry in entries
+        },
     )
 
 

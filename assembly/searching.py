@@ -158,8 +158,9 @@ def finish_search(bench: Workbench, phase: Phase) -> None:
     from report.trajectory import write_search_figures
 
     write_pi_csv(phase.folder / "pi.npz", phase.folder / "pi.csv")
-    write_search_figures(phase.folder)
-    page = write_report(bench.run_dir)
+    figures = bench.experiment.run.figures
+    if figures:
+        write_search_figures(phase.folder)
     pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
     labels = [candidate.label for candidate in bench.experiment.model.candidates]
     header = "  ".join(f"{label:>10}" for label in labels)
@@ -174,4 +175,6 @@ def finish_search(bench: Workbench, phase: Phase) -> None:
     )
     seed = bench.experiment.run.seed
     others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
-    print(f"report: {page}\nnext: {cli.command('derive.py', bench.run_dir, *others)}")
+    if figures:
+        print(f"report: {write_report(bench.run_dir)}")
+    print(f"next: {cli.command('derive.py', bench.run_dir, *others)}")

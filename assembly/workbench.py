@@ -21,6 +21,7 @@ from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment, load_experiment
 from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
 from nas.derivation import Layout
+from nas.sweep.address import without_password
 from training.evaluation import Evaluation, evaluate
 from training.run_dir import environment
 from training.step import Forward
@@ -137,9 +138,18 @@ class Workbench:
             "micro_batches": self.experiment.run.micro_batches,
         }
         return {
-            "experiment.yaml": dump_experiment(self.experiment),
+            "experiment.yaml": dump_experiment(as_saved(self.experiment)),
             "environment.json": environment(self.device, extra),
         }
+
+
+def as_saved(experiment: Experiment) -> Experiment:
+    """The experiment as it is kept in files: without the password of a sweep's storage."""
+    if experiment.sweep is None:
+        return experiment
+    storage = without_password(experiment.sweep.storage)
+    sweep = experiment.sweep.model_copy(update={"storage": storage})
+    return experiment.model_copy(update={"sweep": sweep})
 
 
 def set_up(experiment: Experiment, run_dir: Path, settings: tuple[str, ...] = ()) -> Workbench:

@@ -69,7 +69,7 @@ def measure_latency(
             return Latencies(medians, note, key)
     note = (
         f"forward latency: not measured, other processes used {busy:.1f} cores "
-        "(compare.py measures again when started again on a quiet machine)"
+        "(start the same command again on a quiet machine)"
     )
     return Latencies({}, note, key)
 

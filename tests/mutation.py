@@ -63,6 +63,24 @@ retrain:
   optimiser: {kind: sgd, lr: 0.1, momentum: 0.9, warmup_steps: 0, schedule: constant}
 compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2], latency_batch: 2,
   latency_repeats: 5}
+sweep:
+  space:
+    model.memory: {low: 16, high: 64, step: 16}
+    search.alpha.lr: {low: 0.001, high: 1, log: true, when: {model.memory: [16, 32]}}
+    model.dropout: {choices: [0, 0.1]}
+  trials: 7
+  objectives: [onehot]
+  seeds: [3, 4, 5, 6, 7]
+  sampler: {kind: tpe, seed: 3, startup: 4}
+  pruner: {kind: wilcoxon, p: 0.1}
+  set: {retrain.steps: 100, run.log_every: 7}
+  baseline: false
+  trial_minutes: 3
+  silent_minutes: 4
+  retries: 1
+  keep: [best, 3]
+  storage: grpc://localhost:13000
+  lease_s: 20
 """
 AUTO = """\
 data:
@@ -194,6 +212,12 @@ def keys(page: Page, node: Any = SCHEMA, key: Key = ()) -> Iterator[tuple[Key, d
         here = (*key, name)
         yield here, (resolved := _resolved(inner, page.at(here)))
         yield from keys(page, resolved, here)
+        named_freely = resolved.get("additionalProperties")
+        if isinstance(named_freely, dict):
+            for freely in page.at(here) or {}:
+                value = _resolved(named_freely, None)
+                yield (*here, freely), value
+                yield from keys(page, value, (*here, freely))
     if node is SCHEMA:
         kinds = {"attention": "AttentionOptions", "dense": "DenseOptions"}
         for place, candidate in enumerate(page.at(("model", "candidates")) or []):

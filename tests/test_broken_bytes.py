@@ -12,6 +12,7 @@ from experiment import Experiment
 from nas.derivation import DERIVATIONS
 from tests.judge import Checked, refuse
 from tests.mutation import CONFIGS, FILE, RICH
+from tests.sweep_judge import space_is_right
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -59,7 +60,8 @@ def is_valid(raw: bytes) -> bool:
         return False
     numbers = re.findall(r"-?\d+", json.dumps(value))
     assert all(abs(int(number)) < 2**63 for number in numbers)
-    return {experiment.derive.method, *experiment.compare.opponents} <= set(DERIVATIONS)
+    known = {experiment.derive.method, *experiment.compare.opponents} <= set(DERIVATIONS)
+    return known and space_is_right(value)
 
 
 def with_broken_bytes(name: str, raw: bytes, count: int) -> Iterator[tuple[str, bytes]]:

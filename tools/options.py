@@ -17,7 +17,7 @@ the file or by `--set section.key=value`. Keys without a default must be given.
 A candidate of `model.candidates` is a kind, or a kind with a label and options:
 `{kind: dense, label: dense_wide, d_ffn: 2048}`; what it leaves out takes the model section's value.
 """
-SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare")
+SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "sweep")
 
 
 def main() -> int:
@@ -44,6 +44,11 @@ def options_page() -> str:
 
 
 def _rows(name: str, entry: dict[str, Any], definitions: dict[str, Any]) -> Iterator[str]:
+    below = entry.get("additionalProperties")
+    if isinstance(below, dict):
+        yield f"| `{name}` | {_default(entry)} |  | {_cell(entry)} |\n"
+        yield from _rows(f"{name}.KEY", below, definitions)
+        return
     targets = [target for target in _references(entry) if target.endswith("Config")]
     if not targets:
         yield f"| `{name}` | {_default(entry)} | {_choices(entry)} | {_cell(entry)} |\n"

@@ -36,6 +36,9 @@ class RunConfig(Section):
     log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
     validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
     checkpoint_every: int = Field(default=500, ge=1, description="Steps between checkpoints.")
+    figures: bool = Field(
+        default=True, description="Draw figures and the report when a search ends."
+    )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard event files.")
 
 

@@ -27,7 +27,16 @@ class MetricsFile:
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far."""
-        return [json.loads(line) for line in _whole_lines(self.path)]
+        return read_rows(self.path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file that its run may still be writing; none where there is no file.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
+    return [json.loads(line) for line in _whole_lines(path)]
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from training.files import named, read_object, write_whole
+from training.passwords import masked
 
 Identity = Mapping[str, Any]
 
@@ -38,17 +39,29 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
     Raises:
         ValueError: the folder holds another experiment; nothing is written.
     """
-    path = folder / "identity.json"
-    if path.exists():
-        there = read_object(path, "use another --run directory")
-        if there != json.loads(json.dumps(identity)):
-            raise ValueError(_difference(folder, there, identity))
+    if is_claimed(folder, identity):
         return True
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_whole(folder / name, text)
-    write_whole(path, json.dumps(identity, indent=1, sort_keys=True) + "\n")
+    text = json.dumps(identity, indent=1, sort_keys=True) + "\n"
+    write_whole(folder / "identity.json", text)
     return False
+
+
+def is_claimed(folder: Path, identity: Identity) -> bool:
+    """Whether a folder is this phase's own already; nothing is written.
+
+    Raises:
+        ValueError: the folder holds another experiment.
+    """
+    path = folder / "identity.json"
+    if not path.exists():
+        return False
+    there = read_object(path, "use another --run directory")
+    if there != json.loads(json.dumps(identity)):
+        raise ValueError(_difference(folder, there, identity))
+    return True
 
 
 class FolderLock:
@@ -164,7 +177,7 @@ def _recorded(path: Path) -> dict[str, Any]:
 def _facts(device: torch.device) -> dict[str, Any]:
     packages = ("numpy", "sentencepiece", "safetensors", "pydantic", "optuna")
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *map(masked, sys.argv[1:])],
         "python": platform.python_version(),
         "torch": torch.__version__,
         "packages": {name: _version(name) for name in packages},

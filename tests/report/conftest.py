@@ -1,11 +1,21 @@
 """Run folders as search, retraining and comparison leave them, small and made by hand."""
 
 import json
+import math
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import TrialState, create_trial
 
 LABELS = ("attention", "dense", "identity")
 
@@ -115,3 +125,93 @@ def make_once(tmp_path_factory: pytest.TempPathFactory) -> Maker:
 def make(tmp_path: Path) -> Maker:
     """Makes the parts of a run in `tmp_path / "run"`."""
     return Maker(tmp_path / "run")
+
+
+BITS = {"name": "retrained", "unit": "bits per byte of validation"}
+FLOPS = {"name": "flops", "unit": "FLOPs per token"}
+SPACE: dict[str, BaseDistribution] = {
+    "search.tau.schedule": CategoricalDistribution(["linear", "cosine", "step"]),
+    "search.tau.end": FloatDistribution(0.05, 1.0, log=True),
+    "search.tau.start": FloatDistribution(1.0, 5.0),
+    "model.slots": IntDistribution(4, 8, step=2),
+    "search.tau.stairs": IntDistribution(2, 8),
+}
+_STATES = {
+    "done": TrialState.COMPLETE,
+    "failed": TrialState.FAIL,
+    "pruned": TrialState.PRUNED,
+    "running": TrialState.RUNNING,
+}
+Row = dict[str, Any]
+
+
+class Sweeper:
+    """Makes sweeps in memory: more slots are better, stairs only with the schedule `step`."""
+
+    def row(self, number: int, **changed: Any) -> Row:
+        """A finished trial as the sweep's files tell it."""
+        values = changed.get("values", [2.0])
+        row = {
+            "number": number, "state": "done", "reason": None, "baseline": number == 0,
+            "values": values, "params": {"model.slots": 6}, "seeds": {"0": values},
+            "layout": "a d i", "parameters": 1_234_567, "flops_per_token": 2.41e6,
+            "latency_ms": None, "attempts": 1, "went_on_from": [], "elapsed_s": 12.5, "host": "pc",
+        }  # fmt: skip
+        return {**row, **changed}
+
+    def many(self, count: int, *, goals: int = 1, broken: bool = True) -> list[Row]:
+        """`count` trials; with `broken` some failed, were pruned or still run."""
+        chance, rows = random.Random(0), []
+        for number in range(count):
+            params: dict[str, Any] = {
+                "search.tau.schedule": chance.choice(["linear", "cosine", "step"]),
+                "search.tau.end": math.exp(chance.uniform(math.log(0.05), 0.0)),
+                "search.tau.start": chance.uniform(1.0, 5.0),
+                "model.slots": chance.choice([4, 6, 8]),
+            }
+            if params["search.tau.schedule"] == "step":
+                params["search.tau.stairs"] = chance.randint(2, 8)
+            bits = 2.2 - 0.02 * params["model.slots"] + chance.gauss(0.0, 0.01)
+            flops = 3e5 * params["model.slots"] + chance.uniform(0, 3e5)
+            state = "done"
+            if broken and number:
+                state = {3: "failed", 5: "pruned", 8: "running"}.get(number % 10, "done")
+            values = [bits, flops][:goals] if state == "done" else None
+            reason = "killed for memory" if state == "failed" else None
+            rows.append(self.row(number, state=state, values=values, params=params, reason=reason))
+        return rows
+
+    def study(self, rows: list[Row], space: dict[str, BaseDistribution] = SPACE) -> optuna.Study:
+        """The study that such rows come from."""
+        goals = max((len(row["values"]) for row in rows if row["values"]), default=1)
+        study = optuna.create_study(directions=["minimize"] * goals)
+        for row in rows:
+            study.add_trial(
+                create_trial(
+                    state=_STATES[row["state"]],
+                    values=row["values"],
+                    params=row["params"],
+                    distributions={key: space[key] for key in row["params"]},
+                )
+            )
+        return study
+
+    def file(self, run: Path, rows: list[Row], goals: int = 1, **changed: Any) -> Path:
+        """A run with its `sweep.json`."""
+        content = {
+            "name": "tau", "objectives": [BITS, FLOPS][:goals], "trials_wanted": 30, "rows": rows,
+            "best": [], "no_slower": None, "latency_note": "median of 30 passes in turn",
+            "latency_key": {"device": "cpu"}, "sampler": "tpe", "pruner": "none",
+            "storage": "journal",
+            "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
+        }  # fmt: skip
+        run.mkdir(exist_ok=True)
+        (run / "sweep.json").write_text(json.dumps({**content, **changed}, allow_nan=False))
+        return run
+
+
+@pytest.fixture(scope="session")
+def sweeper() -> Sweeper:
+    """Makes sweeps in memory and their files."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return Sweeper()

@@ -1,0 +1,173 @@
+"""Two experiments, each searched, derived and retrained with fresh seeds, compared in pairs."""
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assembly.results import read_result
+from assembly.sweeping.process import TrialProcess
+from assembly.sweeping.trial import Around, Interrupted, Limits, run_seed
+from assembly.timing import time_models
+from assembly.workbench import Workbench
+from experiment import Experiment, with_settings
+from model import Architecture, build_model, load_architecture
+from nas.latency import Latencies
+from nas.verdict import paired_interval, smallest_visible
+from training.signals import Stopped, StopRequest
+
+_HOURS = 24.0
+_ALIVE_S, _WAIT_S = 60.0, 75.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two.
+
+    Attributes:
+        name: how it is called; its runs are in a folder of this name.
+        experiment: what is run.
+    """
+
+    name: str
+    experiment: Experiment
+
+
+def check_sides(one: Side, two: Side) -> None:
+    """Raise ValueError where a difference would say nothing: no other setting, or other text."""
+    bare = [with_settings(side.experiment, {}) for side in (one, two)]
+    if bare[0] == bare[1]:
+        raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")
+    if one.experiment.data != two.experiment.data:
+        ours, theirs = (side.experiment.data.model_dump(mode="json") for side in (one, two))
+        keys = ", ".join(f"data.{key}" for key in ours if ours[key] != theirs[key])
+        raise ValueError(
+            f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
+            "otherwise, cannot be compared"
+        )
+
+
+def train_sides(
+    sides: Sequence[Side], seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
+) -> None:
+    """Run every phase of every side and seed, so many at a time; the sides take turns.
+
+    Raises:
+        ValueError: a run failed.
+        Stopped: a signal came; every run has saved its state.
+    """
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    jobs = [(side, seed) for seed in seeds for side in sides]
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(_train, side, seed, run, threads, stop) for side, seed in jobs]
+        _, rest = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in rest:
+            future.cancel()
+    if stop.number is not None:
+        raise Stopped(stop.number)
+    for (side, seed), future in zip(jobs, futures, strict=True):
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            raise ValueError(f"{side.name}, seed {seed}: {error}")
+
+
+def _train(side: Side, seed: int, run: Path, threads: int, stop: StopRequest) -> None:
+    def alive(process: TrialProcess | None) -> None:
+        if stop.number is not None:
+            if process is not None:
+                process.stop()
+            raise Interrupted
+        if process is not None:
+            process.sign()
+
+    own = side.experiment.run
+    settings = {"run.figures": False, "run.seed": seed, "run.threads": own.threads or threads}
+    folder = run / side.name / f"seed-{seed}"
+    around = Around(
+        environment={},
+        alive=alive,
+        curve=None,
+        again=lambda: None,
+        alive_s=_ALIVE_S,
+        wait_s=_WAIT_S,
+    )
+    if stop.number is None:
+        limits = Limits(None, _HOURS * 3600)
+        run_seed(with_settings(side.experiment, settings), ["retrained"], folder, limits, around)
+        bits = result_of(folder, seed)["test"]["bits_per_byte"]
+        print(f"{side.name}, seed {seed}: test {bits:.4f} bits per byte", flush=True)
+
+
+def result_of(folder: Path, seed: int) -> dict[str, Any]:
+    """The result of a run's chosen architecture."""
+    name = load_architecture(folder / "architecture.json").name
+    return read_result(folder / "retrain" / name / f"seed-{seed}" / "result.json")
+
+
+def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dict[str, Any]]:
+    """One row for each side and seed.
+
+    Raises:
+        ValueError: the tests did not score the same bytes.
+    """
+    rows = []
+    for side in sides:
+        for seed in seeds:
+            found = result_of(run / side.name / f"seed-{seed}", seed)
+            rows.append(
+                {
+                    "experiment": side.name,
+                    "seed": seed,
+                    "layout": found["layout"],
+                    "parameters": found["parameters"],
+                    "flops_per_token": found["flops_per_token"],
+                    "test_bits_per_byte": found["test"]["bits_per_byte"],
+                    "test_bytes": found["test"]["bytes"],
+                    "valid_bits_per_byte": found["valid"]["bits_per_byte"],
+                }
+            )
+    if len({row["test_bytes"] for row in rows}) > 1:
+        raise ValueError("test_bytes: the runs were tested on texts of different lengths")
+    return rows
+
+
+def latencies(
+    bench: Workbench, sides: Sequence[Side], seeds: Sequence[int], run: Path
+) -> Latencies:
+    """Forward latency of every derived model, all in turn, by `side/seed`."""
+    architectures: dict[str, Architecture] = {
+        f"{side.name}/{seed}": load_architecture(
+            run / side.name / f"seed-{seed}" / "architecture.json"
+        )
+        for side in sides
+        for seed in seeds
+    }
+    return time_models(bench, {key: build_model(each) for key, each in architectures.items()})
+
+
+def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
+    """What may be said of the first against the second, paired by seed."""
+    bits = {
+        name: [row["test_bits_per_byte"] for row in rows if row["experiment"] == name]
+        for name in (one, two)
+    }
+    n = len(bits[one])
+    if n < 2:
+        return f"no verdict possible (n = {n})"
+    mean, half = paired_interval([a - b for a, b in zip(bits[one], bits[two], strict=True)])
+    word = "not better than"
+    if abs(mean) > half:
+        word = "better than" if mean < 0 else "worse than"
+    spread = ", ".join(
+        f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
+        for name, values in bits.items()
+    )
+    return (
+        f"{one} is {word} {two}: {one} less {two} {mean:+.4f} bits per byte of test, 95% interval "
+        f"[{mean - half:+.4f}, {mean + half:+.4f}] over {n} seeds, each a search, a derivation and "
+        f"a retraining; smallest difference that could have been seen: "
+        f"{smallest_visible(half, n):.4f}; {spread}"
+    )

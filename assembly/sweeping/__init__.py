@@ -1,0 +1,1 @@
+"""A sweep put together: trials in processes of their own, workers, the parent, results."""

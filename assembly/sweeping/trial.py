@@ -1,0 +1,164 @@
+"""One trial: search, derive, retrain for each of its seeds, watched from outside."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from assembly.sweeping.child import LEFT_ALONE
+from assembly.sweeping.outcome import Found, read_outcome, reason_of, search_curve
+from assembly.sweeping.process import FolderBusy, TrialProcess
+from experiment import Experiment, dump_experiment
+from training.files import words_of, write_whole
+
+SCRIPTS = ("search", "derive", "retrain")
+_POLL_S = 0.2
+# A process that ended with one of these was asked to, and can go on.
+_FROM_OUTSIDE = {LEFT_ALONE, 130, 143, -signal.SIGINT, -signal.SIGTERM}
+_MOST_STARTS = 10
+
+
+class Failed(Exception):
+    """The trial failed for a reason of its own."""
+
+
+class Pruned(Exception):
+    """The trial was not promising."""
+
+
+class Interrupted(Exception):
+    """This worker was asked to stop; the trial's process has saved its state."""
+
+
+@dataclass
+class Limits:
+    """When a trial counts as hanging, in seconds by this process's own clock."""
+
+    trial_s: float | None
+    silent_s: float
+    _began_s: float = field(default_factory=time.monotonic)
+    _changed_s: float = field(default_factory=time.monotonic)
+    _seen: object = None
+
+    def broken(self, log: Path, run: Path) -> str | None:
+        """Which limit is broken, in words; the first call begins the time of silence."""
+        now = time.monotonic()
+        files = (log, *run.glob("*/**/metrics.jsonl"))
+        # Changes are seen, and no clock of a file server is believed.
+        seen = [(path, status.st_size, status.st_mtime_ns) for path, status in _states(files)]
+        if seen != self._seen:
+            self._seen, self._changed_s = seen, now
+        if self.trial_s is not None and now - self._began_s > self.trial_s:
+            return f"not done after {self.trial_s / 60:g} minutes (sweep.trial_minutes)"
+        if now - self._changed_s > self.silent_s:
+            return f"silent for {self.silent_s / 60:g} minutes (sweep.silent_minutes)"
+        return None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a trial's run needs from its worker.
+
+    Attributes:
+        environment: variables of its process, e.g. its GPU.
+        alive: called several times a second, with the process once there is one; raises where
+            the trial must end.
+        curve: called with the search's validation as it grows, by step; raises Pruned.
+        again: called before a process that was ended from outside is started once more; returns
+            once the trial is known to be still this worker's.
+        alive_s: the process ends by itself when its worker gave no sign for so long.
+        wait_s: how long a dead worker's process may still hold the folder.
+    """
+
+    environment: Mapping[str, str]
+    alive: Callable[[TrialProcess | None], None]
+    curve: Callable[[Mapping[int, float]], None] | None
+    again: Callable[[], None]
+    alive_s: float
+    wait_s: float
+
+
+def run_seed(
+    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, around: Around
+) -> Found:
+    """Run the phases of one seed in a process of its own and read what they came to.
+
+    Args:
+        experiment: with its seed.
+        objectives: what is read; without `retrained` nothing is retrained.
+        run: the run directory.
+        limits: when it counts as hanging.
+        around: its worker.
+
+    Raises:
+        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
+        OSError: the folder cannot be written, which is no fault of the trial.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    path = run / "experiment.yaml"
+    write_whole(path, dump_experiment(experiment))
+    scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
+    arguments = ["--alive-s", str(around.alive_s), str(path), "--run", str(run)]
+    arguments += ["--scripts", *scripts]
+    seed = experiment.run.seed
+    for _ in range(_MOST_STARTS):
+        code, log = _once(run, seed, arguments, limits, around)
+        if code not in _FROM_OUTSIDE:
+            break
+        # Where this worker was stopped too, this raises Interrupted.
+        around.alive(None)
+        around.again()
+    if code:
+        raise Failed(reason_of(code, log))
+    try:
+        return read_outcome(run, seed, objectives)
+    except (ValueError, OSError) as error:
+        raise Failed(words_of(error)) from None
+
+
+def _once(
+    run: Path, seed: int, arguments: Sequence[str], limits: Limits, around: Around
+) -> tuple[int, Path]:
+    """Run one process to its end: its exit code and its log."""
+    try:
+        process = TrialProcess(
+            run,
+            arguments,
+            around.environment,
+            wait_s=around.wait_s,
+            meanwhile=lambda: around.alive(None),
+        )
+    except FolderBusy:
+        raise Failed(f"{run}: another process still trains here") from None
+    try:
+        return _watch(process, run, seed, limits, around), process.log
+    except BaseException:
+        process.kill()
+        raise
+
+
+def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, around: Around) -> int:
+    """Poll a process to its end; its exit code."""
+    metrics = run / "search" / f"seed-{seed}" / "metrics.jsonl"
+    size = 0
+    while (code := process.poll()) is None:
+        around.alive(process)
+        if around.curve is not None and size != (size := _size(metrics)):
+            around.curve(search_curve(run, seed, "soft"))
+        if (words := limits.broken(process.log, run)) is not None:
+            process.show_stacks()
+            raise Failed(f"{words}; trial.log ends with where it was")
+        time.sleep(_POLL_S)
+    return code
+
+
+def _states(files: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in files:
+        if path.exists():
+            yield path, path.stat()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

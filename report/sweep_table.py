@@ -1,0 +1,162 @@
+"""The trials of a sweep as a table for the terminal and as CSV."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from report.comparison import tight_layout
+from report.style import plain, shorten
+from report.sweep_rows import (
+    Objective,
+    Row,
+    done,
+    keys_of,
+    parse_objectives,
+    parse_rows,
+    short_keys,
+    value_text,
+    valueless,
+)
+
+_WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
+
+
+def text_table(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
+    """The table for a terminal, in 100 columns: at most 12 trials, the best first.
+
+    The baseline is always among them. Below stand the reasons of failed trials, and what found no
+    room; the CSV has all.
+    """
+    checked, goals = parse_rows(rows), parse_objectives(objectives)
+    if not checked:
+        return "no trial yet"
+    ordered = [*done(checked), *valueless(checked)]
+    shown = _shown(ordered)
+    columns, settings = _columns(shown, goals), _setting_columns(checked, shown)
+    kept = list(settings)
+    while kept and _width([*columns, *kept]) > _WIDTH:
+        kept.pop()
+    lines = _lines([*columns, *kept])
+    rule = "-" * max(len(line) for line in lines)
+    below = _reasons(ordered)
+    if len(ordered) > len(shown):
+        below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
+    if len(kept) < len(settings):
+        left_out = ", ".join(column[0] for column in settings[len(kept) :])
+        below.append(shorten(f"no room for {left_out}", _WIDTH - 12) + ": trials.csv")
+    return "\n".join([*lines[:2], rule, *lines[2:], *below])
+
+
+def _shown(ordered: Sequence[Row]) -> list[Row]:
+    shown = list(ordered[:_MOST_ROWS])
+    baseline = next((row for row in ordered if row.baseline), None)
+    if baseline is not None and baseline not in shown:
+        shown[-1] = baseline
+    return shown
+
+
+def _columns(shown: Sequence[Row], goals: Sequence[Objective]) -> list[list[str]]:
+    """Title, unit and cells of every column but the settings'."""
+    said = "* baseline" if any(row.baseline for row in shown) else ""
+    columns = [["trial", said, *(f"{'*' if row.baseline else ''}{row.number}" for row in shown)]]
+    columns.append(["state", "", *(row.state for row in shown)])
+    for index, goal in enumerate(goals):
+        cells = [goal.text(row.values[index]) if row.values else "-" for row in shown]
+        columns.append([_line(goal.name, _LONGEST), _short_unit(goal), *cells])
+    if any(row.layout for row in shown):
+        cells = [_line(tight_layout(row.layout or "-"), _LONGEST) for row in shown]
+        columns.append(["layout", "", *cells])
+    flops = [row.flops_per_token for row in shown]
+    if "flops" not in {goal.name for goal in goals} and any(one is not None for one in flops):
+        cells = ["-" if one is None else f"{one / 1e6:.2f}" for one in flops]
+        columns.append(["MFLOP", "per token", *cells])
+    if any(row.latency_ms is not None for row in shown):
+        cells = ["-" if row.latency_ms is None else f"{row.latency_ms:.3g}" for row in shown]
+        columns.append(["latency", "ms", *cells])
+    return columns
+
+
+def _setting_columns(rows: Sequence[Row], shown: Sequence[Row]) -> list[list[str]]:
+    columns = []
+    for key, short in short_keys(keys_of(rows)).items():
+        cells = [value_text(row.params[key]) if key in row.params else "-" for row in shown]
+        columns.append([_line(short, 30), "", *(_line(cell, _LONGEST) for cell in cells)])
+    return columns
+
+
+def _reasons(ordered: Sequence[Row]) -> list[str]:
+    failed = [row for row in ordered if row.state == "failed"]
+    lines = [
+        _line(f"trial {row.number} failed: {row.reason or 'no reason known'}", _WIDTH)
+        for row in failed[:_MOST_REASONS]
+    ]
+    more = len(failed) - _MOST_REASONS
+    return [*lines, f"and {more} more failed: trials.csv"] if more > 0 else lines
+
+
+def _short_unit(goal: Objective) -> str:
+    """The unit without what it is of, and nothing where the name says it."""
+    unit = goal.shown_unit.split(" of ")[0]
+    return "" if unit == goal.name else _line(unit, _LONGEST)
+
+
+def _line(text: str, most: int) -> str:
+    """On one line, with nothing that a terminal would obey."""
+    return shorten(plain(" ".join(text.split())), most)
+
+
+def _width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(len(cell) for cell in column) + 2 for column in columns) - 2
+
+
+def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in columns]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in zip(*columns, strict=True)
+    ]
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
+    """All trials by number: `number, state, reason`, one column per objective and per setting.
+
+    Then `seed_S.OBJECTIVE` for every seed, `layout`, what the trial cost, and where and with which
+    version of the program it ran. Empty is unknown.
+    """
+    checked, goals = parse_rows(rows), parse_objectives(objectives)
+    keys = keys_of(checked)
+    seeds = sorted({seed for row in checked for seed in row.seeds}, key=_seed_order)
+    names = [goal.name for goal in goals]
+    tail = (
+        "layout", "parameters", "flops_per_token", "latency_ms", "attempts", "went_on_from",
+        "elapsed_s", "host", "threads", "gpu", "torch", "commit",
+    )  # fmt: skip
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    of_seeds = [f"seed_{seed}.{name}" for seed in seeds for name in names]
+    writer.writerow(["number", "state", "reason", "baseline", *names, *keys, *of_seeds, *tail])
+    unknown: list[float | None] = [None] * len(names)
+    for row in checked:
+        scores = [row.seeds.get(seed) or unknown for seed in seeds]
+        writer.writerow(
+            [
+                row.number, row.state, row.reason, _cell(row.baseline),
+                *(row.values or unknown),
+                *(_cell(row.params[key]) if key in row.params else None for key in keys),
+                *(value for score in scores for value in score),
+                row.layout, row.parameters, row.flops_per_token, row.latency_ms, row.attempts,
+                "; ".join(row.went_on_from), row.elapsed_s, row.host,
+                row.threads, row.gpu, row.torch, row.commit,
+            ]
+        )  # fmt: skip
+    return buffer.getvalue()
+
+
+def _seed_order(seed: str) -> tuple[int, str]:
+    return (int(seed), "") if seed.isdecimal() else (1 << 62, seed)
+
+
+def _cell(value: Any) -> Any:
+    """Exact, with YAML's words: true, null."""
+    return value_text(value) if isinstance(value, bool) or value is None else value

@@ -1,0 +1,75 @@
+"""Sweep settings with Optuna: tau schedules, block counts, any key of the experiment.
+
+The file is an experiment with a section `sweep`. Every trial is a search, a derivation and a
+retraining in a process of its own; a crash, a hang or a lack of memory fails that trial only.
+Started again, the same command goes on. More workers, on this machine or others, may join.
+
+    python sweep.py configs/sweep_quick.yaml --workers 2
+    python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
+    python sweep.py runs/sweep_tau --worker
+
+Writes RUN/trials.csv, RUN/best.yaml, RUN/report.html and RUN/trials/NNNN/seed-N/ for each trial.
+Next: python search.py RUN/best.yaml
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = _parser().parse_args(argv)
+    with cli.user_errors():
+        from assembly.sweeping.running import join_sweep, start_sweep
+        from assembly.workbench import experiment_of
+
+        experiment, run_dir = experiment_of(arguments)
+        if experiment.sweep is None:
+            raise ValueError(
+                f"{arguments.experiment}: sweep: missing; say what to sweep, as "
+                "configs/sweep_quick.yaml does"
+            )
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        begin = join_sweep if arguments.worker else start_sweep
+        run = begin(experiment, run_dir, arguments)
+    return cli.run_to_end(run.run, then=run.finish)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = cli.parser(__doc__)
+    made.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="workers on this machine, which share its threads or GPUs (default 1)",
+    )
+    made.add_argument(
+        "--worker",
+        action="store_true",
+        help="only join the workers of a sweep that was started elsewhere",
+    )
+    made.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="run trials again that have failed, from their last checkpoint",
+    )
+    # How a parent starts its workers.
+    made.add_argument("--share", default="0/1", help=argparse.SUPPRESS)
+    made.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    return made
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {count}")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())

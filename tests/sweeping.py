@@ -1,0 +1,153 @@
+"""Real sweeps of a tiny experiment for tests: their file, their processes, what they left."""
+
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from nas.sweep.queue import Entry, entries
+
+ROOT = Path(__file__).resolve().parents[1]
+CHILD = "assembly.sweeping.child"
+
+SWEEP = """
+sweep:
+  trials: {trials}
+  lease_s: 30
+  space:
+    search.tau.schedule: {{choices: [linear, step]}}
+    search.tau.start: {{low: 0.5, high: 2.0, log: true}}
+    search.tau.stairs: {{low: 2, high: 4, when: {{search.tau.schedule: step}}}}
+    model.slots: {{low: 2, high: 4}}
+"""
+
+
+def add_sweep(file: Path, *, trials: int, more: str = "") -> Path:
+    """A sweep over the tiny experiment."""
+    text = file.read_text().replace(
+        "  optimiser: {lr: 0.003", "  tau: {start: 1.0}\n  optimiser: {lr: 0.003", 1
+    )
+    file.write_text(text + SWEEP.format(trials=trials) + more)
+    return file
+
+
+def command(*arguments: object) -> list[str]:
+    """A command line of sweep.py."""
+    return [sys.executable, str(ROOT / "sweep.py"), *map(str, arguments)]
+
+
+def run(*arguments: object, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run sweep.py to its end."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    """trials.csv."""
+    with (folder / "trials.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def journal_entries(folder: Path) -> list[Entry]:
+    """The trials in a run folder's journal."""
+    path = folder / "sweep" / "study.journal"
+    if not path.exists():
+        return []
+    return stored_entries(JournalStorage(JournalFileBackend(str(path.absolute()))))
+
+
+def stored_entries(storage: BaseStorage) -> list[Entry]:
+    """The trials of the only study in a storage; none where there is none yet."""
+    return [
+        entry
+        for study in storage.get_all_studies()
+        for entry in entries(storage.get_all_trials(study._study_id, deepcopy=False))
+    ]
+
+
+def free_port() -> int:
+    """A port that nobody listens to."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 180) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.1)
+
+
+def processes(*words: str) -> dict[int, list[str]]:
+    """Living processes whose command line holds all the words."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            parts = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if all(any(word in part for part in parts) for word in words):
+            found[int(path.parent.name)] = parts
+    return found
+
+
+@dataclass
+class Overlaps:
+    """Looks again and again at which run directories have a process, and counts two in one."""
+
+    folder: Path
+    looks: int = 0
+    twice: set[str] = field(default_factory=set)
+
+    def look(self) -> None:
+        """Look once."""
+        self.looks += 1
+        runs = Counter(
+            parts[parts.index("--run") + 1]
+            for pid, parts in processes(CHILD, str(self.folder)).items()
+            if "--run" in parts and _leads(pid)
+        )
+        self.twice |= {run for run, count in runs.items() if count > 1}
+
+
+def _leads(pid: int) -> bool:
+    """Whether a process was started as a trial's, and is not one that such a process has forked."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
+def kill_worker_of(entry: Entry) -> int:
+    """SIGKILL the worker that runs a trial; its process number."""
+    pid = int(entry.last.system_attrs["parnas:lease"]["pid"])
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def in_the_middle(folder: Path, running: Sequence[Entry]) -> list[Entry]:
+    """Those running trials whose search has saved a checkpoint and goes on."""
+    return [
+        entry
+        for entry in running
+        if list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/search/*/last*"))
+        and not list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/architecture.json"))
+    ]
+
+
+def all_ended(folder: Path) -> bool:
+    """Whether no process of a sweep is left."""
+    return not processes(str(folder))

@@ -1,0 +1,72 @@
+"""What every script shows of its command line, and which saved experiment it takes."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+import cli
+from training.run_dir import environment, record_resume
+from training.signals import Stopped
+
+URL = "sweep.storage=postgresql://u:secret@h/db"
+
+
+@pytest.fixture
+def _called_with_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", URL])
+
+
+@pytest.mark.usefixtures("_called_with_a_password")
+def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stopped() -> None:
+        raise Stopped(2)
+
+    def full() -> None:
+        raise OSError("full")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    for run in (stopped, full, interrupted):
+        cli.run_to_end(run, then=lambda: None)
+        said = capsys.readouterr().err
+        assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
+        assert "# put the password in the place of ***" in said
+    with pytest.raises(SystemExit), cli.user_errors():
+        interrupted()
+    assert "secret" not in capsys.readouterr().err
+    assert "secret" not in cli.command("search.py", Path("r"), URL)
+
+
+def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", "a=[1, 2]"])
+    assert cli._again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
+
+
+@pytest.mark.usefixtures("_called_with_a_password")
+def test_no_password_of_a_command_is_recorded(tmp_path: Path) -> None:
+    cpu = torch.device("cpu")
+    path = tmp_path / "environment.json"
+    path.write_text(environment(cpu, {}))
+    record_resume(tmp_path, cpu, 3, micro_batches=1)
+    assert path.read_text().count("sweep.storage=postgresql://u:***@h/db") == 2
+    assert "secret" not in path.read_text()
+
+
+def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -> None:
+    for name in ("search/seed-0", "sweep"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "experiment.yaml").touch()
+    searched, swept = Namespace(experiment=tmp_path, run=None), cli.parser("")
+    swept.add_argument("--workers", default=1)
+    assert cli.locate(searched).file == tmp_path / "search" / "seed-0" / "experiment.yaml"
+    for arguments in ([], ["--workers", "2"]):
+        found = cli.locate(swept.parse_args([str(tmp_path), *arguments]))
+        assert found.file == tmp_path / "sweep" / "experiment.yaml"
+    (tmp_path / "sweep" / "experiment.yaml").unlink()
+    assert cli.locate(swept.parse_args([str(tmp_path)])).file.parent.name == "seed-0"

@@ -1,0 +1,312 @@
+"""A faulty space is refused when the file is read, with file, line and key; no trial meets it."""
+
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiment import (
+    Experiment,
+    ExperimentError,
+    dump_experiment,
+    load_experiment,
+    with_settings,
+)
+from experiment_sweep import baseline, space_of
+
+ROOT = Path(__file__).resolve().parent.parent
+SWEEPS = sorted((ROOT / "configs").glob("sweep_*.yaml"))
+HEAD = """\
+data: {corpus: pydoc-topics, tokenizer: {vocabulary: 1024}}
+model: {slots: 6, d_model: 64, d_ffn: 128}
+search: {steps: 100}
+retrain: {steps: 100}
+sweep:
+"""
+TAU = "search.tau.schedule: {choices: [step, linear]}"
+SLOTS = "model.slots: {low: 2, high: 4}"
+END = "search.tau.end: {low: 0.1, high: 1}"
+SPLIT = "set: {search.alpha.data: split, search.alpha.share: 0.3}"
+TRIALS = "trials: 30"
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def of(space, rest=TRIALS, overrides=()):
+        lines = ["space:", *(f"  {line}" for line in space), *rest.splitlines()]
+        Path("x.yaml").write_text(HEAD + "".join(f"  {line}\n" for line in lines))
+        return load_experiment(Path("x.yaml"), overrides)
+
+    return of
+
+
+@cache
+def loaded(path: Path) -> Experiment:
+    return load_experiment(path)
+
+
+# The first line of a space is line 7 of the file.
+CASES = [
+    (["search.tau.endd: {low: 1, high: 2}"], TRIALS,
+     ["7: sweep.space.search.tau.endd: unknown key; did you mean 'end'?"]),
+    (["a: {low: 1, high: 2}"], TRIALS, ["7: sweep.space.a: unknown key"]),
+    (["model.slots.x: {low: 1, high: 2}"], TRIALS,
+     ["7: sweep.space.model.slots.x: model.slots has no keys"]),
+    (["model.slots: {low: 0, high: 4}", "model.n_heads: {choices: [4, 3]}"], TRIALS,
+     ["7: sweep.space.model.slots.low: must be at least 1, found 0",
+      "8: sweep.space.model.n_heads.choices[1]: 3 does not divide d_model 64"]),
+    (["oops: {low: 1, high: 2}", SLOTS,
+      "search.tau.stairs: {low: 1, high: 4, when: {search.tau.schedule: step}}", TAU], TRIALS,
+     ["7: sweep.space.oops: unknown key",
+      "9: sweep.space.search.tau.stairs.low: must be at least 2"]),
+    (["model.slots: {low: 4.5, high: 8}"], TRIALS,
+     ["7: sweep.space.model.slots.low: expected an integer"]),
+    (["search.tau.end: {choices: [1, x]}", "search.estimator: {choices: [soft, sof]}"], TRIALS,
+     ["7: sweep.space.search.tau.end.choices[1]: expected a number, found 'x'",
+      "8: sweep.space.search.estimator.choices[1]: must be one of soft,"]),
+    (["model.candidates: {choices: [[attention, dense], [attention, denze]]}"], TRIALS,
+     ["7: sweep.space.model.candidates.choices[1][1]: kind must be one of"]),
+    (["derive.method: {choices: [argmax, argmin]}"], TRIALS,
+     ["7: sweep.space.derive.method.choices[1]: must be one of argmax"]),
+    (["search.tau.schedule: {choices: [constant, linear]}", END],
+     TRIALS, ["8: sweep.space.search.tau.end: with search.tau.schedule: 'constant', search.tau"]),
+    ([TAU, "search.tau.stairs: {low: 2, high: 4}"], TRIALS,
+     ["8: sweep.space.search.tau.stairs: with "]),
+    (["model.d_model: {low: 64, high: 66}"], TRIALS,
+     ["7: sweep.space.model.d_model: with model.d_model: 65 the experiment is refused: "
+      "model.n_heads: 4 does not divide d_model 65"]),
+    ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: stepp}}"], TRIALS,
+     ["8: sweep.space.search.tau.stairs.when.search.tau.schedule: is never stepp"]),
+    (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedulle: step}}", TAU], TRIALS,
+     ["7: sweep.space.search.tau.stairs.when.search.tau.schedulle: is not in the space; did you "
+      "mean 'search.tau.schedule'?"]),
+    (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.end: 0.5}}",
+      END], TRIALS,
+     ["7: sweep.space.search.tau.stairs.when.search.tau.end: can be any number"]),
+    (["search.tau.schedule: {choices: [step, linear], when: {search.tau.stairs: 3}}",
+      "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: step}}"], TRIALS,
+     ["7: sweep.space.search.tau.schedule.when.search.tau.stairs: search.tau.schedule -> "]),
+    (["search.tau.stairs: {low: 2, high: 3, when: {search.tau.schedule: step, model.slots: 3}}",
+      TAU, "model.slots: {low: 3, high: 4, when: {search.tau.schedule: linear}}"], TRIALS,
+     ["7: sweep.space.search.tau.stairs.when: never holds"]),
+    (["run.seed: {low: 2, high: 4}", "run.threads: {low: 1, high: 2}",
+      "compare.random_layouts: {low: 1, high: 2}", "sweep.trials: {low: 1, high: 2}",
+      "model: {choices: [1, 2]}", "run.precision: {choices: [float32, bfloat16]}"], TRIALS,
+     ["7: sweep.space.run.seed: cannot be swept: sweep.seeds has",
+      "8: sweep.space.run.threads: cannot be swept: ",
+      "9: sweep.space.compare.random_layouts: cannot be swept: ",
+      "10: sweep.space.sweep.trials: cannot be swept: a sweep cannot",
+      "11: sweep.space.model: is a whole section"]),
+    (["data.validation_tokens: {choices: [100, 8192]}", "data.test_tokens: {low: 100, high: 200}",
+      "data.corpus: {choices: [pydoc-topics, python-stdlib]}", "data.files.valid: {choices: [a]}",
+      "data.tree: {choices: [null]}", "data.addresses: {choices: [null]}",
+      "data.evaluation_streams: {low: 1, high: 8}", "data.evaluation_segment: {low: 8, high: 64}",
+      "data.warm_tokens: {low: 0, high: 64}"], TRIALS,
+     [f"{line}: sweep.space.data.{key}: cannot be swept: it decides which text is scored"
+      for line, key in enumerate(
+          ("validation_tokens", "test_tokens", "corpus", "files.valid", "tree", "addresses",
+           "evaluation_streams", "evaluation_segment", "warm_tokens"), start=7)]),
+    ([SLOTS], f"{TRIALS}\nset: {{data.validation_tokens: 100, data.segment: 32}}",
+     ["9: sweep.set.data.validation_tokens: cannot be set: it decides which text is scored",
+      "9: sweep.set.data.segment: cannot be set: it is data.evaluation_segment as well"]),
+    (["data.segment: {choices: [32, 64]}"], TRIALS,
+     ["7: sweep.space.data.segment: cannot be swept: it is data.evaluation_segment as well, the "
+      "context in which tokens are scored; give data.evaluation_segment: 64"]),
+    (["data.validation_token: {low: 8, high: 9}"], TRIALS,
+     ["7: sweep.space.data.validation_token: unknown key; did you mean"]),
+    (["search.tau: {choices: [{start: 1}, {start: 2}]}", END],
+     TRIALS, ["8: sweep.space.search.tau.end: is a part of search.tau"]),
+    ([END], f"{TRIALS}\nset: {{search.tau: {{start: 2}}}}",
+     ["7: sweep.space.search.tau.end: is a part of search.tau"]),
+    ([SLOTS], "trials: 3\nset: {model.slots: 3, run.seed: 3}",
+     ["9: sweep.set.model.slots: is in sweep.space as well",
+      "9: sweep.set.run.seed: cannot be set"]),
+    ([SLOTS],
+     "trials: 3\nset:\n  model.d_modl: 4\n  retrain.steps: x\n  run.log_every: 5",
+     ["10: sweep.set.model.d_modl: unknown key; did you mean 'd_model'?",
+      "11: sweep.set.retrain.steps: expected an integer, found 'x'"]),
+    ([SLOTS], f"{TRIALS}\n{SPLIT.replace('split', 'shared')}",
+     ["9: sweep.set.search.alpha.share: has no effect with data prequential"]),
+    ([END], "sampler: {kind: grid}",
+     ["7: sweep.space.search.tau.end: has no finite number of values"]),
+    (["model.slots: {low: 1, high: 4000}", "model.d_ffn: {low: 1, high: 4000}"],
+     "sampler: {kind: grid}", ["6: sweep.space: the grid has more than 10000 points"]),
+    (["search.tau.end: {low: 1, high: 0.5}", "model.slots: {low: 2, choices: [3]}",
+      "model.d_ffn: {low: 64, high: 100, step: 5}", "a: {}"], TRIALS,
+     ["7: sweep.space.search.tau.end.low: must be below high 0.5, found 1",
+      "8: sweep.space.model.slots.low: has no effect with choices",
+      "9: sweep.space.model.d_ffn.step: steps of 5", "10: sweep.space.a.low: missing"]),
+    (["model.slots: {low: 2, high: 4, hihg: 3}"], TRIALS,
+     ["7: sweep.space.model.slots.hihg: unknown key; did you mean 'high'?"]),
+    ([SLOTS], "trials: 3\nstorage: postgres://u:secret@h/db",
+     ["9: sweep.storage: 'postgres://u:***@h/db': write postgresql://"]),
+    ([SLOTS], "trials: 3\npruner: {kind: wilcoxon}\nseeds: [0, 1]",
+     ["9: sweep.pruner.kind: wilcoxon sees no p below"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("space", "rest", "wanted"), CASES, ids=lambda v: str(v)[:50])
+def test_a_faulty_space_is_named_with_its_line_and_key(load, space, rest, wanted):
+    with pytest.raises(ExperimentError) as caught:
+        load(space, rest)
+    found = caught.value.problems
+    assert len(found) == len(wanted), found
+    for line, start in zip(found, wanted, strict=True):
+        assert line.startswith(f"x.yaml:{start}"), line
+
+
+@pytest.mark.parametrize(
+    ("space", "rest"),
+    [
+        # 128 / 4 and 72 / 4 fit, whatever the file's own numbers are
+        (["model.d_model: {low: 64, high: 72, step: 4}", "model.n_heads: {choices: [2, 4]}"],
+         TRIALS),
+        # alone each is wrong with the file's own value of the other
+        (["model.d_model: {choices: [63, 126]}", "model.n_heads: {choices: [3, 7]}"], TRIALS),
+        ([SLOTS], f"{TRIALS}\n{SPLIT}"),
+        (["run.precision: {choices: [float32, bfloat16]}", "run.micro_batches: {low: 1, high: 2}",
+          "data.batch: {low: 4, high: 8}", "model.window: {choices: [null, 16]}"], TRIALS),
+        ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: step}}"], TRIALS),
+    ],
+)  # fmt: skip
+def test_a_good_space_is_taken(load, space, rest):
+    assert load(space, rest).sweep is not None
+
+
+@pytest.mark.parametrize("cut", ["validation_tokens", "test_tokens"])
+@pytest.mark.parametrize(
+    "key", ["data.tokenizer.vocabulary: {choices: [512, 1024]}",
+            "data.tokenizer: {choices: [{vocabulary: 512}, {kind: bytes}]}"],
+)  # fmt: skip
+def test_tokenizers_are_compared_on_the_same_text_only(load, key, cut):
+    assert load([key]).sweep is not None
+    words = (
+        rf"^x\.yaml:7: sweep\.space\.data\.tokenizer.* cannot be swept with data\.{cut}: so many"
+    )
+    with pytest.raises(ExperimentError, match=words) as caught:
+        load([key], overrides=[f"data.{cut}=8192"])
+    assert "give null for both cuts, data.validation_tokens and data.test_tokens" in str(
+        caught.value
+    )
+
+
+def test_how_training_text_is_cut_may_be_swept_where_the_scored_text_stays(load):
+    space = ["data.segment: {choices: [32, 64]}", "data.batch: {low: 4, high: 8}",
+             "data.random_offset: {choices: [true, false]}"]  # fmt: skip
+    assert load(space, overrides=["data.evaluation_segment=64"]).sweep is not None
+
+
+LONG = f"u:{'secret' * 50}@h/db"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["sweep.storage=postgres://u:secret@h/db", f"sweep.storage=postgres://{LONG}",
+     "sweep.storage=u:secret@h/db", f"sweep.storage=[postgres://{LONG}]",
+     "sweep.storag=postgresql://u:secret@h/db", "postgresql://u:secret@h/db",
+     f"sweep.sampler.kind=postgresql://{LONG}", "sweep.storage='postgresql://u:secret@h/db"],
+)  # fmt: skip
+def test_no_complaint_shows_a_password(load, setting):
+    with pytest.raises(ExperimentError) as caught:
+        load([SLOTS], overrides=[setting])
+    assert "sec" not in str(caught.value)
+
+
+def test_a_sweep_can_be_taken_back_and_survives_the_round_trip(load):
+    experiment = load([TAU])
+    Path("y.yaml").write_text(dump_experiment(experiment))
+    assert load_experiment(Path("y.yaml")) == experiment
+    assert load([TAU], TRIALS, ["sweep=null"]).sweep is None
+    with pytest.raises(ExperimentError, match=r"^--set sweep\.trials=null: sweep\.trials: missing"):
+        load([TAU], TRIALS, ["sweep.trials=null"])
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+@settings(max_examples=50)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_draw_of_a_shipped_space_is_an_experiment(path, seed):
+    experiment = loaded(path)
+    space = space_of(experiment)
+    values = space.draw(random.Random(seed))
+    trial = with_settings(experiment, {**experiment.sweep.set, **values}, space.inactive(values))
+    assert trial.sweep is None
+    for key, value in values.items():
+        here = trial
+        for part in key.split("."):
+            here = getattr(here, part)
+        if not isinstance(value, list):
+            assert here == value
+            assert type(here) is type(value)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_the_baseline_of_a_shipped_sweep_is_its_own_file(path):
+    experiment = loaded(path)
+    space = space_of(experiment)
+    first = baseline(experiment, space)
+    assert first.params is not None, first.reason
+    values = space.values(first.params)
+    assert with_settings(experiment, values, space.inactive(values)) == experiment.model_copy(
+        update={"sweep": None}
+    )
+
+
+def test_the_quick_sweep_has_every_kind_of_parameter():
+    experiment = loaded(ROOT / "configs" / "sweep_quick.yaml")
+    parameters = experiment.sweep.space.values()
+    assert experiment.sweep.trials <= 12
+    assert any(each.log for each in parameters)
+    assert any(each.choices for each in parameters)
+    assert any(each.when for each in parameters)
+    assert {type(each).__name__ for each in space_of(experiment).distributions.values()} == {
+        "IntDistribution", "FloatDistribution", "CategoricalDistribution"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("space", "overrides", "reason"),
+    [
+        (["search.tau.end: {low: 0.5, high: 1}"], ["search.tau.end=0.3"],
+         "search.tau.end is 0.3 there, not in 0.5 .. 1"),
+        (["search.tau.end: {low: 0.5, high: 1}"], [], "search.tau.end is nothing there"),
+        (["search.alpha.lr: {low: 0.5, high: 1}"], [], "search.alpha.lr is 'auto' there"),
+        (["model.candidates: {choices: [[dense], [attention]]}"], [], "model.candidates is a list"),
+        ([TAU, "search.tau.end: {low: 0.2, high: 1, when: {search.tau.schedule: step}}"],
+         ["search.tau.end=0.3"], "it sets search.tau.end, which 'when' leaves out"),
+    ],
+)  # fmt: skip
+def test_a_file_outside_its_own_space_has_no_baseline_and_says_why(load, space, overrides, reason):
+    experiment = load(space, TRIALS, overrides)
+    found = baseline(experiment, space_of(experiment))
+    assert found.params is None
+    assert reason in found.reason
+
+
+def test_a_choice_is_known_in_whatever_way_the_file_spells_it(load):
+    choices = "{choices: [[dense], [attention, {kind: dense, label: dense}, identity]]}"
+    experiment = load([f"model.candidates: {choices}"])
+    first = baseline(experiment, space_of(experiment))
+    assert first.params is not None
+    assert space_of(experiment).values(first.params)["model.candidates"][0] == "attention"
+
+
+def test_settings_are_put_in_and_taken_out(load):
+    experiment = load([SLOTS], TRIALS, ["search.tau={schedule: step, stairs: 3}"])
+    changed = with_settings(experiment, {"search.tau.schedule": "cosine"}, ["search.tau.stairs"])
+    assert (changed.search.tau.schedule, changed.search.tau.stairs) == ("cosine", None)
+    assert changed.sweep is None
+    assert changed.model == experiment.model
+    assert with_settings(experiment, {}, ["retrain.fine_tune.lr"]).retrain == experiment.retrain
+    fine = with_settings(experiment, {"retrain.fine_tune": {"steps": 3, "lr": 1e-4}})
+    assert fine.retrain.fine_tune.steps == 3
+    with pytest.raises(ExperimentError, match=r"^search\.tau\.stairs: has no effect with schedule"):
+        with_settings(experiment, {"search.tau.schedule": "cosine"})
+    with pytest.raises(ExperimentError, match=r"^model\.slots\.x: model\.slots has no keys"):
+        with_settings(experiment, {"model.slots.x": 3})
+    with pytest.raises(ExperimentError, match=r"^derive\.method: must be one of"):
+        with_settings(experiment, {"derive.method": "argmin"})

@@ -1,0 +1,290 @@
+"""Whole sweeps: results, crashes of every kind, and what a person finds afterwards."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+
+import search
+import sweep
+from nas.sweep.queue import Entry
+from nas.sweep.storage import open_storage
+from tests.postgres_server import PostgresServer, postgres, postgres_session
+from tests.sweeping import (
+    ROOT,
+    Overlaps,
+    add_sweep,
+    all_ended,
+    command,
+    free_port,
+    in_the_middle,
+    journal_entries,
+    kill_worker_of,
+    run,
+    stored_entries,
+    table,
+    wait_for,
+)
+
+__all__ = ["postgres", "postgres_session"]
+
+SLOWER = "search.steps=400", "run.checkpoint_every=10", "run.validate_every=100"
+
+
+def _set(*settings: str) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+SLOW = _set(*SLOWER)
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = add_sweep(experiment_file, trials=2), tmp_path / "run"
+    done = run(file, "--run", folder)
+    assert done.returncode == 0, done.stderr + done.stdout
+    rows = table(folder)
+    assert [row["state"] for row in rows] == ["done", "done"]
+    base = next(row for row in rows if row["number"] == "0")
+    assert (base["search.tau.schedule"], base["model.slots"]) == ("linear", "4")
+    summary = json.loads((folder / "sweep.json").read_text())
+    best = min(summary["rows"], key=lambda row: row["values"])
+    assert summary["best"] == [best["number"]]
+    assert (folder / "report.html").exists()
+    assert list((folder / "figures").glob("*.png"))
+    for name in ("best.yaml", "best_no_slower.yaml"):
+        assert search.main([str(folder / name), "--check"]) == 0
+    # Started again it has nothing to do, and finds more to do where more trials are wanted.
+    assert sweep.main([str(file), "--run", str(folder), "--check"]) == 0
+    result = folder / "trials" / f"{best['number']:04d}" / "seed-0" / "retrain"
+    (found,) = result.glob("*/seed-0/result.json")
+    assert json.loads(found.read_text())["valid"]["bits_per_byte"] == best["values"][0]
+    # Checkpoints are kept of the best one only.
+    kept = {path.relative_to(folder / "trials").parts[0] for path in folder.rglob("*.safetensors")}
+    assert kept == {f"{best['number']:04d}"}
+
+
+FAULTS = """
+import sys, types
+
+def raises(arguments):
+    raise RuntimeError("the matrix is not there")
+
+def eats(arguments):
+    import resource, torch
+    resource.setrlimit(resource.RLIMIT_AS, (4 * 10**9, 4 * 10**9))
+    torch.zeros(10**10)
+
+words = " ".join(sys.orig_argv)
+if "assembly.sweeping.child" in words:
+    for place, main in {"trials/0001/": raises, "trials/0004/": eats}.items():
+        if place in words:
+            sys.modules["search"] = types.ModuleType("search")
+            sys.modules["search"].main = main
+    if "trials/0002/" in words:
+        import os, signal, threading
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    if "trials/0003/" in words:
+        import time
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.slow
+def test_a_trial_that_raises_is_killed_hangs_or_lacks_memory_fails_with_its_reason(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "sitecustomize.py").write_text(FAULTS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "faults"))
+    folder = tmp_path / "run"
+    file = add_sweep(experiment_file, trials=7, more="  silent_minutes: 0.4\n")
+    done = run(file, "--run", folder, "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    rows = {int(row["number"]): row for row in table(folder)}
+    assert {number for number, row in rows.items() if row["state"] == "done"} == {0, 5, 6}
+    assert "RuntimeError: the matrix is not there" in rows[1]["reason"]
+    assert "killed from outside (SIGKILL)" in rows[2]["reason"]
+    assert "silent for 0.4 minutes" in rows[3]["reason"]
+    assert rows[4]["reason"].startswith("out of memory: RuntimeError: ")
+    assert "[7/7]" in done.stdout
+    assert all_ended(folder)
+    # With the faults gone the failed ones can be run again.
+    monkeypatch.setenv("PYTHONPATH", "")
+    again = run(file, "--run", folder, "--workers", 2, "--retry-failed")
+    assert again.returncode == 0, again.stderr
+    assert "4 failed trials run again" in again.stdout
+    rows = {int(row["number"]): row for row in table(folder)}
+    assert [row["state"] for row in rows.values()] == ["done"] * 7
+    assert [rows[number]["attempts"] for number in (0, 1, 2, 3, 4)] == ["1", "2", "2", "2", "2"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_sweep_that_goes_on_later(experiment_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    file = add_sweep(experiment_file, trials=5)
+    arguments = command(file, "--run", folder, "--workers", 2, *SLOW)
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(lambda: (folder / "sweep" / "study.journal").exists())
+        wait_for(
+            lambda: in_the_middle(
+                folder,
+                [e for e in journal_entries(folder) if e.last.state == TrialState.RUNNING],
+            )
+        )
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Go on with:" in err
+    assert "Traceback" not in err + out
+    assert all_ended(folder)
+    states = [row["state"] for row in table(folder)]
+    assert len(states) == 5
+    assert "stopped" in states
+    assert "running" not in states
+    again = run(file, "--run", folder, "--workers", 2, *SLOW)
+    assert again.returncode == 0, again.stderr
+    rows = table(folder)
+    assert [row["state"] for row in rows] == ["done"] * 5
+    assert any("search step" in row["went_on_from"] for row in rows)
+    assert sum(row["attempts"] == "2" for row in rows) == states.count("stopped")
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_every_process_is_killed_goes_on(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    file = add_sweep(experiment_file, trials=3)
+    arguments = command(file, "--run", folder, *SLOW)
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, start_new_session=True)
+    wait_for(lambda: (folder / "sweep" / "study.journal").exists())
+    wait_for(lambda: any(e.last.state == TrialState.RUNNING for e in journal_entries(folder)))
+    running = [e for e in journal_entries(folder) if e.last.state == TrialState.RUNNING]
+    wait_for(lambda: in_the_middle(folder, running))
+    process.kill()
+    kill_worker_of(running[0])
+    process.wait()
+    wait_for(lambda: all_ended(folder))
+    again = run(file, "--run", folder, *SLOW)
+    assert again.returncode == 0, again.stderr
+    rows = table(folder)
+    assert [row["state"] for row in rows] == ["done"] * 3
+    (hit,) = (row for row in rows if row["attempts"] == "2")
+    assert "search step" in hit["went_on_from"]
+
+
+def sweep_with_two_kills(
+    file: Path, folder: Path, *settings: str, trials: int, found: Callable[[], list[Entry]]
+) -> None:
+    """Run a sweep with eight workers, kill two of them in the middle of a trial, check the rest.
+
+    Args:
+        file: the experiment.
+        folder: the run directory.
+        settings: more of them.
+        trials: how many there are.
+        found: the trials as the storage has them.
+    """
+    overlaps = Overlaps(folder)
+    killed: set[int] = set()
+    with subprocess.Popen(
+        command(file, "--run", folder, "--workers", 8, *SLOW, *_set(*settings)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+
+        def watch() -> bool:
+            overlaps.look()
+            if len(killed) < 2 and (folder / "trials").exists():
+                kill_one(folder, killed, found())
+            return process.poll() is not None
+
+        wait_for(watch, limit_s=1500)
+        out, _ = process.communicate()
+    assert process.returncode == 0, out
+    rows = table(folder)
+    assert len(rows) == trials
+    assert [row["state"] for row in rows] == ["done"] * trials
+    hit = [row for row in rows if int(row["number"]) in killed]
+    assert len(hit) == 2
+    for row in hit:
+        assert row["attempts"] == "2"
+        assert "search step" in row["went_on_from"]
+    assert [row["attempts"] for row in rows].count("1") == trials - 2
+    assert overlaps.looks > 20
+    assert overlaps.twice == set()
+    assert all_ended(folder)
+
+
+def kill_one(folder: Path, killed: set[int], found: list[Entry]) -> None:
+    """Kill the worker of a trial that has a checkpoint and is not done."""
+    running = [
+        entry
+        for entry in found
+        if entry.last.state == TrialState.RUNNING and entry.number not in killed
+    ]
+    for entry in in_the_middle(folder, running)[:1]:
+        kill_worker_of(entry)
+        killed.add(entry.number)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_48_trials_with_8_workers_of_which_two_are_killed_lose_nothing(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    file = add_sweep(experiment_file, trials=48)
+    folder = tmp_path / "run"
+    sweep_with_two_kills(file, folder, trials=48, found=lambda: journal_entries(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_same_on_a_postgresql_server(
+    experiment_file: Path, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.database()
+    storage = open_storage(url, tmp_path / "none", create=True)
+    file, folder = add_sweep(experiment_file, trials=12), tmp_path / "run"
+    sweep_with_two_kills(
+        file, folder, f"sweep.storage={url}", trials=12, found=lambda: stored_entries(storage)
+    )
+    secret = url.partition("://")[2].partition("@")[0].partition(":")[2].encode()
+    assert secret
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if secret in path.read_bytes()]
+    assert not (folder / "sweep" / "study.journal").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_same_over_grpc(experiment_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    file, folder, served = add_sweep(experiment_file, trials=12), tmp_path / "run", tmp_path / "s"
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tools.serve", str(served), "--port", str(port), "--new"], cwd=ROOT
+    ) as server:
+        wait_for((served / "sweep" / "study.journal").exists)
+        sweep_with_two_kills(
+            file,
+            folder,
+            f"sweep.storage=grpc://127.0.0.1:{port}",
+            trials=12,
+            found=lambda: journal_entries(served),
+        )
+        server.terminate()
+    assert not (folder / "sweep" / "study.journal").exists()

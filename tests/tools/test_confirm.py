@@ -1,0 +1,113 @@
+"""Two experiments with fresh seeds: pairs, intervals, and what cannot be compared."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assembly.confirming import verdict_line
+from nas.verdict import paired_interval
+from tools import confirm
+
+SMALL = [
+    part
+    for setting in ("search.steps=6", "search.optimiser.warmup_steps=1", "retrain.steps=4")
+    for part in ("--set", setting)
+]
+
+
+def rows(a: list[float], b: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"experiment": name, "seed": seed, "test_bits_per_byte": value}
+        for name, values in (("a", a), ("b", b))
+        for seed, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ([1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "a is better than b: a less b -0.5000"),
+        ([1.5, 1.61, 1.39], [1.0, 1.1, 0.9], "a is worse than b: a less b +0.5000"),
+        ([1.0, 1.1, 0.9], [1.1, 1.0, 0.91], "a is not better than b"),
+        ([1.0], [2.0], "no verdict possible (n = 1)"),
+    ],
+)
+def test_the_verdict_is_that_of_the_paired_interval(
+    a: list[float], b: list[float], words: str
+) -> None:
+    line = verdict_line(rows(a, b), "a", "b")
+    assert line.startswith(words)
+    if len(a) > 1:
+        mean, half = paired_interval([x - y for x, y in zip(a, b, strict=True)])
+        assert f"[{mean - half:+.4f}, {mean + half:+.4f}] over 3 seeds" in line
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    assert confirm.names_of([Path("a/best.yaml"), Path("b.yaml")]) == ["best", "b"]
+    assert confirm.names_of([Path("a/best.yaml"), Path("b/best.yaml")]) == ["best-1", "best-2"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--seeds", "1", "1"], ["--seeds", "-1"], ["--workers", "0"], ["--seeds", "x"]],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        confirm.main(["a.yaml", "b.yaml", *arguments])
+    assert ended.value.code == 2
+
+
+def test_experiments_on_other_text_are_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(experiment_file.read_text().replace("segment: 16", "segment: 8"))
+    with pytest.raises(SystemExit) as ended:
+        confirm.main([str(experiment_file), str(other), "--run", str(tmp_path / "run")])
+    assert ended.value.code == 2
+    assert "tiny and other differ in data.segment" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_experiment_twice_is_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(experiment_file.read_text())
+    with pytest.raises(SystemExit) as ended:
+        confirm.main([str(experiment_file), str(other), "--run", str(tmp_path / "run")])
+    assert ended.value.code == 2
+    assert "tiny and other are the same experiment" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(300)
+def test_both_sides_train_with_every_seed_and_stand_in_one_table(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "three.yaml"
+    other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
+    arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
+    arguments += ["--seeds", "7", "8", "--workers", "2"]
+    assert confirm.main(arguments) == 0
+    with (tmp_path / "run" / "confirm.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [(row["experiment"], row["seed"]) for row in table] == [
+        ("tiny", "7"),
+        ("tiny", "8"),
+        ("three", "7"),
+        ("three", "8"),
+    ]
+    assert {len(row["layout"].split()) for row in table[:2]} == {4}
+    assert {len(row["layout"].split()) for row in table[2:]} == {3}
+    for row in table:
+        results = (tmp_path / "run" / row["experiment"] / f"seed-{row['seed']}").glob(
+            "retrain/*/*/result.json"
+        )
+        (result,) = (json.loads(path.read_text()) for path in results)
+        assert row["test_bits_per_byte"] == str(result["test"]["bits_per_byte"])
+    verdict = json.loads((tmp_path / "run" / "confirm.json").read_text())["verdict"]
+    assert verdict in capsys.readouterr().out
+    assert "over 2 seeds" in verdict

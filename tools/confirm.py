@@ -1,0 +1,127 @@
+"""Is one experiment better than another? Both searched, derived and retrained with fresh seeds.
+
+The best of many trials looks better than it is, because it was chosen for it. So give seeds that
+took no part in the choice. The test split is read here for the first time; pairs share a seed.
+Started again, the same command goes on.
+
+    python -m tools.confirm runs/sweep_tau/best_no_slower.yaml configs/sweep_tau.yaml --workers 2
+    python -m tools.confirm a.yaml b.yaml --seeds 100 101 102 --run runs/a_or_b
+
+Writes RUN/NAME/seed-N/ for each, RUN/confirm.csv and RUN/confirm.json.
+"""
+
+import argparse
+import csv
+import io
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cli
+
+SEEDS = (100, 101, 102, 103, 104)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    with cli.user_errors():
+        from assembly.confirming import Side, check_sides, train_sides
+        from assembly.workbench import set_up
+        from experiment import load_experiment
+        from training.signals import StopRequest
+
+        names = names_of(arguments.experiments)
+        sides = [
+            Side(name, load_experiment(file, arguments.set))
+            for name, file in zip(names, arguments.experiments, strict=True)
+        ]
+        check_sides(*sides)
+        bench = set_up(sides[1].experiment, arguments.run)
+        stop = StopRequest()
+
+    def run() -> None:
+        with stop.listening():
+            train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
+
+    return cli.run_to_end(run, then=lambda: show(bench, sides, arguments))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    made = cli.tool_parser("confirm", __doc__)
+    made.add_argument("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
+    made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="N")
+    made.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time")
+    made.add_argument("--run", type=Path, default=Path("runs/confirm"), metavar="DIR")
+    made.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both"
+    )
+    given = made.parse_args(argv)
+    if given.workers < 1:
+        made.error(f"--workers: expected 1 or more, found {given.workers}")
+    if len(set(given.seeds)) < len(given.seeds) or min(given.seeds) < 0:
+        made.error(f"--seeds: expected different seeds from 0, found {given.seeds}")
+    return given
+
+
+def names_of(files: Sequence[Path]) -> list[str]:
+    """What the two are called: the names of their files, with a number where they are alike."""
+    one, two = (file.stem for file in files)
+    return [one, two] if one != two else [f"{one}-1", f"{two}-2"]
+
+
+def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
+    """Measure latencies; write and print the table and what may be said."""
+    from assembly.confirming import latencies, table_of, verdict_line
+    from training.files import write_whole
+
+    rows = table_of(sides, arguments.seeds, arguments.run)
+    measured = latencies(bench, sides, arguments.seeds, arguments.run)
+    for row in rows:
+        row["latency_ms"] = measured.median_ms.get(f"{row['experiment']}/{row['seed']}")
+    line = verdict_line(rows, *(side.name for side in sides))
+    summary = {
+        "verdict": line,
+        "latency_note": measured.note,
+        "latency_key": measured.key,
+        "rows": rows,
+    }
+    write_whole(arguments.run / "confirm.csv", as_csv(rows))
+    write_whole(arguments.run / "confirm.json", json.dumps(summary, indent=1) + "\n")
+    print(f"\n{as_text(rows)}\n{measured.note}\n{line}\ntable: {arguments.run / 'confirm.csv'}")
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table for a terminal, with means."""
+    titles = f"{'layout':<16} {'MFLOP':>7} {'ms':>7} {'test bits/byte':>15}"
+    lines = [f"{'experiment':<20} {'seed':>6}  {titles}"]
+    for name in dict.fromkeys(row["experiment"] for row in rows):
+        own = [row for row in rows if row["experiment"] == name]
+        lines += [_line(name, row["seed"], row["layout"], [row]) for row in own]
+        lines.append(_line(name, "mean", "", own))
+    return "\n".join(lines)
+
+
+def _line(name: str, seed: object, layout: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    mflop = statistics.fmean(row["flops_per_token"] for row in rows) / 1e6
+    times = [row["latency_ms"] for row in rows]
+    latency = "-" if None in times else f"{statistics.fmean(times):.2f}"
+    bits = statistics.fmean(row["test_bits_per_byte"] for row in rows)
+    return f"{name:<20} {seed:>6}  {layout:<16} {mflop:>7.3f} {latency:>7} {bits:>15.4f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

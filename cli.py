@@ -38,7 +38,11 @@ class Place:
 
 
 def parser(
-    doc: str | None, *, experiment: str = "experiment", writes: bool = True
+    doc: str | None,
+    *,
+    experiment: str = "experiment",
+    writes: bool = True,
+    saved: Sequence[str] = SAVED,
 ) -> argparse.ArgumentParser:
     """The argument parser of a script.
 
@@ -47,6 +51,7 @@ def parser(
         experiment: what the positional argument is called in `--help`; the attribute is always
             `experiment`.
         writes: whether it writes to a run directory, which `--run` names.
+        saved: where in a run directory its experiment may lie, the first that is there counts.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -64,7 +69,7 @@ def parser(
         metavar="KEY=VALUE",
         help="override one key, for example search.tau.end=0.1; may be given several times",
     )
-    made.set_defaults(run=None)
+    made.set_defaults(run=None, saved=saved)
     if writes:
         made.add_argument(
             "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
@@ -91,8 +96,7 @@ def locate(arguments: argparse.Namespace) -> Place:
     """
     given: Path = arguments.experiment
     if given.is_dir():
-        saved = SAVED_OF_SWEEP if hasattr(arguments, "workers") else SAVED
-        return Place(find_experiment(given, saved), arguments.run or given)
+        return Place(find_experiment(given, arguments.saved), arguments.run or given)
     return Place(given, arguments.run or Path("runs") / given.stem)
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = cli.parser(__doc__)
+    made = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
     made.add_argument(
         "--workers",
         type=_count,

@@ -24,7 +24,7 @@ def bars(
         panels = figure.subplots(
             len(found), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
         )[:, 0]
-        margins(figure, left=2.3, right=0.3, top=0.6, bottom=0.55)
+        margins(figure, left=2.3, right=0.5, top=0.6, bottom=0.55)
         figure.subplots_adjust(hspace=0.75 * len(heights) / sum(heights))
         for axes, (goal, ones) in zip(panels, found, strict=True):
             _panel(axes, goal, ones[:_MOST_BARS], short)
@@ -57,6 +57,8 @@ def _panel(
         linewidth=1.2,
         label="95% interval",
     )
+    for place, one in known:
+        axes.text(1.01, place, f"{one.share:.0%}", va="center", color=INK, fontsize=8)
     axes.plot(
         [one.chance for _, one in known],
         places,

@@ -20,9 +20,10 @@ def slices(rows: Sequence[Row], settings: Sequence[Setting], index: int, goal: O
     finished = sorted(done(rows), key=lambda row: row.number)
     shown = settings[:MOST_PANELS]
     lines = -(-len(shown) // _PER_ROW)
+    columns = -(-len(shown) // lines)
     with house_style():
-        figure = make_figure(7.6, 2.45 * lines + 0.35)
-        grid = figure.subplots(lines, _PER_ROW, squeeze=False, sharey=True)
+        figure = make_figure(7.6 if columns > 1 else 4.4, 2.45 * lines + 0.35)
+        grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
         margins(figure, left=0.8, right=0.2, top=0.35, bottom=0.85)
         figure.subplots_adjust(wspace=0.12, hspace=0.75)
         panels = list(grid.flat)

@@ -1,7 +1,6 @@
 """What every script shows of its command line, and which saved experiment it takes."""
 
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -62,11 +61,12 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
     for name in ("search/seed-0", "sweep"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "experiment.yaml").touch()
-    searched, swept = Namespace(experiment=tmp_path, run=None), cli.parser("")
-    swept.add_argument("--workers", default=1)
-    assert cli.locate(searched).file == tmp_path / "search" / "seed-0" / "experiment.yaml"
-    for arguments in ([], ["--workers", "2"]):
-        found = cli.locate(swept.parse_args([str(tmp_path), *arguments]))
-        assert found.file == tmp_path / "sweep" / "experiment.yaml"
+    searched, swept = cli.parser(""), cli.parser("", saved=cli.SAVED_OF_SWEEP)
+    assert (
+        cli.locate(searched.parse_args([str(tmp_path)])).file
+        == tmp_path / "search" / "seed-0" / "experiment.yaml"
+    )
+    found = cli.locate(swept.parse_args([str(tmp_path)]))
+    assert found.file == tmp_path / "sweep" / "experiment.yaml"
     (tmp_path / "sweep" / "experiment.yaml").unlink()
     assert cli.locate(swept.parse_args([str(tmp_path)])).file.parent.name == "seed-0"

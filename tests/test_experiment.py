@@ -2,7 +2,6 @@
 
 import importlib
 import random
-from argparse import Namespace
 from itertools import pairwise
 from pathlib import Path
 
@@ -452,12 +451,12 @@ def test_a_path_may_hold_spaces_and_any_letter(tmp_path):
 
 
 def arguments(experiment, run=None):
-    return Namespace(experiment=Path(experiment), run=run)
+    return cli.parser("").parse_args([str(experiment), *(["--run", run] if run else [])])
 
 
 def test_a_files_run_directory_has_its_name():
     assert cli.locate(arguments("configs/a b.yaml")).run == Path("runs/a b")
-    assert cli.locate(arguments("configs/a.yaml", Path("r"))).run == Path("r")
+    assert cli.locate(arguments("configs/a.yaml", "r")).run == Path("r")
 
 
 def test_a_run_directory_gives_its_saved_experiment(tmp_path):

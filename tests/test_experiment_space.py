@@ -83,8 +83,11 @@ CASES = [
     ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: stepp}}"], TRIALS,
      ["8: sweep.space.search.tau.stairs.when.search.tau.schedule: is never stepp"]),
     (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedulle: step}}", TAU], TRIALS,
-     ["7: sweep.space.search.tau.stairs.when.search.tau.schedulle: is not in the space; did you "
+     ["7: sweep.space.search.tau.stairs.when.search.tau.schedulle: is not in sweep.space; did you "
       "mean 'search.tau.schedule'?"]),
+    (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.start: 1}}"], TRIALS,
+     ["7: sweep.space.search.tau.stairs.when.search.tau.start: is not in sweep.space; sweep it "
+      "as well, or leave it out"]),
     (["search.tau.stairs: {low: 2, high: 4, when: {search.tau.end: 0.5}}",
       END], TRIALS,
      ["7: sweep.space.search.tau.stairs.when.search.tau.end: can be any number"]),

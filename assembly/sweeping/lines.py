@@ -1,6 +1,7 @@
 """A line for each trial that ends, as it ends."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +26,14 @@ class Progress:
 
     sweep: Sweep
     _began_s: float = field(default_factory=time.monotonic)
-    _before: int | None = None
+    _before: int = 0
     _shown: set[int] = field(default_factory=set)
+
+    def pass_over(self, queue: Queue) -> None:
+        """Take what has ended so far for known: an earlier command has printed it."""
+        for entry in queue.entries():
+            self._before += entry.finished
+            self._shown |= {each.number for each in entry.attempts if each.datetime_complete}
 
     def show(self, queue: Queue) -> None:
         """Print a line for every attempt that was lost and for every trial that ended."""
@@ -37,8 +44,6 @@ class Progress:
             for trial in entry.attempts
             if trial.datetime_complete is not None and trial.number not in self._shown
         ]
-        if self._before is None:
-            self._before = sum(entry.finished for entry in entries)
         for _, trial, entry in sorted(ended, key=lambda each: each[0]):
             self._shown.add(trial.number)
             if trial is entry.last:
@@ -51,7 +56,7 @@ class Progress:
         """Print about how long the rest takes, once a trial was done since the start."""
         entries = queue.entries()
         rest = sum(not entry.finished for entry in entries)
-        done = len(entries) - rest - (self._before or 0)
+        done = len(entries) - rest - self._before
         if done and rest:
             left_s = (time.monotonic() - self._began_s) / done * rest
             print(f"about {duration(left_s)} left", flush=True)
@@ -61,7 +66,7 @@ class Progress:
         attributes = last.user_attrs
         parts = [f"trial {entry.number}"]
         if last.state == TrialState.COMPLETE:
-            parts.append(self.values(last.values))
+            parts.append(worded(self.sweep.config.objectives, last.values))
             parts.append(layouts_of(last) or "")
         else:
             parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, 'no reason given')}")
@@ -70,12 +75,13 @@ class Progress:
             parts.append(f"{len(entry.attempts)} attempts")
         return "  ".join(part for part in parts if part)
 
-    def values(self, values: list[float]) -> str:
-        """Objectives with their units."""
-        return ", ".join(
-            f"{value * _SCALE.get(name, 1.0):.4f} {UNITS[name]}"
-            for name, value in zip(self.sweep.config.objectives, values, strict=True)
-        )
+
+def worded(objectives: Sequence[str], values: Sequence[float]) -> str:
+    """Objectives with their units."""
+    return ", ".join(
+        f"{value * _SCALE.get(name, 1.0):.4f} {UNITS[name]}"
+        for name, value in zip(objectives, values, strict=True)
+    )
 
 
 def duration(seconds: float) -> str:

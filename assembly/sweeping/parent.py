@@ -59,6 +59,7 @@ class Parent:
         progress = Progress(self.sweep)
         shown_s = 0.0
         left_s = time.monotonic()
+        self._until_there(lambda: progress.pass_over(self.queue))
         try:
             for place in range(self.workers):
                 self._start(place)

@@ -10,6 +10,7 @@ from optuna.trial import Trial, TrialState
 
 from assembly.sweeping.attempt import Attempt, Ended
 from assembly.sweeping.cleaning import clean
+from assembly.sweeping.lines import worded
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.process import TrialProcess
 from assembly.sweeping.share import Share
@@ -84,7 +85,9 @@ class Worker:
         try:
             ended = attempt.run()
             self._until_there(lambda: self._end(number, ended))
-            print(f"trial {root}: {ended.state.name.lower()} {ended.values or ''}", flush=True)
+            objectives = self.sweep.config.objectives
+            said = worded(objectives, ended.values) if ended.values else ended.state.name.lower()
+            print(f"trial {root}: {said}", flush=True)
         except Taken:
             print(f"trial {root}: was given to another worker", flush=True)
         except Interrupted:

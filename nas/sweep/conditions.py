@@ -60,9 +60,10 @@ def _unmet(
 ) -> str | None:
     """Why a condition can never be tested or hold."""
     if parent not in parameters:
-        near = get_close_matches(parent, parameters, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
-        return f"is not in the space{hint}"
+        others = [other for other in parameters if other != key]
+        near = get_close_matches(parent, others, n=1, cutoff=0.85)
+        remedy = f"did you mean '{near[0]}'?" if near else "sweep it as well, or leave it out"
+        return f"is not in sweep.space; {remedy}"
     of = parameters[parent]
     if of.choices is None and kinds.get(parent) is not int and of.step is None:
         return f"can be any number, so it hardly ever is {_words(wanted)}; give it choices"

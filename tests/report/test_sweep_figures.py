@@ -211,12 +211,13 @@ def test_a_slice_has_a_panel_per_setting_with_its_trials(sweeper):
     trials = sweeper.many(30)
     rows = parse_rows(trials)
     known = [setting(key, key, rows, {}) for key in ("search.tau.end", "search.tau.stairs")]
-    end, stairs, empty = slices(rows, known, 0, GOALS[0]).axes
+    end, stairs = slices(rows, known, 0, GOALS[0]).axes
     finished = sorted(done(rows), key=lambda row: row.number)
     marks = end.collections[0].get_offsets().tolist()
     assert marks == [[row.params["search.tau.end"], row.values[0]] for row in finished]
     active = sum("search.tau.stairs" in row.params for row in finished)
     assert stairs.get_title(loc="left") == f"{active} trials only"
+    *_, empty = slices(rows, (known * 3)[:5], 0, GOALS[0]).axes
     assert not empty.get_visible()
 
 

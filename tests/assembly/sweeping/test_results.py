@@ -298,6 +298,10 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
     queue = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
     Progress(sweep).show(queue)
     assert "  a d a d / d d a d  " in capsys.readouterr().out
+    progress = Progress(sweep)
+    progress.pass_over(queue)
+    progress.show(queue)
+    assert capsys.readouterr().out == ""
     (found,) = rows(sweep, queue.entries(), {0: 1.5})
     assert found["seeds"] == {"0": [1.0], "5": [2.0], "6": [6.0]}
     assert (found["layout"], found["latency_ms"]) == ("a d a d / d d a d", 1.5)

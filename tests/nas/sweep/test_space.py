@@ -138,7 +138,7 @@ def test_params_of_another_space_are_refused():
 
 def test_a_space_that_cannot_be_is_refused():
     choice = parameter(choices=(1, 2), when={"b": 1})
-    with pytest.raises(ValueError, match=r"^a\.when\.b: is not in the space"):
+    with pytest.raises(ValueError, match=r"^a\.when\.b: is not in sweep\.space"):
         Space({"a": choice}, {})
     with pytest.raises(ValueError, match="a -> b -> a is a circle"):
         Space({"a": choice, "b": parameter(choices=(1, 2), when={"a": 1})}, {})

@@ -60,7 +60,11 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     assert summary["best"] == [best["number"]]
     assert (folder / "report.html").exists()
     assert list((folder / "figures").glob("*.png"))
-    for name in ("best.yaml", "best_no_slower.yaml"):
+    written = sorted(path.name for path in folder.glob("best*.yaml"))
+    # On a busy machine no latency is measured, and then nothing is known to be no slower.
+    measured = summary["no_slower"] is not None
+    assert written == (["best.yaml", "best_no_slower.yaml"] if measured else ["best.yaml"])
+    for name in written:
         assert search.main([str(folder / name), "--check"]) == 0
     # Started again it has nothing to do, and finds more to do where more trials are wanted.
     assert sweep.main([str(file), "--run", str(folder), "--check"]) == 0

@@ -404,6 +404,7 @@ def test_a_worker_outlives_a_restart_of_the_database(proxy, postgres, tmp_path):
         assert end(server)[1] == ""
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_a_restart_of_the_proxy(tmp_path):
     pytest.importorskip("grpc")
     run, port = tmp_path / "run", free_port()

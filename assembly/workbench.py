@@ -22,6 +22,7 @@ from experiment import Experiment, dump_experiment, load_experiment
 from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
 from nas.derivation import Layout
 from nas.sweep.address import without_password
+from training.allocator import keep_freed_memory
 from training.evaluation import Evaluation, evaluate
 from training.run_dir import environment
 from training.step import Forward
@@ -162,6 +163,8 @@ def set_up(experiment: Experiment, run_dir: Path, settings: tuple[str, ...] = ()
     device = find_device(experiment.run.device)
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     prepared = prepare(experiment.data, Path.cwd(), progress=_say)
     return Workbench(experiment, run_dir, prepared, device, settings)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
-from model.dropout import NO_DROPOUT, Dropout
+from model.dropout import NO_DROPOUT, Dropout, drop
+from model.segment import Segment
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
@@ -119,20 +119,21 @@ class LanguageModel(nn.Module):
             ValueError: no mix for a slot with several candidates.
         """
         mix = self._only_candidates() if mix is None else mix
-        x_BTD = F.dropout(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
+        x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
+        segment = Segment(state.seen_B, ids_BT.shape[1])
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
             x_BTD, slot_memory, slot_states, slot_aux = slot(
-                x_BTD, slot_memory, state.seen_B, slot_states, terms
+                x_BTD, slot_memory, segment, slot_states, terms
             )
             memory.append(slot_memory)
             blocks.append(slot_states)
             if slot_aux is not None:
                 aux = slot_aux if aux is None else aux + slot_aux
         seen_B = state.seen_B + ids_BT.shape[1]
-        h_BTD = F.dropout(self.norm(x_BTD), self.dropout.residual, self.training)
+        h_BTD = drop(self.norm(x_BTD), self.dropout.residual, self.training)
         return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks)), aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:

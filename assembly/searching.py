@@ -19,6 +19,7 @@ from assembly.summary import (
 )
 from assembly.workbench import Workbench
 from model import LanguageModel
+from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
@@ -139,10 +140,16 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             optimiser_line(config.optimiser, plan.steps),
             f"estimator {config.estimator}, draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
             f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
-            f"alpha: {config.alpha.data} data{_split_text(bench)}, "
+            f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
         ]
     )
+
+
+def _kind_text(config: SearchConfig) -> str:
+    every = config.alpha.every
+    said = f"estimator {config.alpha_estimator}, " if config.alpha.estimator else ""
+    return said + (f"moves every {every} steps, " if every > 1 else "")
 
 
 def _split_text(bench: Workbench) -> str:

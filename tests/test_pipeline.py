@@ -230,6 +230,25 @@ def test_micro_batches_may_change_and_a_resume_says_that_it_is_not_exact(
     assert [entry["micro_batches"] for entry in recorded["resumed"]] == [3]
 
 
+def test_recompute_may_change_at_any_time_and_changes_no_number(
+    searched: Path,
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        kill_at(patched, 16)
+        with pytest.raises(Killed):
+            run(search, experiment_file, "--run", tmp_path / "other", "--set", "run.recompute=true")
+    assert "slots computed again in the backward pass" in capsys.readouterr().out
+    run(search, experiment_file, "--run", tmp_path / "other")
+    assert "not exactly" not in capsys.readouterr().out
+    one, two = (folder / "search/seed-0" for folder in (searched, tmp_path / "other"))
+    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
+    assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
+
+
 def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
     searched: Path, experiment_file: Path, tmp_path: Path
 ) -> None:

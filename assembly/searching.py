@@ -8,6 +8,7 @@ import torch
 
 import cli
 from assembly import workbench
+from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
 from assembly.size import check_supernet_size
 from assembly.summary import (
@@ -53,24 +54,28 @@ def search_phase(bench: Workbench) -> Phase:
         parameters={"alpha": alpha_LC},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
-    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
-    trajectory = Trajectory(labels, plan)
     weight_step = WeightStep(
         bench.forward,
         experiment.search.optimiser,
         rate_of(experiment.search.optimiser, plan.steps),
     )
+    step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
+    memory = search_memory(step, state, text.weights.batch(0))
+    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    trajectory = Trajectory(labels, plan)
     valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
         identity=_search_identity(bench),
         files=bench.files(),
-        summary=_search_summary(bench, model, plan),
+        summary="\n".join(
+            [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
+        ),
         steps=plan.steps,
         state=state,
         batches=text.weights,
-        step=SearchStep(plan, weight_step, experiment.run.seed, text.alpha),
+        step=step,
         nets={
             "soft": lambda state: bench.evaluate(
                 state.model, valid, soft_net(state.parameters["alpha"])

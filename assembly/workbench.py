@@ -50,7 +50,7 @@ class Workbench:
     def forward(self) -> Forward:
         """How losses are computed."""
         run = self.experiment.run
-        return Forward(self.device, run.precision, run.micro_batches)
+        return Forward(self.device, run.precision, run.micro_batches, run.recompute)
 
     @cached_property
     def byte_length_V(self) -> Tensor | None:

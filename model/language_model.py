@@ -9,6 +9,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
@@ -100,7 +101,12 @@ class LanguageModel(nn.Module):
         )
 
     def forward(
-        self, ids_BT: Tensor, state: StreamState, mix: Mix | None = None
+        self,
+        ids_BT: Tensor,
+        state: StreamState,
+        mix: Mix | None = None,
+        *,
+        recompute: bool = False,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
@@ -109,6 +115,8 @@ class LanguageModel(nn.Module):
             state: what the streams carry.
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.
+            recompute: keep of each slot its inputs alone, and compute it again in the backward
+                pass, with the same random numbers.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -125,8 +133,9 @@ class LanguageModel(nn.Module):
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
-            x_BTD, slot_memory, slot_states, slot_aux = slot(
-                x_BTD, slot_memory, segment, slot_states, terms
+            inputs = (x_BTD, slot_memory, segment, slot_states, terms)
+            x_BTD, slot_memory, slot_states, slot_aux = (
+                checkpoint(slot, *inputs, use_reentrant=False) if recompute else slot(*inputs)
             )
             memory.append(slot_memory)
             blocks.append(slot_states)

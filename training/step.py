@@ -23,11 +23,13 @@ class Forward:
         device: where the model lives.
         precision: of the matrix products.
         micro_batches: into how many parts the streams of a batch are split, to save memory.
+        recompute: whether slots are computed again in the backward pass, to save memory.
     """
 
     device: torch.device
     precision: str
     micro_batches: int = 1
+    recompute: bool = False
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which matrix products run in the asked precision."""
@@ -62,7 +64,9 @@ class Forward:
         for part in _parts(rows, self.micro_batches):
             share = (part.stop - part.start) / rows
             with self.autocast():
-                h_BTD, carried, aux_loss = state.model(input_BT[part], stream.rows(part), mix())
+                h_BTD, carried, aux_loss = state.model(
+                    input_BT[part], stream.rows(part), mix(), recompute=self.recompute
+                )
                 nats = state.model.nll(h_BTD, target_BT[part]).mean()
             backward(share * (nats if aux_loss is None else nats + aux_loss))
             streams.append(carried)

@@ -87,17 +87,25 @@ class LanguageModel(nn.Module):
         """Where the embedding looks ids up."""
         return self.softmax if self.embedding is None else self.embedding
 
-    def initial_state(self, batch: int) -> StreamState:
-        """The state of streams that have seen nothing."""
+    def initial_state(self, batch: int, *, cached: bool = False) -> StreamState:
+        """The state of streams that have seen nothing.
+
+        Args:
+            batch: streams.
+            cached: for an evaluation: the slots keep keys and values instead of their inputs.
+        """
         like = self.norm.weight
         rows = [
             max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
             for slot, own in self._slots_in_order()
         ]
         return StreamState(
-            memory=tuple(like.new_zeros(batch, m, self.d_model) if m else None for m in rows),
+            memory=tuple(
+                like.new_zeros(batch, m, self.d_model) if m and not cached else None for m in rows
+            ),
             seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
             blocks=tuple((None,) * len(slot.labels) for slot, _ in self._slots_in_order()),
+            cache={} if cached else None,
         )
 
     def forward(
@@ -128,7 +136,8 @@ class LanguageModel(nn.Module):
         """
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
-        segment = Segment(state.seen_B, ids_BT.shape[1])
+        assert state.cache is None or not self.training, "weights must stand still"
+        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache)
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
@@ -143,7 +152,7 @@ class LanguageModel(nn.Module):
                 aux = slot_aux if aux is None else aux + slot_aux
         seen_B = state.seen_B + ids_BT.shape[1]
         h_BTD = drop(self.norm(x_BTD), self.dropout.residual, self.training)
-        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks)), aux
+        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks), state.cache), aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats, float32 or wider."""

@@ -90,7 +90,7 @@ def position_scores(q_BTHK: Tensor, r_SHK: Tensor) -> Tensor:
     return rolled.reshape(batch, heads, segment, keys)
 
 
-def _shifted(raw_PTS: Tensor) -> Tensor:
+def shifted(raw_PTS: Tensor) -> Tensor:
     """Row i of each matrix shifted left by T-1-i, as a view: its rows are S-1 apart.
 
     What stands behind the shifted row's end belongs to the next row; no number of a matrix is
@@ -128,7 +128,7 @@ class _Fused(torch.autograd.Function):
         value_PSK = value_BSHK.permute(2, 0, 1, 3).flatten(0, 1)
         r_HSK = r_SHK.transpose(0, 1)
         raw_PTS = torch.bmm(position_HNK, r_HSK.mT).view(heads * batch, segment, keys)
-        score_PTS = torch.baddbmm(_shifted(raw_PTS), content_PTK, k_PSK.mT)
+        score_PTS = torch.baddbmm(shifted(raw_PTS), content_PTK, k_PSK.mT)
         score_PTS.view(heads, batch, segment, keys).add_(mask_BTS)
         wide = torch.promote_types(score_PTS.dtype, torch.float32)
         weight_PTS = torch.softmax(score_PTS, -1, dtype=wide).to(score_PTS.dtype)
@@ -158,7 +158,7 @@ class _Fused(torch.autograd.Function):
         k_grad_PSK = torch.bmm(score_grad_PTS.mT, content_PTK)
         raw_grad_PTS = torch.empty_like(score_grad_PTS)
         raw_grad_PTS.flatten(1)[:, : segment - 1].zero_()
-        _shifted(raw_grad_PTS).copy_(score_grad_PTS)
+        shifted(raw_grad_PTS).copy_(score_grad_PTS)
         raw_grad_HNS = raw_grad_PTS.view(heads, batch * segment, -1)
         position_grad_HNK = torch.bmm(raw_grad_HNS, r_HSK)
         r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK)

@@ -19,11 +19,26 @@ class Segment:
     Attributes:
         seen_B: tokens of each stream before the segment: so many rows of memory are valid.
         length: T.
+        cache: what outlives the segment (`StreamState.cache`); None: nothing does.
     """
 
     seen_B: Tensor
     length: int
+    cache: dict[object, Tensor] | None = None
     _made: dict[object, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def cached(self) -> bool:
+        """Whether blocks get x alone and keep in their state what they made of earlier tokens."""
+        return self.cache is not None
+
+    def kept(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        """What `make` gives; made once for all segments of an evaluation."""
+        if self.cache is None:
+            return make()
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
 
     def valid(self, memory: int) -> Tensor:
         """Which of M rows of memory hold a token of the stream; (B, M)."""

@@ -70,7 +70,7 @@ class Slot(nn.Module):
             block = self.block(self.labels[index])
             if block.adds_nothing:
                 continue
-            c_BSD = self._context(self.labels[index], x_BTD, memory_BMD)
+            c_BSD = self._context(self.labels[index], x_BTD, memory_BMD, segment.cached)
             delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
             delta_BTD = drop(delta_BTD, self.dropout, self.training)
             out_BTD = out_BTD + (delta_BTD if weight is None else weight * delta_BTD)
@@ -80,11 +80,13 @@ class Slot(nn.Module):
                 aux = block_aux if aux is None else aux + block_aux
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
 
-    def _context(self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None) -> Tensor:
-        """The normalised [memory; x] that a candidate reads."""
+    def _context(
+        self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None, cached: bool
+    ) -> Tensor:
+        """The normalised [memory; x] that a candidate reads; x alone where it keeps the rest."""
         rows = self.block(label).memory_rows
         c_BSD = x_BTD
-        if rows:
+        if rows and not cached:
             assert memory_BMD is not None
             c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
         return self.norms[label](c_BSD) if label in self.norms else c_BSD

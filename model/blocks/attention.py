@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
 from model.dropout import Dropout
+from model.kept import append, attend_kept
 from model.projection import project
 from model.relative import Parts, attend
 from model.segment import Segment
@@ -87,25 +88,42 @@ class AttentionBlock(nn.Module):
         within = options.memory if self.window is None else self.window - 1
         self.memory_rows = min(options.memory, within)
 
-    def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
-        """Attend from every token of the segment."""
-        memory, heads = c_BSD.shape[1] - segment.length, (self.n_heads, self.d_head)
+    def forward(
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """Attend from every token of the segment.
+
+        In an evaluation the state holds the keys and values of the memory, (B, H, 2, M, K).
+        """
+        memory, heads = self.memory_rows, (self.n_heads, self.d_head)
+        x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
-        q_BTE = project(c_BSD[:, memory:], self.query.weight * scale)
+        q_BTE = project(x_BTD, self.query.weight * scale)
+        q_BTHK = q_BTE.view(*q_BTE.shape[:2], *heads)
         both_BSE = project(c_BSD, self.key_value.weight)
-        k_BSHK, value_BSHK = both_BSE.view(*both_BSE.shape[:2], 2, *heads).unbind(2)
-        r_SD = segment.encodings(memory, c_BSD.shape[2], self.clamp, c_BSD.dtype)
-        parts = Parts(
-            q_BTHK=q_BTE.view(*q_BTE.shape[:2], *heads),
-            k_BSHK=k_BSHK,
-            value_BSHK=value_BSHK,
-            r_SHK=self.position(r_SD).unflatten(-1, heads),
-            u_HK=self.u_HK * scale,
-            v_HK=self.v_HK * scale,
-            mask_BTS=segment.mask(memory, self.window, q_BTE.dtype),
-        )
-        out_BTHK = attend(parts, self.dropout, self.training)
-        return project(out_BTHK.flatten(2), self.output.weight), None, None
+        both_BS2HK = both_BSE.view(*both_BSE.shape[:2], 2, *heads)
+        r_SHK = segment.kept((self, segment.length), lambda: self._distances(segment, q_BTE))
+        u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
+        mask_BTS = segment.mask(memory, self.window, q_BTE.dtype)
+        if segment.cached:
+            new_BH2TK = both_BS2HK.permute(0, 3, 2, 1, 4)
+            if state is None:
+                state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
+            whole_BH2SK = append(state, new_BH2TK)
+            state = whole_BH2SK[:, :, :, segment.length :]
+            out_BTHK = attend_kept(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
+        else:
+            k_BSHK, value_BSHK = both_BS2HK.unbind(2)
+            parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+            out_BTHK = attend(parts, self.dropout, self.training)
+        return project(out_BTHK.flatten(2), self.output.weight), state, None
+
+    def _distances(self, segment: Segment, like: Tensor) -> Tensor:
+        """The projected encodings of the distances S-1 ... 0; (S, H, K)."""
+        width = self.position.weight.shape[1]
+        r_SD = segment.encodings(self.memory_rows, width, self.clamp, like.dtype)
+        r_SE = self.position(r_SD)
+        return r_SE.view(-1, self.n_heads, self.d_head)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections of queries, keys, values, distances and output; three products per key.

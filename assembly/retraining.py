@@ -48,9 +48,10 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     state = TrainState(
         model=model,
         optimisers={"weights": build_optimiser(model, experiment.retrain.optimiser)},
-        streams={"weights": model.initial_state(experiment.data.batch)},
+        streams={"weights": model.initial_state(bench.own_streams)},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
+    bench.ranks.seed(experiment.run.seed)
     folder = retrain_folder(bench, architecture.name)
     stages = retrain_stages(bench)
     valid = bench.streams("valid")
@@ -71,8 +72,9 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         state=state,
         batches=bench.training_batches(),
         step=WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate),
-        nets={"model": lambda state: bench.evaluate(state.model, valid)},
+        nets={"model": lambda state: bench.validate(state.model, valid)},
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 

@@ -38,10 +38,10 @@ def search_phase(bench: Workbench) -> Phase:
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
-    streams = {"weights": model.initial_state(experiment.data.batch)}
+    streams = {"weights": model.initial_state(bench.own_streams)}
     text = search_text(bench)
     if text.alpha is not None:
-        streams["alpha"] = model.initial_state(experiment.data.batch)
+        streams["alpha"] = model.initial_state(bench.own_streams)
     state = TrainState(
         model=model,
         optimisers={
@@ -52,6 +52,7 @@ def search_phase(bench: Workbench) -> Phase:
         parameters={"alpha": alpha_LC},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
+    bench.ranks.seed(experiment.run.seed)
     folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
     trajectory = Trajectory(labels, plan)
     weight_step = WeightStep(
@@ -71,10 +72,10 @@ def search_phase(bench: Workbench) -> Phase:
         batches=text.weights,
         step=SearchStep(plan, weight_step, experiment.run.seed, text.alpha),
         nets={
-            "soft": lambda state: bench.evaluate(
+            "soft": lambda state: bench.validate(
                 state.model, valid, soft_net(state.parameters["alpha"])
             ),
-            "onehot": lambda state: bench.evaluate(
+            "onehot": lambda state: bench.validate(
                 state.model, valid, one_hot_net(state.parameters["alpha"])
             ),
         },
@@ -83,6 +84,7 @@ def search_phase(bench: Workbench) -> Phase:
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 

@@ -172,7 +172,7 @@ def _complain(text: str, *, lost: bool = False) -> None:
 def _at_once(code: int) -> int:
     """The exit code of a process alone; one of several ends here.
 
-    The interpreter's own way out might wait for a process that is gone.
+    The interpreter's own way out might wait for a process that is gone (see Ranks.leave).
     """
     if launched() is not None:
         sys.stdout.flush()
@@ -250,7 +250,8 @@ def _program(script: str) -> list[str]:
 
 def checked(file: Path) -> int:
     """Say that an experiment is valid; the exit code of --check."""
-    print(f"{file}: valid")
+    if (launch := launched()) is None or not launch.rank:
+        print(f"{file}: valid")
     return 0
 
 
@@ -308,4 +309,4 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
         _let_go_of_stdout()
         _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {again}")
         return _at_once(USER_MISTAKE)
-    return 0
+    return _at_once(0)

@@ -5,6 +5,7 @@ Started by torchrun, or imported and called with one process.
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,3 +114,4 @@ if __name__ == "__main__":
     else:
         exchange(joined)
     joined.leave()
+    os._exit(0)

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed import TCPStore
 
 import compare
 import derive
@@ -211,6 +212,7 @@ def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
             *(f"search.estimator={estimator}", f"search.alpha.data={data}"),
             *EXACT,
             *(ODD if data == "prequential" else []),
+            "run.checkpoint_every=25",
         )
         for estimator in ESTIMATORS
         for data in DATA
@@ -318,16 +320,31 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def start_two(folder: Path, name: str, *settings: str) -> list[subprocess.Popen[str]]:
-    """Two processes of one search, without a launcher that ends one when the other has ended."""
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where a launcher keeps its store; it outlives every process."""
+    number = free_port()
+    store = TCPStore("localhost", number, is_master=True, wait_for_workers=False)
+    yield number
+    del store
+
+
+def start_two(
+    folder: Path, name: str, *settings: str, port: int | None
+) -> list[subprocess.Popen[str]]:
+    """Two processes of one search, without a launcher that ends one when the other has ended.
+
+    Without a port there is no launcher's store either: that of the first process dies with it.
+    """
     extra = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "search.py", str(folder / "tiny.yaml")]
     command += ["--run", str(folder / name), "--set", "run.figures=false", *extra]
-    port = free_port()
+    given = {**os.environ, "TORCHELASTIC_USE_AGENT_STORE": str(port is not None)}
+    port = free_port() if port is None else port
     return [
         subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **variables(rank, 2, port)},
+            env={**given, **variables(rank, 2, port)},
         )
         for rank in (0, 1)
     ]  # fmt: skip
@@ -340,12 +357,12 @@ def wait_for(metrics: Path, step: int, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("victim", "launcher"), [(0, True), (1, True), (0, False)])
 def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
-    folder: Path, tmp_path: Path, victim: int
+    folder: Path, victim: int, launcher: bool, port: int
 ) -> None:
     shutil.rmtree(folder / "lost", ignore_errors=True)
-    processes = start_two(folder, "lost", "search.steps=4000")
+    processes = start_two(folder, "lost", "search.steps=4000", port=port if launcher else None)
     metrics = folder / "lost" / SEARCH / "metrics.jsonl"
     wait_for(metrics, 50, processes[victim])
     processes[victim].send_signal(signal.SIGKILL)
@@ -368,6 +385,7 @@ def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
     )
     assert one.stdout is not None
     said = next(line for line in one.stdout if "goes on from step" in line)
+    next(line for line in one.stdout if "/4000" in line)
     one.send_signal(signal.SIGTERM)
     one.communicate()
     assert one.returncode == 143
@@ -377,13 +395,14 @@ def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "name"), [(0, "SIGINT"), (1, "SIGTERM")])
 def test_a_signal_to_one_process_stops_all_at_the_same_step(
-    folder: Path, rank: int, name: str
+    folder: Path, rank: int, name: str, port: int
 ) -> None:
     run = f"stopped-{rank}"
-    processes = start_two(folder, run, "search.steps=100000", "run.checkpoint_every=100000")
+    settings = ("search.steps=100000", "run.checkpoint_every=100000")
+    processes = start_two(folder, run, *settings, port=port)
     wait_for(folder / run / SEARCH / "metrics.jsonl", 20, processes[rank])
     processes[rank].send_signal(getattr(signal, name))
-    errors = [process.communicate(timeout=60)[1] for process in processes]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
     code = 128 + getattr(signal, name)
     assert [process.returncode for process in processes] == [code, code]
     assert "".join(errors).count(f"stopped by {name}; the state is saved") == 1
@@ -391,20 +410,21 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(
 
 
 @pytest.mark.slow
-def test_two_processes_diverge_together_and_say_so_once(folder: Path) -> None:
+def test_two_processes_diverge_together_and_say_so_once(folder: Path, port: int) -> None:
     settings = ("optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null")
-    processes = start_two(folder, "diverged", *(f"search.{setting}" for setting in settings))
-    errors = [process.communicate(timeout=60)[1] for process in processes]
+    settings = tuple(f"search.{setting}" for setting in settings)
+    processes = start_two(folder, "diverged", *settings, port=port)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [3, 3]
     assert "".join(errors).count("diverged at step 5: parameter ") == 1
 
 
 @pytest.mark.slow
-def test_a_mistake_is_said_once_and_ends_all(folder: Path) -> None:
-    processes = start_two(folder, "mistake", "search.steps=0")
-    errors = [process.communicate(timeout=60)[1] for process in processes]
+def test_a_mistake_is_said_once_and_ends_all(folder: Path, port: int) -> None:
+    processes = start_two(folder, "mistake", "search.steps=0", port=port)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
     assert [process.returncode for process in processes] == [2, 2]
-    assert "".join(errors).count("search.steps") == 1
+    assert "".join(errors).count("search.steps: must be at least 2, found 0") == 1
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def _weights_of(state: TrainState) -> dict[str, Tensor]:
     return tensors | {f"parameter.{k}": v for k, v in state.parameters.items()}
 
 
-def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
+def _tensors_of(state: TrainState, ranks: Ranks = ALONE) -> dict[str, Tensor]:
     tensors = _weights_of(state)
     for name, optimiser in state.optimisers.items():
         for index, slots in optimiser.state_dict()["state"].items():

@@ -4,6 +4,7 @@ Imports nothing heavy: a script asks before torch is there.
 """
 
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
@@ -63,6 +64,12 @@ def is_first_to_say(text: str, *, lost: bool) -> bool:
         lost: that another process is gone, which is news only where nobody said why.
     """
     if launched() is None:
+        return True
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    try:
+        # torch itself would try for long, and complain.
+        socket.create_connection(address, _STORE_PATIENCE.seconds).close()
+    except OSError:
         return True
     from torch.distributed.rendezvous import rendezvous
 

@@ -187,8 +187,8 @@ class Ranks:
     def leave(self) -> None:
         """Wait for all, when nothing else is exchanged any more.
 
-        The process must then end with os._exit: threads of torch's process group can neither be joined for certain
-        nor survive the interpreter's end (seen: a hang in 3 of 12 runs, an abort in 1).
+        The process must then end with os._exit: torch's own threads may hang or abort at the
+        interpreter's end, also with the group destroyed before (seen in 4 of 12 runs).
         """
         self.wait()
 

@@ -49,9 +49,10 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     state = TrainState(
         model=model,
         optimisers={"weights": build_optimiser(model, experiment.retrain.optimiser)},
-        streams={"weights": model.initial_state(experiment.data.batch)},
+        streams={"weights": model.initial_state(bench.own_streams)},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
+    bench.ranks.seed(experiment.run.seed)
     folder = retrain_folder(bench, architecture.name)
     stages = retrain_stages(bench)
     valid, batches = bench.streams("valid"), bench.training_batches()
@@ -74,8 +75,9 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         state=state,
         batches=batches,
         step=step,
-        nets={"model": lambda state: bench.evaluate(state.model, valid)},
+        nets={"model": lambda state: bench.validate(state.model, valid)},
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 

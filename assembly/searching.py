@@ -40,10 +40,10 @@ def search_phase(bench: Workbench) -> Phase:
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
-    streams = {"weights": model.initial_state(experiment.data.batch)}
+    streams = {"weights": model.initial_state(bench.own_streams)}
     text = search_text(bench)
     if text.alpha is not None:
-        streams["alpha"] = model.initial_state(experiment.data.batch)
+        streams["alpha"] = model.initial_state(bench.own_streams)
     state = TrainState(
         model=model,
         optimisers={
@@ -54,6 +54,7 @@ def search_phase(bench: Workbench) -> Phase:
         parameters={"alpha": alpha_LC},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
+    bench.ranks.seed(experiment.run.seed)
     weight_step = WeightStep(
         bench.forward,
         experiment.search.optimiser,
@@ -77,10 +78,10 @@ def search_phase(bench: Workbench) -> Phase:
         batches=text.weights,
         step=step,
         nets={
-            "soft": lambda state: bench.evaluate(
+            "soft": lambda state: bench.validate(
                 state.model, valid, soft_net(state.parameters["alpha"])
             ),
-            "onehot": lambda state: bench.evaluate(
+            "onehot": lambda state: bench.validate(
                 state.model, valid, one_hot_net(state.parameters["alpha"])
             ),
         },
@@ -89,6 +90,7 @@ def search_phase(bench: Workbench) -> Phase:
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 

@@ -36,6 +36,7 @@ def text_summary(bench: Workbench) -> str:
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
         f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}"
+        + (f"; shared out to {bench.ranks.world} processes" if bench.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
         + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
         + ("; slots computed again in the backward pass" if run.recompute else ""),

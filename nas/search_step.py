@@ -113,6 +113,9 @@ class SearchStep:
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
+        gradient_LC = state.parameters["alpha"].grad
+        assert gradient_LC is not None
+        self.weight_step.forward.ranks.sum([gradient_LC])
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()

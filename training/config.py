@@ -23,7 +23,9 @@ class RunConfig(Section):
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         description="auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads (default: all).")
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads (default: all, or a process's share)."
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: matrix products under autocast."
     )

@@ -14,6 +14,7 @@ from model import StreamState
 from training.ledger import Ledger
 from training.loop import Batch, Step
 from training.optimisers import slots_of
+from training.ranks import ALONE
 from training.state import TrainState
 from training.step import Forward
 
@@ -72,11 +73,11 @@ def forecast(
         makers: each makes a step of a kind that may come; the greediest counts.
         step: the number of the step, where some steps do more than others.
     """
-    rows = batch.input_BT.shape[0]
+    rows = forward.ranks.count(batch.input_BT.shape[0])
     parts = min(forward.micro_batches, rows)
     # The second part meets the gradients of the first; later ones bring more memories only.
     few = min(parts, 2)
-    forward = replace(forward, micro_batches=few)
+    forward = replace(forward, micro_batches=few, ranks=ALONE)
     peak, gradients = 0, 0
     for make in makers:
         with _aside(forward.device):

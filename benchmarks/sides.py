@@ -1,20 +1,26 @@
 """The sides of the speed claims as functions that take one step."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from benchmarks.harness import Side
 from benchmarks.reference.ceiling import Ceiling
 from benchmarks.reference.textbook import Textbook
 from benchmarks.step_time import Shape
+from benchmarks.supernet_time import LABELS
 from data.batches import ContextBatches
-from model import LanguageModel, SoftmaxConfig
+from model import Candidate, LanguageModel, SoftmaxConfig
 from model.config import ModelConfig
+from nas.config import SearchConfig
+from nas.gumbel import gumbel_noise
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser
 from training.state import TrainState
@@ -46,17 +52,29 @@ def model_config(shape: Shape) -> ModelConfig:
     )
 
 
-def our_model(shape: Shape) -> LanguageModel:
-    """The derived model with attention and dense slots in turn."""
+def candidates(shape: Shape) -> dict[str, Candidate]:
+    """The default candidates at these sizes, by label."""
+    return {candidate.label: candidate for candidate in model_config(shape).completed_candidates()}
+
+
+def language_model(shape: Shape, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
+    """A model with these candidates in its slots."""
     config = model_config(shape)
-    attention, dense, _ = config.completed_candidates()
     assert isinstance(config.softmax, SoftmaxConfig)
     return LanguageModel(
-        [(dense if slot % 2 else attention,) for slot in range(shape.slots)],
+        slots,
         d_model=shape.d_model,
         vocabulary_size=shape.vocabulary,
         softmax=config.softmax,
         dropout=config.dropouts(),
+    )
+
+
+def our_model(shape: Shape) -> LanguageModel:
+    """The derived model with attention and dense slots in turn."""
+    found = candidates(shape)
+    return language_model(
+        shape, [(found["dense" if slot % 2 else "attention"],) for slot in range(shape.slots)]
     )
 
 
@@ -69,23 +87,64 @@ def our_step(
     shape: Shape, precision: str = "float32", device: torch.device | None = None
 ) -> Callable[[], object]:
     """The retraining's own step."""
-    device = device or torch.device("cpu")
     torch.manual_seed(0)
-    model = our_model(shape).to(device)
-    step, batches = weight_step(precision, device), zipf_batches(shape)
+    return model_step(our_model(shape), shape, precision, device)
 
-    state = TrainState(
-        model=model,
-        optimisers={"weights": build_optimiser(model, ADAM)},
-        streams={"weights": model.initial_state(shape.batch)},
-        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
-    )
+
+def model_step(
+    model: LanguageModel,
+    shape: Shape,
+    precision: str = "float32",
+    device: torch.device | None = None,
+) -> Callable[[], object]:
+    """A retraining step of a model."""
+    device = device or torch.device("cpu")
+    model.to(device)
+    step, batches = weight_step(precision, device), zipf_batches(shape)
+    state = _state(model, shape, device)
 
     def take() -> None:
         step(state, batches.batch(state.step))
         state.step += 1
 
     return take
+
+
+def supernet_step(
+    model: LanguageModel, shape: Shape, estimator: str, held: Sequence[int]
+) -> Callable[[], object]:
+    """A search step with weights and alpha on the same batch; `held` fixes what is drawn."""
+    config = SearchConfig(
+        steps=10_000, estimator=estimator, hold=1, alpha={"data": "shared", "freeze": 0.0}
+    )
+    plan = SearchPlan(config, 10_000, shape.memory, shape.segment)
+    count = len(LABELS)
+
+    def noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
+        if not held:
+            return gumbel_noise(seed, draw, slots, candidates)
+        return 50.0 * one_hot(torch.tensor(held), candidates).float()
+
+    step = SearchStep(plan, weight_step("float32", torch.device("cpu")), 0, noise=noise)
+    state, batches = _state(model, shape, torch.device("cpu")), zipf_batches(shape)
+    alpha_LC = build_alpha(shape.slots, count)
+    state.parameters["alpha"] = alpha_LC
+    state.optimisers["alpha"] = build_alpha_optimiser(alpha_LC, plan)
+
+    def take() -> None:
+        step(state, batches.batch(state.step))
+        state.step += 1
+
+    return take
+
+
+def _state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+    return TrainState(
+        model=model.train(),
+        optimisers={"weights": build_optimiser(model, ADAM)},
+        streams={"weights": model.initial_state(shape.batch)},
+        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
+    )
 
 
 def textbook_step(shape: Shape) -> Callable[[], object]:

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.launch import Lost, is_first_to_say, launched
 from training.passwords import masked
 
 USER_MISTAKE = 2
 DIVERGED = 3
+LOST = 4
 SAVED = (
     "search/seed-*/experiment.yaml",
     "retrain/*/seed-*/experiment.yaml",
@@ -141,25 +143,50 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(
-            f"interrupted before the first step; nothing was lost. Again with:\n  {_again()}",
-            file=sys.stderr,
-        )
-        raise SystemExit(INTERRUPTED) from None
+        _complain(f"interrupted before the first step; nothing was lost. Again with:\n  {_again()}")
+        raise SystemExit(_at_once(INTERRUPTED)) from None
+    except Lost as lost:
+        _complain(f"{lost} before the first step. Again with:\n  {_again()}", lost=True)
+        raise SystemExit(_at_once(LOST)) from None
     except ModuleNotFoundError as error:
         if error.name is None or (Path(__file__).parent / error.name.split(".")[0]).exists():
             raise
-        print(
-            f"the package {error.name} is missing: run `make setup`, then use .venv/bin/python",
-            file=sys.stderr,
+        _complain(
+            f"the package {error.name} is missing: run `make setup`, then use .venv/bin/python"
         )
         raise SystemExit(USER_MISTAKE) from None
     except (ValueError, OSError) as error:
         if os.environ.get("PARNAS_TRACEBACK") == "1":
             traceback.print_exc()
         _let_go_of_stdout()
-        print(_message(error), file=sys.stderr)
-        raise SystemExit(USER_MISTAKE) from None
+        _complain(_message(error))
+        raise SystemExit(_at_once(USER_MISTAKE)) from None
+
+
+def _complain(text: str, *, lost: bool = False) -> None:
+    """Print a line on stderr; of several processes that have the same one, one prints it."""
+    if is_first_to_say(text, lost=lost):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _at_once(code: int) -> int:
+    """The exit code of a process alone; one of several ends here.
+
+    The interpreter's own way out might wait for a process that is gone (see Ranks.leave).
+    """
+    if launched() is not None:
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def refuse_several(script: str) -> None:
+    """Raise ValueError where torchrun has started a script that is one process."""
+    if (launch := launched()) is not None:
+        raise ValueError(
+            f"{script}: is one process, but torchrun has started {launch.world}; start it without "
+            "torchrun (search.py and retrain.py can be several)"
+        )
 
 
 def _let_go_of_stdout() -> None:
@@ -223,7 +250,8 @@ def _program(script: str) -> list[str]:
 
 def checked(file: Path) -> int:
     """Say that an experiment is valid; the exit code of --check."""
-    print(f"{file}: valid")
+    if (launch := launched()) is None or not launch.rank:
+        print(f"{file}: valid")
     return 0
 
 
@@ -233,14 +261,24 @@ def _again() -> str:
     program = _program(script.name)
     if script.parent.name == "tools":
         program = [program[0], "-m", f"tools.{script.stem}"]
-    return _pasted([*program, *sys.argv[1:]])
+    launch = launched()
+    if launch is None:
+        return _pasted([*program, *sys.argv[1:]])
+    torchrun = [program[0], "-m", "torch.distributed.run"]
+    torchrun += ["--standalone"] if launch.machines == 1 else ["--nnodes", str(launch.machines)]
+    torchrun += ["--nproc_per_node", str(launch.local_world)]
+    # Behind the two dashes, since torchrun would take --run for one of its own.
+    line = _pasted([*torchrun, "--", *program[1:], *sys.argv[1:]])
+    remark = "  # on every machine, with the --node_rank or --rdzv options of before"
+    return line if launch.machines == 1 else line + remark
 
 
 def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
     """Run a phase and what follows it; turn its known endings into a line and an exit code.
 
     Returns:
-        0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped.
+        0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped. Where
+        another process of the run is lost, this one ends here, with 4.
     """
     from training.divergence import Diverged
     from training.signals import Stopped
@@ -251,24 +289,24 @@ def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
         then()
         sys.stdout.flush()
     except Stopped as stopped:
-        print(f"stopped by {stopped}; the state is saved. Go on with:\n  {again}", file=sys.stderr)
-        return stopped.exit_code
+        _complain(f"stopped by {stopped}; the state is saved. Go on with:\n  {again}")
+        return _at_once(stopped.exit_code)
     except KeyboardInterrupt:
-        print(f"interrupted; go on from the last checkpoint with:\n  {again}", file=sys.stderr)
-        return INTERRUPTED
+        _complain(f"interrupted; go on from the last checkpoint with:\n  {again}")
+        return _at_once(INTERRUPTED)
+    except Lost as lost:
+        _complain(f"{lost}. Go on with:\n  {again}", lost=True)
+        return _at_once(LOST)
     except ValueError as error:
         if os.environ.get("PARNAS_TRACEBACK") == "1":
             traceback.print_exc()
-        print(_message(error), file=sys.stderr)
-        return USER_MISTAKE
+        _complain(_message(error))
+        return _at_once(USER_MISTAKE)
     except Diverged as diverged:
-        print(diverged, file=sys.stderr)
-        return DIVERGED
+        _complain(str(diverged))
+        return _at_once(DIVERGED)
     except OSError as error:
         _let_go_of_stdout()
-        print(
-            f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {again}",
-            file=sys.stderr,
-        )
-        return USER_MISTAKE
-    return 0
+        _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {again}")
+        return _at_once(USER_MISTAKE)
+    return _at_once(0)

@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = cli.parser(__doc__).parse_args(argv)
     with cli.user_errors():
+        cli.refuse_several("compare.py")
         from assembly.comparison import contestants, finish_comparison, train_contestants
         from assembly.workbench import experiment_of, set_up
 

@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.method is not None:
         arguments.set.append(f"derive.method={arguments.method}")
     with cli.user_errors():
+        cli.refuse_several("derive.py")
         from assembly.architectures import choose, derive, describe
         from assembly.workbench import carried, experiment_of, set_up
 

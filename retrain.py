@@ -7,6 +7,7 @@ on from the last checkpoint. The best step on the validation text is tested, onc
     python retrain.py configs/quickstart.yaml --layout "a d a d d d"
     python retrain.py configs/quickstart.yaml --layout interleaved --set run.seed=1
     python retrain.py configs/quickstart.yaml --architecture architecture.json
+    torchrun --nproc_per_node 2 retrain.py runs/quickstart
 
 Writes RUN/retrain/NAME/seed-N/ (result.json, metrics.jsonl, train.log, model/) and, for the
 chosen architecture, RUN/model/. Next: python compare.py RUN
@@ -38,20 +39,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         from assembly.architectures import check_layout, find_architecture
         from assembly.retraining import finish_retrain, retrain_phase, show_result
         from assembly.workbench import carried, experiment_of, set_up
+        from training.ranks import join
 
+        ranks = join()
         experiment, run_dir = experiment_of(arguments)
         check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir, carried(arguments))
+        bench = set_up(experiment, run_dir, carried(arguments), ranks)
         architecture = find_architecture(bench, arguments.architecture, arguments.layout)
         phase = retrain_phase(bench, architecture)
         phase.open()
     chosen = arguments.architecture is None and arguments.layout is None
-    return cli.run_to_end(
-        lambda: phase.run(experiment.run),
-        then=lambda: show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen),
-    )
+
+    def run() -> None:
+        phase.run(experiment.run)
+        ranks.leave()
+
+    def finish() -> None:
+        if ranks.is_first:
+            show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
+
+    return cli.run_to_end(run, then=finish)
 
 
 if __name__ == "__main__":

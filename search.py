@@ -6,6 +6,7 @@ every step. Started again, the same command goes on from the last checkpoint.
 
     python search.py configs/quickstart.yaml
     python search.py configs/quickstart.yaml --set search.tau.end=0.1 --run runs/tau01
+    torchrun --nproc_per_node 2 search.py configs/quickstart.yaml
 
 Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
 pi.csv, figures/, and RUN/report.html. Next: python derive.py RUN
@@ -25,16 +26,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with cli.user_errors():
         from assembly.searching import finish_search, search_phase
         from assembly.workbench import experiment_of, set_up
+        from training.ranks import join
 
+        ranks = join()
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir)
+        bench = set_up(experiment, run_dir, ranks=ranks)
         phase = search_phase(bench)
         phase.open()
-    return cli.run_to_end(
-        lambda: phase.run(experiment.run), then=lambda: finish_search(bench, phase)
-    )
+
+    def run() -> None:
+        phase.run(experiment.run)
+        ranks.leave()
+
+    return cli.run_to_end(run, then=lambda: finish_search(bench, phase) if ranks.is_first else None)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = _parser().parse_args(argv)
     with cli.user_errors():
+        cli.refuse_several("sweep.py")
         from assembly.sweeping.running import join_sweep, start_sweep
         from assembly.workbench import experiment_of
 

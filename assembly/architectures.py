@@ -119,9 +119,20 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
 def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
     """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
 
+    The first process finds it and tells the others.
+
     Raises:
         ValueError: there is none, or it is damaged or of another tokenizer.
+        Lost: another process of the run is gone.
     """
+    if not bench.ranks.is_first:
+        return Architecture.from_json(bench.ranks.tell(None), "the first process")
+    found = _find_architecture(bench, file, layout)
+    bench.ranks.tell(found.to_json())
+    return found
+
+
+def _find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
     if layout is not None:
         options = {"method": layout} if layout in DERIVATIONS else {"method": "layout"}
         config = bench.experiment.derive.model_copy(update={**options, "layout": layout})

@@ -11,6 +11,7 @@ import torch
 
 import cli
 from assembly import workbench
+from assembly.forecasting import memory_lines, retrain_memory
 from assembly.lengths import retrain_stages
 from assembly.results import read_result
 from assembly.size import check_architecture_size
@@ -48,12 +49,15 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     state = TrainState(
         model=model,
         optimisers={"weights": build_optimiser(model, experiment.retrain.optimiser)},
-        streams={"weights": model.initial_state(experiment.data.batch)},
+        streams={"weights": model.initial_state(bench.own_streams)},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
+    bench.ranks.seed(experiment.run.seed)
     folder = retrain_folder(bench, architecture.name)
     stages = retrain_stages(bench)
-    valid = bench.streams("valid")
+    valid, batches = bench.streams("valid"), bench.training_batches()
+    step = WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate)
+    memory = memory_lines(retrain_memory(step, state, batches.batch(0)), bench.forward)
     return Phase(
         title=f"retrain {architecture.name}",
         folder=folder,
@@ -66,13 +70,14 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
             **bench.inputs(),
         },
         files={**bench.files(), "architecture.json": architecture.to_json()},
-        summary=_retrain_summary(bench, architecture, model, stages),
+        summary="\n".join([_retrain_summary(bench, architecture, model, stages), *memory]),
         steps=stages.steps,
         state=state,
-        batches=bench.training_batches(),
-        step=WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate),
-        nets={"model": lambda state: bench.evaluate(state.model, valid)},
+        batches=batches,
+        step=step,
+        nets={"model": lambda state: bench.validate(state.model, valid)},
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 

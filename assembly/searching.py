@@ -8,6 +8,7 @@ import torch
 
 import cli
 from assembly import workbench
+from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
 from assembly.size import check_supernet_size
 from assembly.summary import (
@@ -19,6 +20,7 @@ from assembly.summary import (
 )
 from assembly.workbench import Workbench
 from model import LanguageModel
+from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
@@ -38,10 +40,10 @@ def search_phase(bench: Workbench) -> Phase:
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
-    streams = {"weights": model.initial_state(experiment.data.batch)}
+    streams = {"weights": model.initial_state(bench.own_streams)}
     text = search_text(bench)
     if text.alpha is not None:
-        streams["alpha"] = model.initial_state(experiment.data.batch)
+        streams["alpha"] = model.initial_state(bench.own_streams)
     state = TrainState(
         model=model,
         optimisers={
@@ -52,29 +54,34 @@ def search_phase(bench: Workbench) -> Phase:
         parameters={"alpha": alpha_LC},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
-    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
-    trajectory = Trajectory(labels, plan)
+    bench.ranks.seed(experiment.run.seed)
     weight_step = WeightStep(
         bench.forward,
         experiment.search.optimiser,
         rate_of(experiment.search.optimiser, plan.steps),
     )
+    step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
+    memory = search_memory(step, state, text.weights.batch(0))
+    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    trajectory = Trajectory(labels, plan)
     valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
         identity=_search_identity(bench),
         files=bench.files(),
-        summary=_search_summary(bench, model, plan),
+        summary="\n".join(
+            [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
+        ),
         steps=plan.steps,
         state=state,
         batches=text.weights,
-        step=SearchStep(plan, weight_step, experiment.run.seed, text.alpha),
+        step=step,
         nets={
-            "soft": lambda state: bench.evaluate(
+            "soft": lambda state: bench.validate(
                 state.model, valid, soft_net(state.parameters["alpha"])
             ),
-            "onehot": lambda state: bench.evaluate(
+            "onehot": lambda state: bench.validate(
                 state.model, valid, one_hot_net(state.parameters["alpha"])
             ),
         },
@@ -83,6 +90,7 @@ def search_phase(bench: Workbench) -> Phase:
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=workbench.tensorboard_writer(bench, folder),
+        ranks=bench.ranks,
     )
 
 
@@ -139,10 +147,16 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             optimiser_line(config.optimiser, plan.steps),
             f"estimator {config.estimator}, draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
             f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
-            f"alpha: {config.alpha.data} data{_split_text(bench)}, "
+            f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
         ]
     )
+
+
+def _kind_text(config: SearchConfig) -> str:
+    every = config.alpha.every
+    said = f"estimator {config.alpha_estimator}, " if config.alpha.estimator else ""
+    return said + (f"moves every {every} steps, " if every > 1 else "")
 
 
 def _split_text(bench: Workbench) -> str:

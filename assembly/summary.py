@@ -36,8 +36,10 @@ def text_summary(bench: Workbench) -> str:
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
         f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}"
+        + (f"; shared out to {bench.ranks.world} processes" if bench.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
-        + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else ""),
+        + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
+        + ("; slots computed again in the backward pass" if run.recompute else ""),
         dropout_line(bench.experiment.model.dropouts()),
     ]
     return "\n".join(lines + _warnings(bench))

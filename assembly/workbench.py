@@ -22,8 +22,12 @@ from experiment import Experiment, dump_experiment, load_experiment
 from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
 from nas.derivation import Layout
 from nas.sweep.address import without_password
+from training.allocator import keep_freed_memory
 from training.evaluation import Evaluation, evaluate
+from training.launch import Launch, launched
+from training.ranks import ALONE, Ranks
 from training.run_dir import environment
+from training.shared_evaluation import evaluate_shared
 from training.step import Forward
 
 
@@ -37,6 +41,7 @@ class Workbench:
         prepared: the text.
         device: where the model is trained.
         settings: what `--set` changed, as far as the next command must be told it again.
+        ranks: the processes that train together.
     """
 
     experiment: Experiment
@@ -44,12 +49,18 @@ class Workbench:
     prepared: Prepared
     device: torch.device
     settings: tuple[str, ...] = ()
+    ranks: Ranks = ALONE
 
     @property
     def forward(self) -> Forward:
         """How losses are computed."""
         run = self.experiment.run
-        return Forward(self.device, run.precision, run.micro_batches)
+        return Forward(self.device, run.precision, run.micro_batches, run.recompute, self.ranks)
+
+    @property
+    def own_streams(self) -> int:
+        """How many of the streams of a batch this process trains on."""
+        return self.ranks.count(self.experiment.data.batch)
 
     @cached_property
     def byte_length_V(self) -> Tensor | None:
@@ -102,6 +113,12 @@ class Workbench:
             model, streams, byte_length_V=self.byte_length_V, device=self.device, mix=mix
         )
 
+    def validate(
+        self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
+    ) -> Evaluation:
+        """Score a split once, all processes together."""
+        return evaluate_shared(self.ranks, streams, lambda own: self.evaluate(model, own, mix))
+
     def training_batches(self, tokens: Any = None) -> ContextBatches:
         """The training text, or a part of it, as contiguous streams."""
         data = self.experiment.data
@@ -136,6 +153,7 @@ class Workbench:
             "corpus_notes": self.prepared.notes,
             "seed": self.experiment.run.seed,
             "micro_batches": self.experiment.run.micro_batches,
+            "ranks": self.ranks.world,
         }
         return {
             "experiment.yaml": dump_experiment(as_saved(self.experiment)),
@@ -152,18 +170,58 @@ def as_saved(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"sweep": sweep})
 
 
-def set_up(experiment: Experiment, run_dir: Path, settings: tuple[str, ...] = ()) -> Workbench:
+def set_up(
+    experiment: Experiment,
+    run_dir: Path,
+    settings: tuple[str, ...] = (),
+    ranks: Ranks = ALONE,
+) -> Workbench:
     """Choose device and threads and prepare the text.
 
     Raises:
         ValueError: the device is not there, or the text does not serve.
         OSError: a file cannot be read or written.
+        Lost: another process of the run is gone.
     """
+    if experiment.data.batch < ranks.world:
+        raise ValueError(
+            f"data.batch: {experiment.data.batch} streams cannot be shared out to {ranks.world} "
+            "processes; start no more than there are streams, or raise data.batch"
+        )
     device = find_device(experiment.run.device)
+    if device.type == "cuda" and (launch := launched()) is not None:
+        device = _own_gpu(experiment.run.device, launch)
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
-    prepared = prepare(experiment.data, Path.cwd(), progress=_say)
-    return Workbench(experiment, run_dir, prepared, device, settings)
+    elif ranks.world > 1:
+        torch.set_num_threads(ranks.threads)
+    if device.type == "cpu":
+        keep_freed_memory()
+    # One process of each machine builds what is not in the cache, the others find it there.
+    if ranks.local_rank:
+        ranks.wait()
+    prepared = prepare(experiment.data, Path.cwd(), progress=_say if ranks.is_first else _nothing)
+    if not ranks.local_rank:
+        ranks.wait()
+    return Workbench(experiment, run_dir, prepared, device, settings, ranks)
+
+
+def _own_gpu(name: str, launch: Launch) -> torch.device:
+    """The GPU of one of several processes."""
+    there = torch.cuda.device_count()
+    if name not in ("auto", "cuda") or launch.local_world > there:
+        raise ValueError(
+            f"run.device: {name} with {launch.local_world} processes and {there} GPUs on this "
+            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
+            "give cpu"
+        )
+    device = torch.device("cuda", launch.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _nothing(message: str) -> None:
+    """What the first process says already."""
 
 
 def _say(message: str) -> None:

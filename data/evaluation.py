@@ -3,6 +3,7 @@
 B streams, T tokens of a segment, N tokens in all.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -74,6 +75,16 @@ class EvaluationStreams:
         self._first_target_B, self._end_B = bounds[:-1, None], bounds[1:, None]
         self._start_B = np.maximum(self._first_target_B - 1 - warm, 0)
         self._longest = int((self._end_B - 1 - self._start_B).max())
+
+    def part(self, rows: slice) -> "EvaluationStreams":
+        """Some of the streams, cut as they are among all; their words are not counted."""
+        part = copy.copy(self)
+        part._first_target_B, part._end_B = self._first_target_B[rows], self._end_B[rows]
+        part._start_B = self._start_B[rows]
+        part.streams = len(part._start_B)
+        part.scored = int((part._end_B - part._first_target_B).sum())
+        part.words = None
+        return part
 
     def __len__(self) -> int:
         """Number of batches in a pass."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
-from model.dropout import NO_DROPOUT, Dropout
+from model.dropout import NO_DROPOUT, Dropout, drop
+from model.segment import Segment
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
@@ -86,21 +87,34 @@ class LanguageModel(nn.Module):
         """Where the embedding looks ids up."""
         return self.softmax if self.embedding is None else self.embedding
 
-    def initial_state(self, batch: int) -> StreamState:
-        """The state of streams that have seen nothing."""
+    def initial_state(self, batch: int, *, cached: bool = False) -> StreamState:
+        """The state of streams that have seen nothing.
+
+        Args:
+            batch: streams.
+            cached: for an evaluation: the slots keep keys and values instead of their inputs.
+        """
         like = self.norm.weight
         rows = [
             max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
             for slot, own in self._slots_in_order()
         ]
         return StreamState(
-            memory=tuple(like.new_zeros(batch, m, self.d_model) if m else None for m in rows),
+            memory=tuple(
+                like.new_zeros(batch, m, self.d_model) if m and not cached else None for m in rows
+            ),
             seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
             blocks=tuple((None,) * len(slot.labels) for slot, _ in self._slots_in_order()),
+            cache={} if cached else None,
         )
 
     def forward(
-        self, ids_BT: Tensor, state: StreamState, mix: Mix | None = None
+        self,
+        ids_BT: Tensor,
+        state: StreamState,
+        mix: Mix | None = None,
+        *,
+        recompute: bool = False,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
@@ -109,6 +123,8 @@ class LanguageModel(nn.Module):
             state: what the streams carry.
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.
+            recompute: keep of each slot its inputs alone, and compute it again in the backward
+                pass, with the same random numbers.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -119,21 +135,24 @@ class LanguageModel(nn.Module):
             ValueError: no mix for a slot with several candidates.
         """
         mix = self._only_candidates() if mix is None else mix
-        x_BTD = F.dropout(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
+        x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
+        assert state.cache is None or not self.training, "weights must stand still"
+        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache)
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
-            x_BTD, slot_memory, slot_states, slot_aux = slot(
-                x_BTD, slot_memory, state.seen_B, slot_states, terms
+            inputs = (x_BTD, slot_memory, segment, slot_states, terms)
+            x_BTD, slot_memory, slot_states, slot_aux = (
+                checkpoint(slot, *inputs, use_reentrant=False) if recompute else slot(*inputs)
             )
             memory.append(slot_memory)
             blocks.append(slot_states)
             if slot_aux is not None:
                 aux = slot_aux if aux is None else aux + slot_aux
         seen_B = state.seen_B + ids_BT.shape[1]
-        h_BTD = F.dropout(self.norm(x_BTD), self.dropout.residual, self.training)
-        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks)), aux
+        h_BTD = drop(self.norm(x_BTD), self.dropout.residual, self.training)
+        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks), state.cache), aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats, float32 or wider."""

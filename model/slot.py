@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
-from model.dropout import Dropout
+from model.dropout import Dropout, drop
+from model.segment import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]
@@ -48,7 +48,7 @@ class Slot(nn.Module):
         self,
         x_BTD: Tensor,
         memory_BMD: Tensor | None,
-        seen_B: Tensor,
+        segment: Segment,
         states: tuple[Tensor | None, ...],
         terms: Terms,
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]:
@@ -57,7 +57,7 @@ class Slot(nn.Module):
         Args:
             x_BTD: the residual stream.
             memory_BMD: the inputs before it, None where nothing reads them.
-            seen_B: tokens seen since each stream was reset: how many rows of memory are valid.
+            segment: how many tokens are read, and which rows of memory are valid.
             states: the candidates' own states.
             terms: which candidates are computed, and their weights.
 
@@ -70,9 +70,9 @@ class Slot(nn.Module):
             block = self.block(self.labels[index])
             if block.adds_nothing:
                 continue
-            c_BSD, valid_BM = self._context(self.labels[index], x_BTD, memory_BMD, seen_B)
-            delta_BTD, state, block_aux = block(c_BSD, valid_BM, states[index])
-            delta_BTD = F.dropout(delta_BTD, self.dropout, self.training)
+            c_BSD = self._context(self.labels[index], x_BTD, memory_BMD, segment.cached)
+            delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
+            delta_BTD = drop(delta_BTD, self.dropout, self.training)
             out_BTD = out_BTD + (delta_BTD if weight is None else weight * delta_BTD)
             next_states[index] = None if state is None else state.detach()
             if block_aux is not None:
@@ -81,18 +81,15 @@ class Slot(nn.Module):
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
 
     def _context(
-        self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None, seen_B: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The normalised [memory; x] that a candidate reads, and which of its rows are valid."""
+        self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None, cached: bool
+    ) -> Tensor:
+        """The normalised [memory; x] that a candidate reads; x alone where it keeps the rest."""
         rows = self.block(label).memory_rows
         c_BSD = x_BTD
-        if rows:
+        if rows and not cached:
             assert memory_BMD is not None
             c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
-        if label in self.norms:
-            c_BSD = self.norms[label](c_BSD)
-        age_M = torch.arange(rows, 0, -1, device=seen_B.device)
-        return c_BSD, age_M <= seen_B[:, None]
+        return self.norms[label](c_BSD) if label in self.norms else c_BSD
 
 
 def _next_memory(memory_BMD: Tensor | None, x_BTD: Tensor) -> Tensor | None:

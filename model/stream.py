@@ -21,11 +21,14 @@ class StreamState:
             m >= M - seen.
         blocks: per slot the candidates' own states, the stream on the first axis, zero for a
             stream that starts; None where there is none (yet).
+        cache: only while an evaluation runs: what its segments share because the weights stand
+            still. The slots then remember no inputs; what a candidate made of them is its state.
     """
 
     memory: tuple[Tensor | None, ...]
     seen_B: Tensor
     blocks: tuple[tuple[Tensor | None, ...], ...]
+    cache: dict[object, Tensor] | None = None
 
     def reset(self, which_B: Tensor | None = None) -> "StreamState":
         """Forget what some streams have seen (a bool per stream), or all of them."""

@@ -14,6 +14,8 @@ from training.config import (
     check_warmup,
 )
 
+Estimator = Literal["soft", "straight_through", "single_path"]
+
 
 class TauConfig(Section):
     """The temperature of the Gumbel softmax over the steps in which alpha moves."""
@@ -51,6 +53,11 @@ class AlphaConfig(Section):
         default=0.25, description="Part of the steps before alpha's first step."
     )
     every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
+    estimator: Estimator | None = Field(
+        default=None,
+        description="Of alpha's own step; null: search.estimator. Weights may train by single_path "
+        "and alpha by straight_through every so many steps (not with data shared).",
+    )
     lr: float | Literal["auto"] = Field(
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
     )
@@ -88,7 +95,7 @@ class SearchConfig(Section):
         le=MOST_EPOCHS,
         description=f"{EPOCHS} With data split: over the weights' part.",
     )
-    estimator: Literal["soft", "straight_through", "single_path"] = Field(
+    estimator: Estimator = Field(
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
         "all computed; single_path: only the drawn one is computed.",
@@ -96,7 +103,8 @@ class SearchConfig(Section):
     hold: int | Literal["auto"] = Field(
         default="auto",
         description="Steps for which one draw is held; auto: 1 for soft, "
-        "max(4, ceil(memory / segment) + 1) for hard draws.",
+        "max(4, ceil(memory / segment) + 1) for hard draws. The weights' "
+        "estimator decides, with data split alpha's too.",
     )
     tau: TauConfig = TauConfig()
     alpha: AlphaConfig = AlphaConfig()
@@ -109,7 +117,18 @@ class SearchConfig(Section):
             check_schedules(self, self.steps)
         if self.hold != "auto" and self.hold < 1:
             raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
+        if self.alpha.data == "shared" and self.alpha_estimator != self.estimator:
+            raise ValueError(
+                f"alpha.estimator: {self.alpha_estimator} is not the weights' {self.estimator} "
+                "(search.estimator), and with data shared both gradients come from one backward "
+                "pass; use search.alpha.data: prequential"
+            )
         return self
+
+    @property
+    def alpha_estimator(self) -> Estimator:
+        """The estimator of alpha's own step."""
+        return self.alpha.estimator or self.estimator
 
 
 def check_schedules(config: SearchConfig, steps: int) -> None:

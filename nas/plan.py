@@ -39,10 +39,16 @@ class SearchPlan:
 
         A new hard draw every segment makes attention read memory rows that other subnets made;
         held for as long as the memory reaches back plus one, most rows are the subnet's own.
+        So those passes decide that fill a memory: the weights' always, alpha's where it reads a
+        text of its own (split). A prequential step of alpha reads the weights' memory and leaves
+        none, so its estimator has no say. The noise is the same for both either way.
         """
         if self.config.hold != "auto":
             return self.config.hold
-        if self.config.estimator not in HARD:
+        fill = {self.config.estimator}
+        if self.config.alpha.data == "split":
+            fill.add(self.config.alpha_estimator)
+        if not fill & HARD:
             return 1
         return max(4, math.ceil(self.memory / self.segment) + 1)
 

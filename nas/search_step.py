@@ -41,6 +41,9 @@ def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.opt
 class SearchStep:
     """Draws once, moves alpha where it is due, then trains the weights under the same draw.
 
+    The two may make different mixes of the draw: a hard one trains the weights of the drawn
+    candidates alone, while alpha hears of all of them (`search.alpha.estimator`).
+
     Attributes:
         plan: schedules.
         weight_step: the step that retraining takes as well.
@@ -63,11 +66,17 @@ class SearchStep:
         return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
 
     def mix(self, state: TrainState) -> Mix:
-        """This step's draw: noise held for `plan.hold` steps, alpha and tau as they are now."""
+        """The weights' mix: noise held for `plan.hold` steps, alpha and tau as they are now."""
+        return self._mix(state, self.plan.config.estimator)
+
+    def alpha_mix(self, state: TrainState) -> Mix:
+        """The mix of alpha's own step, of the same noise."""
+        return self._mix(state, self.plan.config.alpha_estimator)
+
+    def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
         noise_LC = self.noise(self.seed, state.step // self.plan.hold, *alpha_LC.shape)
-        estimator = ESTIMATORS[self.plan.config.estimator]
-        return estimator(alpha_LC, noise_LC, self.plan.tau(state.step))
+        return ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
         """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
@@ -84,7 +93,7 @@ class SearchStep:
             gradient_LC.add_(part_LC)
 
         _, stream = self.weight_step.forward.accumulate(
-            state, batch, stream, lambda: self.mix(state), backward
+            state, batch, stream, lambda: self.alpha_mix(state), backward
         )
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
@@ -104,6 +113,9 @@ class SearchStep:
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
+        gradient_LC = state.parameters["alpha"].grad
+        assert gradient_LC is not None
+        self.weight_step.forward.ranks.sum([gradient_LC])
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()

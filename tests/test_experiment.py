@@ -157,6 +157,13 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "  alpha: {lr: atuo}\n  tau:\n",
             "15: search.alpha.lr: expected a number or auto, found 'atuo'; did you mean 'auto'?",
         ),
+        (
+            "  tau:\n",
+            "  estimator: single_path\n  alpha: {data: shared, estimator: soft}\n  tau:\n",
+            "16: search.alpha.estimator: soft is not the weights' single_path (search.estimator), "
+            "and with data shared both gradients come from one backward pass; use "
+            "search.alpha.data: prequential",
+        ),
         ("[200, 500]", "200", "12: model.softmax.cutoffs: expected a list, found 200"),
         (
             "[200, 500]",

@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot
 
 from data import EvaluationStreams
 from model import BLOCKS, LanguageModel
+from model.segment import Segment
 from nas.estimators import ESTIMATORS, HARD, all_terms, one_hot_net, soft_net
 from nas.gumbel import gumbel_noise
 from nas.trajectory import softmax
@@ -36,7 +37,8 @@ def test_law_1_a_slot_adds_the_weighted_deltas_to_its_input() -> None:
     state = net.initial_state(2)
 
     def out(*terms: tuple[int, Tensor | None]) -> Tensor:
-        return slot(x_BTD, state.memory[0], state.seen_B, state.blocks[0], terms)[0]
+        segment = Segment(state.seen_B, x_BTD.shape[1])
+        return slot(x_BTD, state.memory[0], segment, state.blocks[0], terms)[0]
 
     weights = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
     deltas = [out((k, None)) - x_BTD for k in range(3)]
@@ -273,7 +275,8 @@ def test_law_7_the_multiplier_on_the_whole_output_is_told_apart() -> None:
 
     x_BTD = net.tables.embed(batch.input_BT)
     state = net.initial_state(2)
-    out_BTD, *_ = net.slots[0](x_BTD, state.memory[0], state.seen_B, state.blocks[0], [(0, None)])
+    segment = Segment(state.seen_B, x_BTD.shape[1])
+    out_BTD, *_ = net.slots[0](x_BTD, state.memory[0], segment, state.blocks[0], [(0, None)])
     y_C = torch.softmax(alpha_LC[0] + noise_LC[0], -1)
     whole_BTD = out_BTD * (1 + y_C[0] - y_C[0].detach())
     loss = net.nll(net.norm(whole_BTD), batch.target_BT).mean()

@@ -21,6 +21,7 @@ import search
 from data import load_tokenizer
 from model import load_architecture, load_model
 from nas.trajectory import Trajectory
+from training.forecast import Forecast
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME = {"elapsed_s", "tokens_per_s"}
@@ -228,6 +229,52 @@ def test_micro_batches_may_change_and_a_resume_says_that_it_is_not_exact(
     assert "goes on from step 14 of 30; not exactly as it would have: micro_batches was 1, " in said
     recorded = json.loads((tmp_path / "run/search/seed-0/environment.json").read_text())
     assert [entry["micro_batches"] for entry in recorded["resumed"]] == [3]
+
+
+def test_recompute_may_change_at_any_time_and_changes_no_number(
+    searched: Path,
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patched:
+        kill_at(patched, 16)
+        with pytest.raises(Killed):
+            run(search, experiment_file, "--run", tmp_path / "other", "--set", "run.recompute=true")
+    assert "slots computed again in the backward pass" in capsys.readouterr().out
+    run(search, experiment_file, "--run", tmp_path / "other")
+    assert "not exactly" not in capsys.readouterr().out
+    one, two = (folder / "search/seed-0" for folder in (searched, tmp_path / "other"))
+    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
+    assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
+
+
+def test_law_11_the_forecast_of_memory_changes_no_byte(
+    searched: Path,
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing = Forecast(0, 0, 0, 0, 0)
+    monkeypatch.setattr("assembly.searching.search_memory", lambda *_: nothing)
+    monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
+    run(search, experiment_file, "--run", tmp_path / "other")
+    monkeypatch.undo()
+    monkeypatch.setattr("assembly.forecasting.memory_bytes", lambda device: 50_000)
+    run(retrain, experiment_file, "--run", searched, "--layout", "a d i d")
+    said = capsys.readouterr().out
+    assert "\nmemory: about 0 MB beyond start (weights 0, " in said
+    assert "warning: cpu has 0.05 MB: raise run.micro_batches, set run.recompute=true, or " in said
+    monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
+    run(retrain, experiment_file, "--run", tmp_path / "other", "--layout", "a d i d")
+    assert "warning: cpu has" not in capsys.readouterr().out
+    for phase in ("search", "retrain"):
+        one, two = (next((at / phase).rglob("seed-0")) for at in (searched, tmp_path / "other"))
+        assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
+        file = "pi.npz" if phase == "search" else "model/model.safetensors"
+        assert (one / file).read_bytes() == (two / file).read_bytes()
 
 
 def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(

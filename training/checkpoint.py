@@ -10,6 +10,8 @@ from torch import Tensor
 
 from model import StreamState
 from training.fitting import misfit
+from training.ranks import ALONE, Ranks
+from training.sharing import own_part, random_states
 from training.state import Best, TrainState
 from training.tensor_file import read_tensors, write_tensors
 
@@ -59,9 +61,15 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    path: Path, state: TrainState, identity: str, keep_old_as: Path | None = None
+    path: Path,
+    state: TrainState,
+    identity: str,
+    keep_old_as: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Write everything that a resume needs into one safetensors file.
+
+    The first rank writes the memories and random numbers of all; the others wait until it has.
 
     Raises:
         OSError: the disk is full or the folder not writable; the checkpoint before stays.
@@ -74,10 +82,15 @@ def save_checkpoint(
         "best": asdict(state.best),
         "elapsed_s": state.elapsed_s,
     }
-    write_tensors(path, _tensors_of(state), header, keep_old_as)
+    tensors = _tensors_of(state, ranks)
+    if ranks.is_first:
+        write_tensors(path, tensors, header, keep_old_as)
+    ranks.wait()
 
 
-def read_checkpoint(path: Path, state: TrainState, identity: str, steps: int) -> Checkpoint:
+def read_checkpoint(
+    path: Path, state: TrainState, identity: str, steps: int, ranks: Ranks = ALONE
+) -> Checkpoint:
     """Read a checkpoint and compare all of it with the run; the run is not touched.
 
     Args:
@@ -85,6 +98,7 @@ def read_checkpoint(path: Path, state: TrainState, identity: str, steps: int) ->
         state: the run as it is set up.
         identity: whose checkpoint it must be.
         steps: how many steps the run takes in all.
+        ranks: the processes of the run, as many as when it was saved or not; each takes its part.
 
     Raises:
         ValueError: the file is damaged, or belongs to another experiment, or does not fit.
@@ -98,6 +112,7 @@ def read_checkpoint(path: Path, state: TrainState, identity: str, steps: int) ->
         raise ValueError(f"{path}: {_first(error)}") from error
     if max(header.step, header.loss_steps, header.best.step) > steps:
         raise ValueError(f"{path}: is of step {header.step}, the run has {steps}")
+    tensors = own_part(tensors, ranks)
     if problem := misfit(tensors, state):
         raise ValueError(f"{path}: does not fit this experiment ({problem})")
     return Checkpoint(header, tensors)
@@ -146,7 +161,7 @@ def _weights_of(state: TrainState) -> dict[str, Tensor]:
     return tensors | {f"parameter.{k}": v for k, v in state.parameters.items()}
 
 
-def _tensors_of(state: TrainState) -> dict[str, Tensor]:
+def _tensors_of(state: TrainState, ranks: Ranks = ALONE) -> dict[str, Tensor]:
     tensors = _weights_of(state)
     for name, optimiser in state.optimisers.items():
         for index, slots in optimiser.state_dict()["state"].items():
@@ -156,12 +171,10 @@ def _tensors_of(state: TrainState) -> dict[str, Tensor]:
                 if value is not None
             }
     for name, stream in state.streams.items():
-        tensors |= {f"stream.{name}.{k}": v for k, v in stream.tensors().items()}
+        whole = {k: ranks.gather(v) for k, v in stream.tensors().items()}
+        tensors |= {f"stream.{name}.{k}": v for k, v in whole.items()}
     tensors["loss_sum"] = state.loss_sum
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
-    return tensors
+    return tensors | random_states(ranks)
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -23,7 +23,9 @@ class RunConfig(Section):
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         description="auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.",
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads (default: all).")
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads (default: all, or a process's share)."
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32", description="bfloat16: matrix products under autocast."
     )
@@ -32,6 +34,11 @@ class RunConfig(Section):
         ge=1,
         description="Parts into which the streams of a step are split to save memory; the gradient "
         "is that of the whole, but dropout draws other numbers.",
+    )
+    recompute: bool = Field(
+        default=False,
+        description="Compute each slot's candidates again in the backward pass instead of keeping "
+        "what they need for it: less memory, about a third more time, the same numbers.",
     )
     log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
     validate_every: int = Field(default=500, ge=1, description="Steps between validations.")

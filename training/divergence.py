@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from training.ranks import ALONE, Ranks
 from training.state import TrainState
 
 LOSS_BOUND_NATS = 50.0
@@ -15,28 +16,34 @@ class Diverged(Exception):
     """The loss is not a number or beyond any sense, or something that is trained is not finite."""
 
 
-def check_finite(state: TrainState, loss_nats: float) -> None:
+def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
     """Stop a run whose numbers have left the ground.
 
     Args:
         state: all of it is looked at: weights, alpha, optimisers, memories.
         loss_nats: of the last step, or the mean of several.
+        ranks: all of them stop where one finds something.
 
     Raises:
         Diverged: names the step, the tensor and what to try.
     """
-    bad = next((name for name, tensor in _trained(state) if not _is_finite(tensor)), None)
-    if bad is None:
-        for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
-            if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
-                bad = f"the loss is {loss:.3g} nats"
-                break
-        else:
-            return
-    raise Diverged(
-        f"diverged at step {state.step}: {bad}; lower optimiser.lr, raise "
-        "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
-    )
+    bad = ranks.first_words(_bad(state, loss_nats))
+    if bad is not None:
+        raise Diverged(
+            f"diverged at step {state.step}: {bad}; lower optimiser.lr, raise "
+            "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
+        )
+
+
+def _bad(state: TrainState, loss_nats: float) -> str | None:
+    """What has left the ground here."""
+    for name, tensor in _trained(state):
+        if not _is_finite(tensor):
+            return name
+    for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
+        if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
+            return f"the loss is {loss:.3g} nats"
+    return None
 
 
 def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:

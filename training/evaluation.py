@@ -93,6 +93,7 @@ def evaluate(
     byte_length_V: Tensor | None,
     device: torch.device,
     mix: Mix | None = None,
+    cached: bool = True,
 ) -> Evaluation:
     """Score a text once; no dropout, no Gumbel noise, no random number is drawn.
 
@@ -102,6 +103,7 @@ def evaluate(
         byte_length_V: bytes of raw text that each id stands for; None where text may be lost.
         device: where the model lives.
         mix: a SuperNet's fixed weights.
+        cached: keep keys and values of the memory instead of making them anew in every segment.
     """
     training = model.training
     model.eval()
@@ -110,7 +112,7 @@ def evaluate(
     state = None
     for batch in streams:
         if state is None or batch.first:
-            state = model.initial_state(batch.input_BT.shape[0])
+            state = model.initial_state(batch.input_BT.shape[0], cached=cached)
         h_BTD, state, _ = model(batch.input_BT.to(device), state, mix)
         nll_BT = model.nll(h_BTD, batch.target_BT.to(device))
         nats += nll_BT.double()[batch.score_BT.to(device)].sum()

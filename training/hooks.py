@@ -12,10 +12,10 @@ from training.divergence import check_finite
 from training.evaluation import Evaluation
 from training.files import named
 from training.loop import Metrics
-from training.metrics import MetricsFile
+from training.ranks import ALONE, Ranks
 from training.resume import Checkpoints
-from training.screen import Screen
 from training.signals import Stopped, StopRequest
+from training.silence import Display, Rows
 from training.state import Best, TrainState
 
 EVENTS = "TensorBoard's event file"
@@ -54,11 +54,12 @@ class Clock:
 class LogHook:
     """Writes a training row every `every` steps; only then does the device synchronise."""
 
-    metrics_file: MetricsFile
-    screen: Screen
+    metrics_file: Rows
+    screen: Display
     clock: Clock
     every: int
     until: int
+    ranks: Ranks = ALONE
     columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
     writer: Writer | None = None
     _tokens: int | None = None
@@ -72,7 +73,7 @@ class LogHook:
         self.screen.advance(state.step)
         if state.step % self.every and state.step != self.until:
             return
-        check_finite(state, float(metrics["loss_nats"]))
+        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         row = self._row(state, metrics)
         state.loss_sum.zero_()
         state.loss_steps = 0
@@ -120,20 +121,21 @@ class ValidationHook:
     """Evaluates one or more nets; the last one named decides which step is best."""
 
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
-    metrics_file: MetricsFile
-    screen: Screen
+    metrics_file: Rows
+    screen: Display
     clock: Clock
     every: int
     until: int
     best_path: Path
     identity: str
+    ranks: Ranks = ALONE
     writer: Writer | None = None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
         if state.step % self.every and state.step != self.until:
             return
-        check_finite(state, float(metrics["loss_nats"]))
+        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         nats, began = math.inf, time.monotonic()
         for net, evaluation_of in self.nets.items():
             evaluation = evaluation_of(state)
@@ -151,7 +153,9 @@ class ValidationHook:
         self.clock.validation_s += time.monotonic() - began
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
-            save_best(self.best_path, state, self.identity)
+            if self.ranks.is_first:
+                save_best(self.best_path, state, self.identity)
+            self.ranks.wait()
 
 
 def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -163,22 +167,24 @@ class CheckpointHook:
     """Saves the state every `every` steps, at the end, and when a signal came."""
 
     checkpoints: Checkpoints
-    metrics_file: MetricsFile
+    metrics_file: Rows
     clock: Clock
     stop: StopRequest
     every: int
     until: int
+    ranks: Ranks = ALONE
     before: Callable[[], None] = lambda: None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Save where it is due; raise Stopped after the save where a signal came."""
-        stopping = self.stop.number
+        stopping = self.stop.agreed()
         if state.step % self.every and state.step != self.until and stopping is None:
             return
-        check_finite(state, float(metrics["loss_nats"]))
+        check_finite(state, float(metrics["loss_nats"]), self.ranks)
         state.elapsed_s = self.clock.elapsed_s()
         self.metrics_file.sync()
-        self.before()
+        if self.ranks.is_first:
+            self.before()
         self.checkpoints.save(state)
         if stopping is not None:
             raise Stopped(stopping)

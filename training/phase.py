@@ -14,12 +14,15 @@ from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.files import named, remove_temporary, words_of
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
+from training.launch import Lost
 from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
+from training.ranks import ALONE, Ranks
 from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
 from training.screen import Screen
 from training.signals import StopRequest
+from training.silence import Display, NoDisplay, NoRows, Rows
 from training.state import TrainState
 
 BEST = "best.safetensors"
@@ -45,6 +48,7 @@ class Phase:
         resumed: called with the state a resume goes on from, before anything is written.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
         writer: opens TensorBoard's writer; rows after the step it is given are dropped.
+        ranks: the processes that train together; the first one writes, the others are silent.
     """
 
     title: str
@@ -62,8 +66,9 @@ class Phase:
     resumed: Callable[[TrainState], None] = lambda state: None
     before_checkpoint: Callable[[], None] = lambda: None
     writer: Callable[[int], Any] | None = None
-    metrics_file: MetricsFile = field(init=False)
-    _lock: FolderLock = field(init=False)
+    ranks: Ranks = ALONE
+    metrics_file: Rows = field(init=False)
+    _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
 
     def open(self) -> None:
@@ -72,16 +77,21 @@ class Phase:
         Raises:
             ValueError: the folder holds another experiment, or none of its checkpoints can be used.
             OSError: the folder cannot be written.
+            Lost: another process of the run is gone.
         """
-        claim(self.folder, self.identity, self.files)
-        self._lock = FolderLock(self.folder)
-        remove_temporary(self.folder)
+        if self.ranks.is_first:
+            claim(self.folder, self.identity, self.files)
+            self._lock = FolderLock(self.folder)
+            remove_temporary(self.folder)
+        self.ranks.wait()
         found = self._checkpoints.find(self.state)
         if found is not None:
             found.checkpoint.restore(self.state)
             self._refused = found.refused
             self.resumed(self.state)
-        self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
+        self.metrics_file = NoRows()
+        if self.ranks.is_first:
+            self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
 
     def run(self, config: RunConfig) -> None:
         """Train to the end.
@@ -90,29 +100,41 @@ class Phase:
             Stopped: a signal came; the state is saved.
             Diverged: the loss is not a number.
             OSError: a file could not be written; the last whole checkpoint stays.
+            Lost: another process of the run is gone.
         """
         with ExitStack() as at_the_end:
-            at_the_end.callback(self._lock.release)
+            if self._lock is not None:
+                at_the_end.callback(self._lock.release)
             start = self.state.step
             if start >= self.steps:
                 return
             clock = Clock(self.state.elapsed_s)
-            screen = Screen(
-                self.folder / "train.log", title=self.title, steps=self.steps, start=start
-            )
-            at_the_end.callback(screen.close)
-            screen.say(self._greeting(config))
-            if self._refused is not None:
-                self._checkpoints.set_aside()
-            stop = StopRequest()
-            writer = None
-            if self.writer is not None:
-                with named(EVENTS):
-                    writer = self.writer(start)
-                at_the_end.callback(close, writer)
+            screen, writer = self._first_words(config, start, at_the_end)
+            stop = StopRequest(self.ranks)
             with stop.listening():
                 hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
-                train(self.state, self.batches, self.step, hooks, self.steps)
+                try:
+                    train(self.state, self.batches, self.step, hooks, self.steps)
+                except Lost as lost:
+                    raise Lost(f"{lost}; {self._checkpoints.newest()}") from lost
+
+    def _first_words(
+        self, config: RunConfig, start: int, at_the_end: ExitStack
+    ) -> tuple[Display, Writer | None]:
+        """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""
+        if not self.ranks.is_first:
+            return NoDisplay(), None
+        screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
+        at_the_end.callback(screen.close)
+        screen.say(self._greeting(config))
+        if self._refused is not None:
+            self._checkpoints.set_aside()
+        writer = None
+        if self.writer is not None:
+            with named(EVENTS):
+                writer = self.writer(start)
+            at_the_end.callback(close, writer)
+        return screen, writer
 
     def take_best(self) -> None:
         """Put the weights of the best step into the model, once all steps are done.
@@ -143,7 +165,7 @@ class Phase:
 
     @property
     def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder, identity_hash(self.identity), self.steps)
+        return Checkpoints(self.folder, identity_hash(self.identity), self.steps, self.ranks)
 
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
@@ -151,7 +173,12 @@ class Phase:
             return self.summary
         device = next(self.state.model.parameters()).device
         differences = record_resume(
-            self.folder, device, step, self._refused, micro_batches=config.micro_batches
+            self.folder,
+            device,
+            step,
+            self._refused,
+            micro_batches=config.micro_batches,
+            ranks=self.ranks.world,
         )
         text = f"goes on from step {step} of {self.steps}"
         if self._refused is not None:
@@ -170,7 +197,7 @@ class Phase:
         self,
         config: RunConfig,
         clock: Clock,
-        screen: Screen,
+        screen: Display,
         stop: StopRequest,
         writer: Writer | None,
     ) -> list[Hook]:
@@ -178,6 +205,7 @@ class Phase:
             "metrics_file": self.metrics_file,
             "clock": clock,
             "until": self.steps,
+            "ranks": self.ranks,
         }
         return [
             LogHook(

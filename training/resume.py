@@ -6,7 +6,9 @@ from pathlib import Path
 
 from training.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from training.files import words_of
+from training.ranks import ALONE, Ranks
 from training.state import TrainState
+from training.tensor_file import read_header
 
 LAST, PREVIOUS, REFUSED = (
     "last.safetensors",
@@ -31,11 +33,13 @@ class Checkpoints:
         folder: where they lie.
         identity: whose they are.
         steps: how many steps the run takes.
+        ranks: the first one writes, all read.
     """
 
     folder: Path
     identity: str
     steps: int
+    ranks: Ranks = ALONE
 
     def save(self, state: TrainState) -> None:
         """Write the last one; what was the last one becomes the previous one.
@@ -44,15 +48,32 @@ class Checkpoints:
             OSError: the disk is full or the folder not writable; both stay as they were.
         """
         save_checkpoint(
-            self.folder / LAST, state, self.identity, keep_old_as=self.folder / PREVIOUS
+            self.folder / LAST, state, self.identity, self.folder / PREVIOUS, self.ranks
         )
 
     def find(self, state: TrainState) -> Found | None:
         """The newest usable one; None where there is none at all. Nothing is changed.
 
         Raises:
-            ValueError: there are some, but none that can be used.
+            ValueError: there are some, but none that can be used, or the ranks see different ones.
         """
+        found = self._find(state)
+        if not self.ranks.agree(0 if found is None else found.checkpoint.step):
+            raise ValueError(
+                f"{self.folder}: the processes found different checkpoints there; all machines "
+                "must see the same run folder"
+            )
+        return found
+
+    def newest(self) -> str:
+        """Which whole checkpoint is the newest, in words, for a run that has to end."""
+        for path in (self.folder / LAST, self.folder / PREVIOUS):
+            if path.exists():
+                step = read_header(path)["step"]
+                return f"the last whole checkpoint is that of step {step} ({path})"
+        return "there is no checkpoint yet, so it begins again at step 0"
+
+    def _find(self, state: TrainState) -> Found | None:
         paths = [self.folder / name for name in (LAST, PREVIOUS)]
         if paths[1].is_dir():
             # The next checkpoint could not be saved: what is the last one then takes this name.
@@ -62,7 +83,7 @@ class Checkpoints:
         reasons: list[str] = []
         for path in paths:
             try:
-                checkpoint = read_checkpoint(path, state, self.identity, self.steps)
+                checkpoint = read_checkpoint(path, state, self.identity, self.steps, self.ranks)
             except (ValueError, OSError) as error:
                 reasons.append(words_of(error).replace(f"{path}: ", f"{path.name}: ", 1))
             else:

@@ -135,6 +135,7 @@ def record_resume(
     refused: str | None = None,
     *,
     micro_batches: int,
+    ranks: int = 1,
 ) -> list[str]:
     """Add to environment.json what the run goes on on.
 
@@ -144,6 +145,7 @@ def record_resume(
         step: steps done.
         refused: why it is not the last checkpoint that the run goes on from.
         micro_batches: parts of a step; they change the random numbers of dropout.
+        ranks: processes that share the streams out; they change them too, and orders of sums.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
@@ -153,12 +155,14 @@ def record_resume(
     """
     path = folder / "environment.json"
     recorded = _recorded(path)
-    now = {**_facts(device), "micro_batches": micro_batches}
+    if recorded:
+        recorded.setdefault("ranks", 1)
+    now = {**_facts(device), "micro_batches": micro_batches, "ranks": ranks}
     entry = {"step": step, **({"refused": refused} if refused else {}), **now}
     resumed = recorded.get("resumed")
     recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
-    keys = ("torch", "processor", "device", "threads", "micro_batches")
+    keys = ("torch", "processor", "device", "threads", "micro_batches", "ranks")
     return [
         f"{key} was {recorded.get(key, 'not recorded')}, is {now[key]}"
         for key in keys

@@ -23,7 +23,7 @@ class TrainState:
     Attributes:
         model: the language model.
         optimisers: by name; "weights" always, "alpha" in a search.
-        streams: memories carried from batch to batch, by stream name.
+        streams: memories of this process's streams, carried from batch to batch, by name.
         parameters: trained parameters outside the model (alpha).
         step: steps done.
         loss_sum: sum of the losses since the last line of the log, in nats.

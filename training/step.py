@@ -12,6 +12,7 @@ from model import Mix, StreamState
 from training.config import OptimiserConfig
 from training.loop import Batch, Metrics
 from training.optimisers import clip_gradients, set_learning_rate
+from training.ranks import ALONE, Ranks
 from training.state import TrainState
 
 
@@ -23,11 +24,15 @@ class Forward:
         device: where the model lives.
         precision: of the matrix products.
         micro_batches: into how many parts the streams of a batch are split, to save memory.
+        recompute: whether slots are computed again in the backward pass, to save memory.
+        ranks: the processes that share the streams of a batch out.
     """
 
     device: torch.device
     precision: str
     micro_batches: int = 1
+    recompute: bool = False
+    ranks: Ranks = ALONE
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which matrix products run in the asked precision."""
@@ -43,26 +48,31 @@ class Forward:
         mix: Callable[[], Mix | None],
         backward: Callable[[Tensor], None],
     ) -> tuple[Tensor, StreamState]:
-        """The loss of a batch, part by part.
+        """The loss of this rank's streams of a batch, part by part.
 
         Args:
             state: holds the model.
-            batch: inputs and targets.
-            stream: what the streams carry.
+            batch: inputs and targets of all ranks.
+            stream: what this rank's streams carry.
             mix: makes the mix anew for each part, as a backward pass uses its graph up; every
                 call must give the same numbers.
             backward: called with each part's share of the loss, auxiliary losses included.
 
         Returns:
-            The batch's mean nats without auxiliary losses, and what the streams carry on.
+            This rank's share of the batch's mean nats, without auxiliary losses, and what its
+            streams carry on.
         """
-        input_BT = batch.input_BT.to(self.device, non_blocking=True)
-        target_BT = batch.target_BT.to(self.device, non_blocking=True)
-        streams, nats_parts, rows = [], [], input_BT.shape[0]
-        for part in _parts(rows, self.micro_batches):
+        rows = batch.input_BT.shape[0]
+        mine = self.ranks.rows(rows)
+        input_BT = batch.input_BT[mine].to(self.device, non_blocking=True)
+        target_BT = batch.target_BT[mine].to(self.device, non_blocking=True)
+        streams, nats_parts = [], []
+        for part in _parts(input_BT.shape[0], self.micro_batches):
             share = (part.stop - part.start) / rows
             with self.autocast():
-                h_BTD, carried, aux_loss = state.model(input_BT[part], stream.rows(part), mix())
+                h_BTD, carried, aux_loss = state.model(
+                    input_BT[part], stream.rows(part), mix(), recompute=self.recompute
+                )
                 nats = state.model.nll(h_BTD, target_BT[part]).mean()
             backward(share * (nats if aux_loss is None else nats + aux_loss))
             streams.append(carried)
@@ -114,7 +124,8 @@ class WeightStep:
         return self.update(state, batch, nats)
 
     def update(self, state: TrainState, batch: Batch, nats: Tensor) -> Metrics:
-        """Clip and apply the gradients that stand on the weights."""
+        """Add up over the ranks, clip and apply the gradients that stand on the weights."""
+        self.forward.ranks.sum_gradients(state.model.parameters(), nats)
         norm = clip_gradients(state.model.parameters(), self.config)
         lr = self.rate(state.step)
         set_learning_rate(state.optimisers["weights"], lr)

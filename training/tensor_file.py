@@ -96,6 +96,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """The header of a file that `write_tensors` wrote, without its tensors.
+
+    Raises:
+        ValueError: the file is another program's or of another version.
+    """
+    with safe_open(path, framework="pt") as file:
+        return _header((file.metadata() or {}).get("parnas"))
+
+
 def _header(text: str | None) -> dict[str, Any]:
     try:
         header = json.loads(text or "null")

@@ -3,17 +3,19 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
 from model.dropout import Dropout
+from model.kept import append, attend_kept
+from model.projection import project
+from model.relative import Parts, attend
+from model.segment import Segment
 
 
 class AttentionOptions(BlockOptions):
@@ -86,37 +88,42 @@ class AttentionBlock(nn.Module):
         within = options.memory if self.window is None else self.window - 1
         self.memory_rows = min(options.memory, within)
 
-    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:
-        """Attend from every token of the segment."""
-        memory, heads = valid_BM.shape[1], (self.n_heads, self.d_head)
+    def forward(
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """Attend from every token of the segment.
+
+        In an evaluation the state holds the keys and values of the memory, (B, H, 2, M, K).
+        """
+        memory, heads = self.memory_rows, (self.n_heads, self.d_head)
+        x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
-        q_BTHK = self.query(c_BSD[:, memory:]).unflatten(-1, heads) * scale
-        k_BSHK, value_BSHK = self.key_value(c_BSD).unflatten(-1, (2, *heads)).unbind(2)
-        r_SD = sinusoid(c_BSD.shape[1], c_BSD.shape[2], clamp=self.clamp, like=c_BSD)
-        r_SHK = self.position(r_SD).unflatten(-1, heads)
+        q_BTE = project(x_BTD, self.query.weight * scale)
+        q_BTHK = q_BTE.view(*q_BTE.shape[:2], *heads)
+        both_BSE = project(c_BSD, self.key_value.weight)
+        both_BS2HK = both_BSE.view(*both_BSE.shape[:2], 2, *heads)
+        r_SHK = segment.kept((self, segment.length), lambda: self._distances(segment, q_BTE))
+        u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
+        mask_BTS = segment.mask(memory, self.window, q_BTE.dtype)
+        if segment.cached:
+            new_BH2TK = both_BS2HK.permute(0, 3, 2, 1, 4)
+            if state is None:
+                state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
+            whole_BH2SK = append(state, new_BH2TK)
+            state = whole_BH2SK[:, :, :, segment.length :]
+            out_BTHK = attend_kept(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
+        else:
+            k_BSHK, value_BSHK = both_BS2HK.unbind(2)
+            parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+            out_BTHK = attend(parts, self.dropout, self.training)
+        return project(out_BTHK.flatten(2), self.output.weight), state, None
 
-        # u and v stand in the formula beside the unscaled query.
-        content_BHTK = (q_BTHK + self.u_HK * scale).transpose(1, 2)
-        score_BHTS = content_BHTK @ k_BSHK.permute(0, 2, 3, 1)
-        score_BHTS = score_BHTS + self._mask(valid_BM, q_BTHK).to(score_BHTS.dtype)
-        score_BHTS = score_BHTS + _position_scores(q_BTHK + self.v_HK * scale, r_SHK)
-        # Written out: F.scaled_dot_product_attention with this bias is no faster on a CPU.
-        weight_BHTS = F.dropout(score_BHTS.softmax(-1), self.dropout, self.training)
-        out_BHTK = weight_BHTS @ value_BSHK.transpose(1, 2)
-        return self.output(out_BHTK.transpose(1, 2).flatten(2)), None, None
-
-    def _mask(self, valid_BM: Tensor, q_BTHK: Tensor) -> Tensor:
-        """0 where the query sees the key, -inf elsewhere; (B, 1, T, S)."""
-        segment, memory = q_BTHK.shape[1], valid_BM.shape[1]
-        query_T1 = torch.arange(memory, memory + segment, device=valid_BM.device)[:, None]
-        key_S = torch.arange(memory + segment, device=valid_BM.device)
-        hidden_TS = key_S > query_T1
-        if self.window is not None:
-            hidden_TS = hidden_TS | (key_S <= query_T1 - self.window)
-        invalid_BS = F.pad(~valid_BM, (0, segment), value=False)
-        hidden_BTS = hidden_TS | invalid_BS[:, None]
-        mask_BTS = torch.zeros(hidden_BTS.shape, dtype=q_BTHK.dtype, device=q_BTHK.device)
-        return mask_BTS.masked_fill_(hidden_BTS, -math.inf)[:, None]
+    def _distances(self, segment: Segment, like: Tensor) -> Tensor:
+        """The projected encodings of the distances S-1 ... 0; (S, H, K)."""
+        width = self.position.weight.shape[1]
+        r_SD = segment.encodings(self.memory_rows, width, self.clamp, like.dtype)
+        r_SE = self.position(r_SD)
+        return r_SE.view(-1, self.n_heads, self.d_head)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections of queries, keys, values, distances and output; three products per key.
@@ -128,35 +135,3 @@ class AttentionBlock(nn.Module):
         matrix = 2.0 * self.query.weight.numel()
         projections = matrix * (4 + 2 * memory / segment + keys / (batch * segment))
         return projections + 6.0 * self.n_heads * self.d_head * keys
-
-
-def sinusoid(distances: int, width: int, *, like: Tensor, clamp: int | None = None) -> Tensor:
-    """Encodings of the distances S-1 ... 0, in this order: the sines and then the cosines.
-
-    A distance above `clamp` has the encoding of `clamp`.
-
-    The angles are computed in float32 or wider, whatever the model's dtype: in bfloat16
-    neighbouring distances beyond 256 would be one.
-    """
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    distance_S = torch.arange(distances - 1, -1, -1, dtype=dtype, device=like.device)
-    if clamp is not None:
-        distance_S = distance_S.clamp(max=clamp)
-    exponent = torch.arange((width + 1) // 2, dtype=dtype, device=like.device) * (2 / width)
-    angle = distance_S[:, None] * 10000.0**-exponent
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(like.dtype)
-
-
-def _position_scores(q_BTHK: Tensor, r_SHK: Tensor) -> Tensor:
-    """q_i . r_{M+i-j} for every j <= M + i; what stands at a later j has no meaning.
-
-    The product has the distances in its columns, S-1 first; row i is shifted left by T-1-i by
-    padding a column and reading the same numbers with rows one shorter (Dai et al., appendix B).
-    """
-    batch, segment, heads, _ = q_BTHK.shape
-    q_HNK = q_BTHK.permute(2, 0, 1, 3).flatten(1, 2)
-    raw_HBTS = (q_HNK @ r_SHK.permute(1, 2, 0)).view(heads, batch, segment, -1)
-    padded = F.pad(raw_HBTS.transpose(0, 1), (1, 0))
-    keys = r_SHK.shape[0]
-    rolled = padded.reshape(batch, heads, keys + 1, segment)[:, :, 1:]
-    return rolled.reshape(batch, heads, segment, keys)

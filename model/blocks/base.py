@@ -17,6 +17,8 @@ from pydantic import (
 )
 from torch import Tensor, nn
 
+from model.segment import Segment
+
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.
 LEFT_OUT: Any = None
 
@@ -98,8 +100,9 @@ class Block(Protocol):
     """What a slot asks of a block.
 
     The block adds `delta` to the residual stream. It reads `memory_rows` rows of memory and gets
-    c = norm([memory; x]), with M = valid_BM.shape[1] rows before the T of the segment. Its own
-    state is None or a tensor whose first axis is the stream, zero for a stream that starts.
+    c = norm([memory; x]), with M rows of memory before the T of the segment, which says how many
+    of them are valid. Its own state is None or a tensor whose first axis is the stream, zero for a
+    stream that starts.
     """
 
     memory_rows: int
@@ -107,7 +110,7 @@ class Block(Protocol):
     adds_nothing: bool
 
     def __call__(
-        self, c_BSD: Tensor, valid_BM: Tensor, state: Tensor | None
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The residual delta (B, T, D), the next state, and an auxiliary loss (0-d) or None."""
         ...

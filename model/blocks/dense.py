@@ -11,12 +11,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.dropout import Dropout
+from model.dropout import Dropout, drop, relu_drop
+from model.projection import project
+from model.segment import Segment
 
 Activation = Literal["relu", "gelu", "swiglu", "geglu"]
 
 _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
     "gelu": F.gelu,
     "swiglu": F.silu,
     "geglu": F.gelu,
@@ -54,17 +55,28 @@ class DenseBlock(nn.Module):
         self.inner = linear(d_model, options.d_ffn * (2 if gated else 1), bias=not gated)
         self.outer = linear(options.d_ffn, d_model, bias=not gated)
 
-    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:
+    def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Apply the two layers to every token of the segment."""
-        inner = self.inner(c_BSD[:, valid_BM.shape[1] :])
+        inner = project(
+            c_BSD[:, c_BSD.shape[1] - segment.length :], self.inner.weight, self.inner.bias
+        )
+        if self.activation == "relu":
+            return (
+                project(
+                    relu_drop(inner, self.dropout, self.training),
+                    self.outer.weight,
+                    self.outer.bias,
+                ),
+                None,
+                None,
+            )
         activate = _ACTIVATE[self.activation]
         if self.activation in _GATED:
             gate_BTF, value_BTF = inner.chunk(2, dim=-1)
             h_BTF = activate(gate_BTF) * value_BTF
         else:
             h_BTF = activate(inner)
-        h_BTF = F.dropout(h_BTF, self.dropout, self.training)
-        return self.outer(h_BTF), None, None
+        return self.outer(drop(h_BTF, self.dropout, self.training)), None, None
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Two matrices, or three for a gated activation."""

@@ -5,10 +5,12 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from model.blocks.base import BlockOptions, Label
 from model.dropout import Dropout
+from model.segment import Segment
 
 
 class IdentityOptions(BlockOptions):
@@ -27,9 +29,9 @@ class IdentityBlock(nn.Module):
     def __init__(self, options: IdentityOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
 
-    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: None) -> tuple[Tensor, None, None]:
+    def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Add nothing."""
-        return c_BSD.new_zeros(c_BSD[:, valid_BM.shape[1] :].shape), None, None
+        return torch.zeros_like(c_BSD[:, c_BSD.shape[1] - segment.length :]), None, None
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Nothing is computed."""

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.blocks.attention import AttentionBlock, AttentionOptions, sinusoid
+from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.dropout import NO_DROPOUT
+from model.segment import Segment, sinusoid
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 
@@ -86,11 +87,12 @@ def test_output_and_gradients_are_those_of_the_formula(case: str, d_head: int) -
     attention = block(window=window, memory=memory, d_head=d_head, clamp=clamp)
     c_BSD = normal(3, memory + segment, D_MODEL).requires_grad_()
     age_M = torch.arange(memory, 0, -1)
-    valid_BM = age_M <= torch.tensor([0, 1, memory])[:, None]
+    seen_B = torch.tensor([0, 1, memory])
+    valid_BM = age_M <= seen_B[:, None]
     weight = normal(3, segment, D_MODEL, seed=5)
     inputs = [c_BSD, *attention.parameters()]
 
-    delta, state, aux = attention(c_BSD, valid_BM, None)
+    delta, state, aux = attention(c_BSD, Segment(seen_B, segment), None)
     expected = one_by_one(attention, c_BSD, valid_BM)
 
     assert state is None
@@ -104,15 +106,15 @@ def test_output_and_gradients_are_those_of_the_formula(case: str, d_head: int) -
 
 @pytest.mark.parametrize(("clamp", "same"), [(8, True), (9, True), (2**30, True), (7, False)])
 def test_a_clamp_that_no_distance_exceeds_changes_not_one_bit(clamp: int, same: bool) -> None:
-    c_BSD, valid_BM = normal(2, 9, D_MODEL).float(), torch.ones(2, 4, dtype=torch.bool)
+    c_BSD, segment = normal(2, 9, D_MODEL).float(), Segment(torch.tensor([4, 4]), 5)
     free, clamped = (
-        block(memory=4, clamp=value).float()(c_BSD, valid_BM, None)[0] for value in (None, clamp)
+        block(memory=4, clamp=value).float()(c_BSD, segment, None)[0] for value in (None, clamp)
     )
     assert torch.equal(free, clamped) == same
 
 
 def test_a_clamp_makes_all_far_keys_equally_far() -> None:
-    encoded_SD = sinusoid(9, D_MODEL, clamp=3, like=torch.zeros(1, dtype=torch.float64))
+    encoded_SD = sinusoid(9, D_MODEL, clamp=3, dtype=torch.float64)
     wanted = [encoding(min(distance, 3)) for distance in range(8, -1, -1)]
     torch.testing.assert_close(encoded_SD, torch.stack(wanted), rtol=0, atol=1e-15)
     assert torch.equal(encoded_SD[:6], encoded_SD[5].expand(6, -1))
@@ -126,10 +128,10 @@ def test_all_five_matrices_and_both_biases_are_there() -> None:
 
 def test_what_stands_in_invalid_rows_does_not_matter() -> None:
     attention = block(memory=3)
-    c_BSD, valid_BM = normal(2, 7, D_MODEL), torch.tensor([[False, True, True]] * 2)
+    c_BSD, segment = normal(2, 7, D_MODEL), Segment(torch.tensor([2, 2]), 4)
     other_BSD = c_BSD.clone()
     other_BSD[:, 0] = 1e6
-    before, after = (attention(c, valid_BM, None)[0] for c in (c_BSD, other_BSD))
+    before, after = (attention(c, segment, None)[0] for c in (c_BSD, other_BSD))
     torch.testing.assert_close(before, after, rtol=0, atol=0)
 
 
@@ -141,20 +143,20 @@ def test_memory_rows_are_those_a_query_can_see(window: int | None, memory: int, 
 
 
 def test_distances_stay_apart_in_half_precision() -> None:
-    encoded_SD = sinusoid(2100, 64, like=torch.zeros(1, dtype=torch.bfloat16))
+    encoded_SD = sinusoid(2100, 64, dtype=torch.bfloat16)
     assert encoded_SD.dtype == torch.bfloat16
-    exact_SD = sinusoid(2100, 64, like=torch.zeros(1, dtype=torch.float64))
+    exact_SD = sinusoid(2100, 64, dtype=torch.float64)
     assert (encoded_SD.double() - exact_SD).abs().max() < 0.005
 
 
 def test_an_odd_width_is_encoded() -> None:
-    assert sinusoid(4, 5, like=torch.zeros(1)).shape == (4, 5)
+    assert sinusoid(4, 5, dtype=torch.float32).shape == (4, 5)
 
 
 def test_autocast_to_bfloat16_is_close_to_float32() -> None:
     attention = block(memory=4).float()
-    c_BSD, valid_BM = normal(2, 9, D_MODEL).float(), torch.ones(2, 4, dtype=torch.bool)
-    wanted = attention(c_BSD, valid_BM, None)[0]
+    c_BSD, segment = normal(2, 9, D_MODEL).float(), Segment(torch.tensor([4, 4]), 5)
+    wanted = attention(c_BSD, segment, None)[0]
     with torch.autocast("cpu", torch.bfloat16):
-        found = attention(c_BSD, valid_BM, None)[0]
+        found = attention(c_BSD, segment, None)[0]
     assert (found - wanted).abs().max() < 0.05 * wanted.abs().max()

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model import BLOCKS, Candidate, Dropout, Slot
 from model.blocks.dense import DenseBlock
+from model.segment import Segment
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -34,16 +35,18 @@ def slot_of(*candidates: Candidate) -> Slot:
 def apply(slot: Slot, x_BTD: torch.Tensor, seen: int = 4) -> torch.Tensor:
     """The slot's output after random memory of which `seen` rows are valid."""
     memory = normal(x_BTD.shape[0], slot.memory_rows, D_MODEL, seed=9) if slot.memory_rows else None
-    seen_B = torch.full((x_BTD.shape[0],), seen)
+    segment = Segment(torch.full((x_BTD.shape[0],), seen), x_BTD.shape[1])
     states = (None,) * len(slot.labels)
-    return slot(x_BTD, memory, seen_B, states, [(0, None)])[0]
+    return slot(x_BTD, memory, segment, states, [(0, None)])[0]
 
 
 @every_kind
 def test_delta_has_the_shape_of_the_segment(made: Candidate) -> None:
     block = slot_of(made).block(made.label)
     rows = block.memory_rows
-    delta, _, aux = block(normal(2, rows + 5, D_MODEL), torch.ones(2, rows, dtype=torch.bool), None)
+    delta, _, aux = block(
+        normal(2, rows + 5, D_MODEL), Segment(torch.tensor([rows, rows]), 5), None
+    )
     assert delta.shape == (2, 5, D_MODEL)
     assert aux is None or aux.dim() == 0
 
@@ -119,7 +122,7 @@ def test_a_gated_block_activates_the_first_half() -> None:
     slot = slot_of(candidate("dense", activation="swiglu", d_ffn=3))
     block = slot.blocks["dense"]
     assert isinstance(block, DenseBlock)
-    c_BSD, none_BM = normal(2, 4, D_MODEL), torch.ones(2, 0, dtype=torch.bool)
+    c_BSD, none_BM = normal(2, 4, D_MODEL), Segment(torch.zeros(2), 4)
     w1, v = block.inner.weight[:3], block.inner.weight[3:]
     wanted = (torch.nn.functional.silu(c_BSD @ w1.T) * (c_BSD @ v.T)) @ block.outer.weight.T
     torch.testing.assert_close(block(c_BSD, none_BM, None)[0], wanted, rtol=0, atol=1e-12)
@@ -129,7 +132,7 @@ def test_a_gated_block_activates_the_first_half() -> None:
 def test_a_relu_block_is_two_affine_maps() -> None:
     block = slot_of(candidate("dense", activation="relu", d_ffn=3)).blocks["dense"]
     assert isinstance(block, DenseBlock)
-    c_BSD, none_BM = normal(2, 4, D_MODEL), torch.ones(2, 0, dtype=torch.bool)
+    c_BSD, none_BM = normal(2, 4, D_MODEL), Segment(torch.zeros(2), 4)
     inner = (c_BSD @ block.inner.weight.T + block.inner.bias).clamp(min=0)
     wanted = inner @ block.outer.weight.T + block.outer.bias
     torch.testing.assert_close(block(c_BSD, none_BM, None)[0], wanted, rtol=0, atol=1e-12)

@@ -115,16 +115,17 @@ def test_evaluation_draws_no_random_number() -> None:
 def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[int, ...], float]] = []
 
-    def recorded(x: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-        seen.append((tuple(x.shape), p if training else 0.0))
-        return x
+    def recorded(like: torch.Tensor, rate: float) -> torch.Tensor:
+        seen.append((tuple(like.shape), rate))
+        return torch.ones_like(like)
 
     rates = Dropout(residual=0.1, embedding=0.2, attention=0.3, dense=0.4)
     model, ids_BT = language_model(LAYERS[:2], dropout=rates), tokens(3, 7)
-    monkeypatch.setattr("torch.nn.functional.dropout", recorded)
+    for place in ("dropout", "relative"):
+        monkeypatch.setattr(f"model.{place}.keep_mask", recorded)
     model.train()(ids_BT, model.initial_state(3))
     delta, heads, keys, d_ffn = (3, 7, D_MODEL), 2, 6 + 7, 12
-    attention = [((3, heads, 7, keys), 0.3), (delta, 0.1)]
+    attention = [((3 * heads, 7, keys), 0.3), (delta, 0.1)]
     dense = [((3, 7, d_ffn), 0.4), (delta, 0.1)]
     assert seen == [(delta, 0.2), *attention, *dense, (delta, 0.1)]
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from model import BLOCKS, BlockKind, BlockOptions, Dropout, Slot
 from model.blocks.base import Label
 from model.dropout import NO_DROPOUT
+from model.segment import Segment
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 
@@ -29,7 +30,7 @@ class ShiftBlock(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.ones(d_model))
 
-    def forward(self, c_BSD: Tensor, valid_BM: Tensor, state: Tensor | None) -> Any:
+    def forward(self, c_BSD: Tensor, segment: Segment, state: Tensor | None) -> Any:
         state = torch.zeros_like(c_BSD[:, 0]) if state is None else state
         shifted_BTD = torch.cat([state[:, None], c_BSD[:, :-1]], dim=1)
         return self.factor * shifted_BTD, c_BSD[:, -1], self.factor.square().sum()
@@ -50,7 +51,12 @@ def slot_of(*candidates: Any, dropout: Dropout = NO_DROPOUT) -> Slot:
 
 
 THREE = [candidate("attention"), candidate("dense"), candidate("identity")]
-SEEN = torch.tensor([0, 5])
+
+
+def segment_of(x_BTD: Tensor) -> Segment:
+    return Segment(torch.tensor([0, 5]), x_BTD.shape[1])
+
+
 NO_STATES = (None, None, None)
 
 
@@ -59,7 +65,7 @@ def test_output_is_the_weighted_sum_of_deltas() -> None:
     weight_C = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
 
     def output(terms: Any) -> Tensor:
-        return slot(x_BTD, memory_BMD, SEEN, NO_STATES, terms)[0]
+        return slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, terms)[0]
 
     deltas = [output([(index, None)]) - x_BTD for index in range(3)]
     mixed = output([(index, weight_C[index]) for index in range(3)])
@@ -73,10 +79,10 @@ def test_each_candidate_has_its_own_norm_and_identity_none() -> None:
     assert set(slot.norms) == {"attention", "dense"}
     assert [name for name, _ in slot.named_parameters() if "identity" in name] == []
     block, norm = slot.block("dense"), slot.norms["dense"]
-    x_BTD, none_BM = normal(2, 4, D_MODEL), torch.ones(2, 0, dtype=torch.bool)
+    x_BTD, segment = normal(2, 4, D_MODEL), Segment(torch.zeros(2), 4)
     memory_BMD = normal(2, 6, D_MODEL, seed=4)
-    wanted = x_BTD + block(norm(x_BTD), none_BM, None)[0]
-    found = slot(x_BTD, memory_BMD, SEEN, NO_STATES, [(1, None)])[0]
+    wanted = x_BTD + block(norm(x_BTD), segment, None)[0]
+    found = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(1, None)])[0]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
@@ -85,7 +91,7 @@ def test_each_candidate_has_its_own_norm_and_identity_none() -> None:
 def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> None:
     slot, x_BTD = slot_of(*THREE), normal(2, segment, D_MODEL).requires_grad_()
     memory_BMD = normal(2, 6, D_MODEL, seed=4)
-    next_BMD = slot(x_BTD, memory_BMD, SEEN, NO_STATES, [(drawn, None)])[1]
+    next_BMD = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(drawn, None)])[1]
     assert torch.equal(next_BMD, torch.cat([memory_BMD, x_BTD], dim=1)[:, -6:])
     assert not next_BMD.requires_grad
 
@@ -106,20 +112,22 @@ def test_a_candidate_reads_the_tail_that_it_needs() -> None:
     alone.load_state_dict({name: weights[name] for name in alone.state_dict()})
     x_BTD, memory_BMD = normal(2, 4, D_MODEL), normal(2, 6, D_MODEL, seed=4)
     for seen in (0, 1, 4, 9):
-        seen_B = torch.full((2,), seen)
-        found = both(x_BTD, memory_BMD, seen_B, (None, None), [(1, None)])[0]
-        wanted = alone(x_BTD, memory_BMD[:, -2:], seen_B, (None,), [(0, None)])[0]
+        segment = Segment(torch.full((2,), seen), x_BTD.shape[1])
+        found = both(x_BTD, memory_BMD, segment, (None, None), [(1, None)])[0]
+        wanted = alone(x_BTD, memory_BMD[:, -2:], segment, (None,), [(0, None)])[0]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
     slot, x_BTD = slot_of(candidate("dense"), dropout=Dropout(residual=0.5)), normal(2, 50, D_MODEL)
     torch.manual_seed(0)
-    trained = slot.train()(x_BTD, None, SEEN, (None,), [(0, None)])[0]
+    trained = slot.train()(x_BTD, None, segment_of(x_BTD), (None,), [(0, None)])[0]
     kept = (trained == x_BTD).double().mean().item()
     assert 0.35 < kept < 0.65
     slot.eval()
-    first, second = (slot(x_BTD, None, SEEN, (None,), [(0, None)])[0] for _ in range(2))
+    first, second = (
+        slot(x_BTD, None, segment_of(x_BTD), (None,), [(0, None)])[0] for _ in range(2)
+    )
     assert torch.equal(first, second)
     assert not (first == x_BTD).any()
 
@@ -128,17 +136,21 @@ def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
 def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> None:
     slot = slot_of(candidate("dense"), candidate("shift"))
     x_BTD = normal(2, 6, D_MODEL)
-    whole = slot(x_BTD, None, SEEN, (None, None), [(1, None)])[0]
-    first, _, states, _ = slot(x_BTD[:, :4], None, SEEN, (None, None), [(1, None)])
+    whole = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(1, None)])[0]
+    first, _, states, _ = slot(
+        x_BTD[:, :4], None, segment_of(x_BTD[:, :4]), (None, None), [(1, None)]
+    )
     assert states[0] is None
     assert not states[1].requires_grad
-    _, _, untouched, no_aux = slot(x_BTD[:, 4:], None, SEEN, states, [(0, None)])
+    _, _, untouched, no_aux = slot(
+        x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(0, None)]
+    )
     assert untouched[1] is states[1]
     assert no_aux is None
-    second = slot(x_BTD[:, 4:], None, SEEN, states, [(1, None)])[0]
+    second = slot(x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(1, None)])[0]
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=0, atol=1e-12)
 
     half = torch.tensor(0.5, dtype=torch.float64)
-    full_aux = slot(x_BTD, None, SEEN, (None, None), [(1, None)])[3]
-    half_aux = slot(x_BTD, None, SEEN, (None, None), [(0, half), (1, half)])[3]
+    full_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(1, None)])[3]
+    half_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(0, half), (1, half)])[3]
     torch.testing.assert_close(half_aux, full_aux / 2)

@@ -26,6 +26,7 @@ from model import (
     load_model,
     save_model,
 )
+from model.segment import Segment
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
 from tests.test_pipeline import ROOT
@@ -114,7 +115,7 @@ def one_token_at_a_time(
                     delta = one_by_one(block, c_1SD, valid_1M)
                 else:
                     c_1SD = slot.norms[label](h_1D[None])
-                    delta = block(c_1SD, torch.ones(1, 0, dtype=torch.bool), None)[0]
+                    delta = block(c_1SD, Segment(torch.zeros(1), 1), None)[0]
                 h_1D = h_1D + delta[0]
             if n + 1 >= first:
                 log_p = model.log_prob(model.norm(h_1D)[None])[0, 0]

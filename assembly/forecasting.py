@@ -1,0 +1,94 @@
+"""What a phase says of the memory that it will take."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from assembly.size import memory_bytes
+from nas.search_step import SearchStep
+from training.forecast import Forecast, Maker, forecast
+from training.loop import Batch, Step
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+# Seen: 0.58 MB for each shape of a product, of which 1024 are kept; tails have new ones each step.
+_KERNELS = (
+    "besides, oneDNN keeps a kernel for each shape of a bfloat16 product, in time up to 600 MB; "
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY=64 in the environment keeps 40"
+)
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A text that is one batch."""
+
+    whole: Batch
+
+    def batch(self, index: int) -> Batch:
+        return self.whole
+
+
+def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast:
+    """The memory of a search: a step in which alpha moves, under the greediest draw.
+
+    Where a step computes the drawn candidate alone, each candidate is tried in all slots.
+    """
+    config = step.plan.config
+    slots, count = state.parameters["alpha"].shape
+    hard = "single_path" in (config.estimator, config.alpha_estimator)
+    makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, count if hard else 1, count)]
+    return forecast(state, batch, step.weight_step.forward, makers, step.plan.alpha_start)
+
+
+def _draws(slots: int, tried: int, count: int) -> Iterator[Tensor]:
+    """Noise under which every slot draws the first candidate, the second, ..."""
+    for candidate in range(tried):
+        yield 1e3 * one_hot(torch.full((slots,), candidate), count).float()
+
+
+def _maker(step: SearchStep, noise_LC: Tensor) -> Maker:
+    def make(forward: Forward, batch: Batch) -> Step:
+        return replace(
+            step,
+            weight_step=replace(step.weight_step, forward=forward),
+            alpha_batches=None if step.alpha_batches is None else _Same(batch),
+            noise=lambda *_: noise_LC,
+        )
+
+    return make
+
+
+def retrain_memory(step: WeightStep, state: TrainState, batch: Batch) -> Forecast:
+    """The memory of a retraining."""
+
+    def make(forward: Forward, batch: Batch) -> Step:
+        return replace(step, forward=forward)
+
+    return forecast(state, batch, step.forward, [make])
+
+
+def memory_lines(found: Forecast, forward: Forward) -> list[str]:
+    """The forecast, and a warning where the device has less."""
+    device = forward.device
+    parts = (
+        f"weights {_mb(found.weights)}, gradients {_mb(found.gradients)}, optimiser "
+        f"{_mb(found.optimiser)}, streams {_mb(found.streams)}, activations "
+        f"{_mb(found.activations)}"
+    )
+    lines = [f"memory: about {_mb(found.total)} MB beyond start ({parts})"]
+    if (device.type, forward.precision) == ("cpu", "bfloat16"):
+        lines.append(_KERNELS)
+    there = memory_bytes(device)
+    if found.total > there:
+        lines.append(
+            f"warning: {device} has {_mb(there)} MB: raise run.micro_batches, set "
+            "run.recompute=true, or lower data.batch"
+        )
+    return lines
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f}" if size >= 9.5e5 else f"{size / 1e6:.1g}"

@@ -1,0 +1,185 @@
+"""Timing several sides of a claim in turn, in one run, on a machine that is otherwise quiet."""
+
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.softmax_constants import processor
+from nas.quiet import MOST_OTHER_CORES, other_cores, read_cpu
+from training.allocator import keep_freed_memory
+from training.files import write_whole
+from training.run_dir import commit
+
+MOST_SPOILT = 3
+# Makes a step in the process that takes it.
+Maker = Callable[..., Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a process of its own measures: `make(*arguments)` gives the step that is timed.
+
+    Attributes:
+        make: a function at the top of a module.
+        arguments: what it is called with.
+        keeps_memory: whether the process gets our allocator settings.
+    """
+
+    make: Maker
+    arguments: tuple[object, ...] = ()
+    keeps_memory: bool = True
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of one call by side, one figure for each round; round i of all sides is one turn."""
+
+    seconds: dict[str, list[float]]
+
+    def ratios(self, side: str, to: str) -> list[float]:
+        """How many times longer `side` took than `to`, round by round."""
+        return [a / b for a, b in zip(self.seconds[side], self.seconds[to], strict=True)]
+
+    def ratio(self, side: str, to: str) -> float:
+        """The median of the rounds' ratios."""
+        return statistics.median(self.ratios(side, to))
+
+    def row(self, side: str) -> dict[str, float]:
+        """Median and range of a side in milliseconds."""
+        found = [1e3 * second for second in self.seconds[side]]
+        return {"median_ms": statistics.median(found), "low_ms": min(found), "high_ms": max(found)}
+
+
+def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5) -> Timings:
+    """Time all sides in turn, each in a process of its own, the first one another in each round.
+
+    A process of its own keeps the caches and the heap of one side from the other's. Only the side
+    whose turn it is runs.
+
+    Args:
+        sides: what is timed, by name.
+        rounds: figures of each side.
+        calls: calls behind one figure.
+        warm: untimed calls of each side before the first round.
+
+    Raises:
+        ValueError: other processes used the machine in more than 3 times the rounds wanted.
+    """
+    with ExitStack() as at_the_end:
+        workers = {name: at_the_end.enter_context(_Worker(side)) for name, side in sides.items()}
+        for worker in workers.values():
+            worker.seconds(warm)
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        spoilt, done = 0, 0
+        while done < rounds:
+            names = [*sides][done % len(sides) :] + [*sides][: done % len(sides)]
+            found, others = _round({name: workers[name] for name in names}, calls)
+            if others <= MOST_OTHER_CORES:
+                done += 1
+                for name, value in found.items():
+                    seconds[name].append(value)
+                continue
+            spoilt += 1
+            if spoilt > MOST_SPOILT * rounds:
+                raise ValueError(
+                    f"other processes use {others:.1f} cores, at most {MOST_OTHER_CORES} may; "
+                    "stop them and measure again"
+                )
+    return Timings(seconds)
+
+
+def _round(workers: Mapping[str, "_Worker"], calls: int) -> tuple[dict[str, float], float]:
+    """One figure of each side, and the cores that nobody of us used meanwhile."""
+    before, own_s = read_cpu(), 0.0
+    found = {}
+    for name, worker in workers.items():
+        found[name], used_s = worker.seconds(calls)
+        own_s += used_s
+    after = read_cpu()
+    if before is None or after is None:
+        return found, 0.0
+    return found, other_cores(before, replace(after, own_s=after.own_s + own_s))
+
+
+class _Worker:
+    """The process of one side."""
+
+    def __init__(self, side: Side) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, side), daemon=True)
+        self._process.start()
+
+    def __enter__(self) -> "_Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.close()
+        self._process.join()
+
+    def seconds(self, calls: int) -> tuple[float, float]:
+        """Seconds of one of so many calls, and the seconds of CPU that all of them used."""
+        self._ours.send(calls)
+        found: tuple[float, float] = self._ours.recv()
+        return found
+
+
+def _work(orders: "Connection[Any, Any]", side: Side) -> None:
+    if side.keeps_memory:
+        keep_freed_memory()
+    step = side.make(*side.arguments)
+    while True:
+        try:
+            calls = orders.recv()
+        except EOFError:
+            return
+        used_s = time.process_time()
+        second = _seconds(step, calls)
+        orders.send((second, time.process_time() - used_s))
+
+
+def _seconds(side: Callable[[], object], calls: int) -> float:
+    _wait()
+    began_s = time.perf_counter()
+    for _ in range(calls):
+        side()
+    _wait()
+    return (time.perf_counter() - began_s) / calls
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def environment() -> dict[str, Any]:
+    """Where a figure was taken."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": commit(),
+    }
+
+
+def write_result(path: Path | None, claim: str, content: Mapping[str, Any]) -> None:
+    """Write what a script found as JSON, where a path is given."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        found = {"claim": claim, "environment": environment(), **content}
+        write_whole(path, json.dumps(found, indent=1) + "\n")

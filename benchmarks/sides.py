@@ -1,0 +1,238 @@
+"""The sides of the speed claims as functions that take one step."""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from benchmarks.harness import Side
+from benchmarks.reference.ceiling import Ceiling
+from benchmarks.reference.textbook import Textbook
+from benchmarks.step_time import Shape
+from benchmarks.supernet_time import LABELS
+from data.batches import ContextBatches
+from model import Candidate, LanguageModel, SoftmaxConfig
+from model.config import ModelConfig
+from nas.config import SearchConfig
+from nas.gumbel import gumbel_noise
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from training.config import OptimiserConfig
+from training.optimisers import build_optimiser
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+STEPS_OF_TEXT = 64
+ADAM = OptimiserConfig(kind="adam", lr=1e-4, weight_decay=0.0)
+
+
+def zipf_batches(shape: Shape) -> ContextBatches:
+    """Random ids whose frequencies fall as those of words do; some steps of text, repeated."""
+    weight_V = 1.0 / np.arange(1, shape.vocabulary + 1)
+    random = np.random.default_rng(0)
+    count = shape.batch * shape.segment * STEPS_OF_TEXT + 1
+    tokens = random.choice(shape.vocabulary, size=count, p=weight_V / weight_V.sum())
+    return ContextBatches(tokens.astype(np.int64), batch=shape.batch, segment=shape.segment)
+
+
+def model_config(shape: Shape) -> ModelConfig:
+    """The model section of a shape."""
+    return ModelConfig(
+        slots=shape.slots,
+        d_model=shape.d_model,
+        n_heads=shape.n_heads,
+        d_ffn=shape.d_ffn,
+        memory=shape.memory,
+        dropout=shape.dropout,
+        softmax=SoftmaxConfig(cutoffs=shape.cutoffs),
+    )
+
+
+def candidates(shape: Shape) -> dict[str, Candidate]:
+    """The default candidates at these sizes, by label."""
+    return {candidate.label: candidate for candidate in model_config(shape).completed_candidates()}
+
+
+def language_model(shape: Shape, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
+    """A model with these candidates in its slots."""
+    config = model_config(shape)
+    assert isinstance(config.softmax, SoftmaxConfig)
+    return LanguageModel(
+        slots,
+        d_model=shape.d_model,
+        vocabulary_size=shape.vocabulary,
+        softmax=config.softmax,
+        dropout=config.dropouts(),
+    )
+
+
+def our_model(shape: Shape) -> LanguageModel:
+    """The derived model with attention and dense slots in turn."""
+    found = candidates(shape)
+    return language_model(
+        shape, [(found["dense" if slot % 2 else "attention"],) for slot in range(shape.slots)]
+    )
+
+
+def weight_step(precision: str, device: torch.device) -> WeightStep:
+    """The step that search and retrain take."""
+    return WeightStep(Forward(device, precision), ADAM, lambda step: ADAM.lr)
+
+
+def our_step(
+    shape: Shape, precision: str = "float32", device: torch.device | None = None
+) -> Callable[[], object]:
+    """The retraining's own step."""
+    torch.manual_seed(0)
+    return model_step(our_model(shape), shape, precision, device)
+
+
+def model_step(
+    model: LanguageModel,
+    shape: Shape,
+    precision: str = "float32",
+    device: torch.device | None = None,
+) -> Callable[[], object]:
+    """A retraining step of a model."""
+    device = device or torch.device("cpu")
+    model.to(device)
+    step, batches = weight_step(precision, device), zipf_batches(shape)
+    state = _state(model, shape, device)
+
+    def take() -> None:
+        step(state, batches.batch(state.step))
+        state.step += 1
+
+    return take
+
+
+def supernet_step(
+    model: LanguageModel, shape: Shape, estimator: str, held: Sequence[int]
+) -> Callable[[], object]:
+    """A search step with weights and alpha on the same batch; `held` fixes what is drawn."""
+    config = SearchConfig(
+        steps=10_000, estimator=estimator, hold=1, alpha={"data": "shared", "freeze": 0.0}
+    )
+    plan = SearchPlan(config, 10_000, shape.memory, shape.segment)
+    count = len(LABELS)
+
+    def noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
+        if not held:
+            return gumbel_noise(seed, draw, slots, candidates)
+        return 50.0 * one_hot(torch.tensor(held), candidates).float()
+
+    step = SearchStep(plan, weight_step("float32", torch.device("cpu")), 0, noise=noise)
+    state, batches = _state(model, shape, torch.device("cpu")), zipf_batches(shape)
+    alpha_LC = build_alpha(shape.slots, count)
+    state.parameters["alpha"] = alpha_LC
+    state.optimisers["alpha"] = build_alpha_optimiser(alpha_LC, plan)
+
+    def take() -> None:
+        step(state, batches.batch(state.step))
+        state.step += 1
+
+    return take
+
+
+def _state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+    return TrainState(
+        model=model.train(),
+        optimisers={"weights": build_optimiser(model, ADAM)},
+        streams={"weights": model.initial_state(shape.batch)},
+        loss_sum=torch.zeros((), dtype=torch.float64, device=device),
+    )
+
+
+def textbook_step(shape: Shape) -> Callable[[], object]:
+    """The textbook Transformer-XL's step."""
+    torch.manual_seed(0)
+    model = Textbook(
+        slots=shape.slots,
+        d_model=shape.d_model,
+        n_heads=shape.n_heads,
+        d_ffn=shape.d_ffn,
+        memory=shape.memory,
+        dropout=shape.dropout,
+        vocabulary=shape.vocabulary,
+        cutoffs=shape.cutoffs,
+    )
+    return _on_text(model.step, shape)
+
+
+def ceiling_step(shape: Shape) -> Callable[[], object]:
+    """The practical ceiling's step."""
+    torch.manual_seed(0)
+    model = Ceiling(
+        slots=shape.slots,
+        d_model=shape.d_model,
+        n_heads=shape.n_heads,
+        d_ffn=shape.d_ffn,
+        dropout=shape.dropout,
+        vocabulary=shape.vocabulary,
+        softmax=SoftmaxConfig(cutoffs=shape.cutoffs),
+        optimiser=ADAM,
+    )
+    return _on_text(model.step, shape)
+
+
+def _on_text(take: Callable[[Tensor, Tensor], Tensor], shape: Shape) -> Callable[[], object]:
+    batches = zipf_batches(shape)
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        batch = batches.batch(done)
+        take(batch.input_BT, batch.target_BT)
+        done += 1
+
+    return step
+
+
+def step_sides(shape: Shape) -> dict[str, Side]:
+    """Ours, the textbook's (with the allocator as it comes) and the ceiling's step on the CPU."""
+    return {
+        "ours": Side(our_step, (shape,)),
+        "textbook": Side(textbook_step, (shape,), keeps_memory=False),
+        "ceiling": Side(ceiling_step, (shape,)),
+    }
+
+
+def arithmetic(shape: Shape) -> dict[str, float]:
+    """FLOPs of matrix products per token, forward and backward (three times forward), by side.
+
+    The textbook's are those that its function needs, as ours are: what it computes beyond that is
+    its own loss.
+    """
+    mass = cluster_shares(shape)
+    ours = our_model(shape).flops_per_token(shape.batch, shape.segment, mass)
+    width = shape.d_model
+    attention = 2.0 * width * width * 4 + 4.0 * width * shape.segment
+    dense = 4.0 * width * shape.d_ffn
+    half = shape.slots // 2
+    ceiling = half * (attention + dense) + ours.softmax + ours.embedding
+    return {"ours": 3 * ours.total, "textbook": 3 * ours.total, "ceiling": 3 * ceiling}
+
+
+def cluster_shares(shape: Shape) -> tuple[float, ...]:
+    """Part of the tokens in the head and in each tail."""
+    weight_V = 1.0 / np.arange(1, shape.vocabulary + 1)
+    bounds = (0, *shape.cutoffs, shape.vocabulary)
+    total = weight_V.sum()
+    return tuple(float(weight_V[low:high].sum() / total) for low, high in pairwise(bounds))
+
+
+def matmul_gflops(shape: Shape) -> float:
+    """The machine's rate for the dense block's product, the best of a second: the limit."""
+    rows = shape.batch * shape.segment
+    a, b = torch.randn(rows, shape.d_model), torch.randn(shape.d_model, shape.d_ffn)
+    best_s, end_s = float("inf"), time.perf_counter() + 1.0
+    while time.perf_counter() < end_s:
+        began_s = time.perf_counter()
+        for _ in range(10):
+            a @ b
+        best_s = min(best_s, (time.perf_counter() - began_s) / 10)
+    return 2.0 * rows * shape.d_model * shape.d_ffn / best_s / 1e9

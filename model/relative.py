@@ -1,0 +1,184 @@
+"""The core of relative attention (Dai et al. 2019, section 3.3).
+
+score_ij = (q_i + u) . k_j + (q_i + v) . r_{M+i-j}, out_i = sum_j softmax_j(score_ij) value_j.
+
+B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.dropout import drop, keep_mask
+
+
+class Parts(NamedTuple):
+    """What the core reads; the scale 1/sqrt(K) is in q, u and v already.
+
+    Attributes:
+        q_BTHK: queries.
+        k_BSHK: keys of memory and segment.
+        value_BSHK: values.
+        r_SHK: projected encodings of the distances S-1 ... 0.
+        u_HK: content bias.
+        v_HK: position bias.
+        mask_BTS: 0 or -inf; its first axis may be 1.
+    """
+
+    q_BTHK: Tensor
+    k_BSHK: Tensor
+    value_BSHK: Tensor
+    r_SHK: Tensor
+    u_HK: Tensor
+    v_HK: Tensor
+    mask_BTS: Tensor
+
+
+def attend(parts: Parts, rate: float, training: bool) -> Tensor:
+    """The attended values (B, T, H, K), by the fastest exact way on the device.
+
+    Args:
+        parts: queries, keys, values, distances, biases, mask.
+        rate: dropout of the attention weights.
+        training: whether anything is dropped.
+    """
+    rate = rate if training else 0.0
+    if parts.q_BTHK.device.type == "cpu" and not torch.compiler.is_compiling():
+        out: Tensor = _Fused.apply(*parts, rate)  # type: ignore[no-untyped-call]
+        return out
+    return with_bias(parts, rate)
+
+
+def explicit(parts: Parts, rate: float) -> Tensor:
+    """Product by product, for torch's own gradients: what the other ways are compared with."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = parts
+    score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
+    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
+    return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
+
+
+def with_bias(parts: Parts, rate: float) -> Tensor:
+    """F.scaled_dot_product_attention with the position scores and the mask as its bias."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = parts
+    bias_BHTS = position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None].to(q_BTHK.dtype)
+    out_BHTK = F.scaled_dot_product_attention(
+        (q_BTHK + u_HK).transpose(1, 2).to(k_BSHK.dtype),
+        k_BSHK.transpose(1, 2),
+        value_BSHK.transpose(1, 2),
+        attn_mask=bias_BHTS.to(k_BSHK.dtype),
+        dropout_p=rate,
+        scale=1.0,
+    )
+    return out_BHTK.transpose(1, 2)
+
+
+def position_scores(q_BTHK: Tensor, r_SHK: Tensor) -> Tensor:
+    """q_i . r_{M+i-j} for every j <= M + i; what stands at a later j has no meaning.
+
+    The product has the distances in its columns, S-1 first; row i is shifted left by T-1-i by
+    padding a column and reading the same numbers with rows one shorter (Dai et al., appendix B).
+    """
+    batch, segment, heads, _ = q_BTHK.shape
+    q_HNK = q_BTHK.permute(2, 0, 1, 3).flatten(1, 2)
+    raw_HBTS = (q_HNK @ r_SHK.permute(1, 2, 0)).view(heads, batch, segment, -1)
+    padded = F.pad(raw_HBTS.transpose(0, 1), (1, 0))
+    keys = r_SHK.shape[0]
+    rolled = padded.reshape(batch, heads, keys + 1, segment)[:, :, 1:]
+    return rolled.reshape(batch, heads, segment, keys)
+
+
+def shifted(raw_PTS: Tensor) -> Tensor:
+    """Row i of each matrix shifted left by T-1-i, as a view: its rows are S-1 apart.
+
+    What stands behind the shifted row's end belongs to the next row; no number of a matrix is
+    seen twice, and the first T-1 of each are not seen.
+    """
+    matrices, segment, keys = raw_PTS.shape
+    strides = (segment * keys, keys - 1, 1)
+    return raw_PTS.as_strided((matrices, segment, keys), strides, segment - 1)
+
+
+class _Fused(torch.autograd.Function):
+    """All products over (head, stream) pairs P = H B at once, in place where nothing needs it.
+
+    The heads stand first, so that one product gives the position scores of all streams.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q_BTHK: Tensor,
+        k_BSHK: Tensor,
+        value_BSHK: Tensor,
+        r_SHK: Tensor,
+        u_HK: Tensor,
+        v_HK: Tensor,
+        mask_BTS: Tensor,
+        rate: float,
+    ) -> Tensor:
+        batch, segment, heads, width = q_BTHK.shape
+        keys = k_BSHK.shape[1]
+        q_HBTK = q_BTHK.permute(2, 0, 1, 3)
+        content_PTK = _plus(q_HBTK, u_HK).flatten(0, 1)
+        position_HNK = _plus(q_HBTK, v_HK).view(heads, batch * segment, width)
+        k_PSK = k_BSHK.permute(2, 0, 1, 3).flatten(0, 1)
+        value_PSK = value_BSHK.permute(2, 0, 1, 3).flatten(0, 1)
+        r_HSK = r_SHK.transpose(0, 1)
+        raw_PTS = torch.bmm(position_HNK, r_HSK.mT).view(heads * batch, segment, keys)
+        score_PTS = torch.baddbmm(shifted(raw_PTS), content_PTK, k_PSK.mT)
+        score_PTS.view(heads, batch, segment, keys).add_(mask_BTS)
+        wide = torch.promote_types(score_PTS.dtype, torch.float32)
+        weight_PTS = torch.softmax(score_PTS, -1, dtype=wide).to(score_PTS.dtype)
+        keep_PTS = keep_mask(weight_PTS, rate) if rate else None
+        kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
+        out_PTK = torch.bmm(kept_PTS, value_PSK)
+        ctx.save_for_backward(
+            content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS
+        )
+        return out_PTK.view(heads, batch, segment, width).permute(1, 2, 0, 3)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_BTHK: Tensor) -> tuple[Tensor | None, ...]:
+        content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS = ctx.saved_tensors
+        batch, segment, heads, width = grad_BTHK.shape
+        grad_PTK = grad_BTHK.permute(2, 0, 1, 3).flatten(0, 1).to(value_PSK.dtype)
+        kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
+        value_grad_PSK = torch.bmm(kept_PTS.mT, grad_PTK)
+        weight_grad_PTS = torch.bmm(grad_PTK, value_PSK.mT)
+        if keep_PTS is not None:
+            weight_grad_PTS.mul_(keep_PTS)
+        score_grad_PTS = torch._softmax_backward_data(
+            weight_grad_PTS, weight_PTS, -1, weight_PTS.dtype
+        )
+        content_grad_PTK = torch.bmm(score_grad_PTS, k_PSK)
+        k_grad_PSK = torch.bmm(score_grad_PTS.mT, content_PTK)
+        raw_grad_PTS = torch.empty_like(score_grad_PTS)
+        raw_grad_PTS.flatten(1)[:, : segment - 1].zero_()
+        shifted(raw_grad_PTS).copy_(score_grad_PTS)
+        raw_grad_HNS = raw_grad_PTS.view(heads, batch * segment, -1)
+        position_grad_HNK = torch.bmm(raw_grad_HNS, r_HSK)
+        r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK)
+        content_grad = content_grad_PTK.view(heads, batch, segment, width)
+        position_grad = position_grad_HNK.view(heads, batch, segment, width)
+        q_grad_BTHK = torch.empty_like(grad_BTHK, memory_format=torch.contiguous_format)
+        torch.add(content_grad, position_grad, out=q_grad_BTHK.permute(2, 0, 1, 3))
+        return (
+            q_grad_BTHK,
+            k_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
+            value_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
+            r_grad_HSK.transpose(0, 1),
+            content_grad.sum((1, 2)),
+            position_grad.sum((1, 2)),
+            None,
+            None,
+        )
+
+
+def _plus(q_HBTK: Tensor, bias_HK: Tensor) -> Tensor:
+    """The queries plus a bias of each head, contiguous, in the queries' dtype."""
+    out_HBTK = q_HBTK.new_empty(q_HBTK.shape)
+    return torch.add(q_HBTK, bias_HK[:, None, None].to(q_HBTK.dtype), out=out_HBTK)

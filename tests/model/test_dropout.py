@@ -1,0 +1,63 @@
+"""Dropout on a CPU: its rate, its mean, its gradient, and where its random numbers come from."""
+
+import pytest
+import torch
+
+from model.dropout import drop, keep_mask, relu_drop
+from tests.model.tiny import normal
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_a_mask_drops_as_many_as_asked_and_keeps_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    mask = keep_mask(torch.empty(400, 501), rate)
+    kept = mask != 0
+    deviation = (rate * (1 - rate) / mask.numel()) ** 0.5
+    assert abs(kept.double().mean().item() - (1 - rate)) < 4 * deviation
+    share = 1 - round(rate * 65536) / 65536
+    assert mask[kept].unique().tolist() == pytest.approx([1 / share], rel=1e-7)
+
+
+def test_neighbours_streams_and_calls_are_independent() -> None:
+    torch.manual_seed(0)
+    one, two = (keep_mask(torch.empty(300, 300), 0.5) - 1 for _ in range(2))
+    for a, b in ((one, two), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1]), (one, one.T)):
+        assert abs((a * b).mean().item()) < 4 / 300 * 1.5
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_any_size_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    mask = keep_mask(torch.empty(shape, dtype=dtype), 0.25)
+    assert (mask.shape, mask.dtype) == (shape, dtype)
+    assert set(mask.flatten().tolist()) <= {0.0, torch.tensor(4 / 3, dtype=dtype).item()}
+
+
+def test_torchs_seed_decides() -> None:
+    def masks() -> list[torch.Tensor]:
+        torch.manual_seed(5)
+        return [keep_mask(torch.empty(100), 0.5) for _ in range(2)]
+
+    first, again = masks(), masks()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(*first)
+
+
+def test_without_training_or_rate_nothing_is_drawn() -> None:
+    before, x = torch.get_rng_state(), normal(4, 4)
+    assert drop(x, 0.5, False) is x
+    assert drop(x, 0.0, True) is x
+    assert torch.equal(relu_drop(x, 0.5, False), x.relu())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("act", [drop, relu_drop])
+def test_value_and_gradient_are_those_of_the_mask(act: object) -> None:
+    x, weight = normal(9, 11).requires_grad_(), normal(9, 11, seed=3)
+    torch.manual_seed(7)
+    found = drop(x, 0.3, True) if act is drop else relu_drop(x, 0.3, True)
+    torch.manual_seed(7)
+    wanted = (x if act is drop else x.relu()) * keep_mask(x, 0.3)
+    torch.testing.assert_close(found, wanted, rtol=1e-15, atol=0)
+    gradients = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-15, atol=0)

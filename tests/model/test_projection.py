@@ -1,0 +1,54 @@
+"""A linear layer's product by either library against float64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.projection import project
+from tests.model.tiny import normal
+
+
+def inputs(case: str) -> Tensor:
+    x_BTD = normal(3, 8, 12)
+    return {
+        "plain": x_BTD,
+        "rows": x_BTD[0],
+        "tail": x_BTD[:, 3:],
+        "transposed": x_BTD.transpose(0, 1),
+        "expanded": x_BTD[:, :1].expand(3, 5, 12),
+        "empty": x_BTD[:, :0],
+    }[case]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("case", ["plain", "rows", "tail", "transposed", "expanded", "empty"])
+def test_value_and_gradients_are_those_of_the_product(case: str, bias: bool) -> None:
+    x, weight = inputs(case), normal(7, 12, seed=4)
+    b = normal(7, seed=5) if bias else None
+    given = [tensor.requires_grad_() for tensor in (x.detach(), weight, b) if tensor is not None]
+    low = [tensor.detach().float().requires_grad_() for tensor in given]
+    wanted = given[0] @ given[1].T + (given[2] if bias else 0)
+    found = project(low[0], low[1], low[2] if bias else None)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-4)
+    out = normal(*wanted.shape, seed=6)
+    exact = torch.autograd.grad((wanted * out).sum(), given)
+    close = torch.autograd.grad((found * out.float()).sum(), low)
+    for a, e in zip(close, exact, strict=True):
+        torch.testing.assert_close(a.double(), e, rtol=0, atol=1e-4)
+
+
+def test_what_needs_no_gradient_gets_none() -> None:
+    x, weight = normal(4, 12).float(), normal(7, 12).float().requires_grad_()
+    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [weight])
+    torch.testing.assert_close(gradient, x.sum(0).expand(7, 12), rtol=0, atol=1e-4)
+    x.requires_grad_()
+    weight = weight.detach()
+    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [x])
+    torch.testing.assert_close(gradient, weight.sum(0).expand(4, 12), rtol=0, atol=1e-4)
+
+
+def test_autocast_decides_the_dtype() -> None:
+    x, weight = normal(4, 12).float(), normal(7, 12).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert project(x, weight).dtype == torch.bfloat16
+    assert project(x, weight).dtype == torch.float32

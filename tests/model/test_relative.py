@@ -1,0 +1,95 @@
+"""The ways to compute relative attention against each other, at sizes where all differ.
+
+B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.relative import Parts, attend, explicit, with_bias
+from model.segment import Segment
+from tests.model.tiny import normal
+
+CASES = {  # segment, memory, window
+    "no_memory": (5, 0, None),
+    "short_memory": (5, 2, None),
+    "long_memory": (3, 7, None),
+    "one_token": (1, 4, None),
+    "one_token_no_memory": (1, 0, None),
+    "window": (6, 3, 4),
+}
+WAYS = {
+    "fused": lambda parts: attend(parts, 0.0, True),
+    "with_bias": lambda parts: with_bias(parts, 0.0),
+}
+
+
+def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> Parts:
+    batch, heads, width, keys = len(seen), 2, 5, memory + segment
+    mask_BTS = Segment(torch.tensor(seen), segment).mask(memory, window, torch.float64)
+    shapes = [
+        (batch, segment, heads, width),
+        (batch, keys, heads, width),
+        (batch, keys, heads, width),
+        (keys, heads, width),
+        (heads, width),
+        (heads, width),
+    ]
+    tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    return Parts(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+
+
+def value_and_gradients(out: Tensor, parts: Parts) -> list[Tensor]:
+    weight = normal(*out.shape, seed=11)
+    return [out, *torch.autograd.grad((out * weight).sum(), parts[:-1])]
+
+
+@pytest.mark.parametrize("seen", [[9, 9, 9], [0, 1, 9]], ids=["all_valid", "young_streams"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_way_gives_the_explicit_value_and_gradients(
+    case: str, way: str, seen: list[int]
+) -> None:
+    parts = parts_of(*CASES[case], seen)
+    found = value_and_gradients(WAYS[way](parts), parts)
+    wanted = value_and_gradients(explicit(parts, 0.0), parts)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_a_mask_is_shared_only_where_all_streams_are_alike() -> None:
+    old, young = (Segment(torch.tensor([7, seen]), 3) for seen in (4, 3))
+    assert old.mask(4, None, torch.float32).shape == (1, 3, 7)
+    assert young.mask(4, None, torch.float32).shape == (2, 3, 7)
+    assert old.mask(4, None, torch.float32) is old.mask(4, None, torch.float32)
+
+
+def test_gradients_with_dropped_weights_are_finite_differences() -> None:
+    parts = parts_of(3, 2, None, [9, 1])
+
+    def out(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return attend(Parts(*tensors, parts.mask_BTS), 0.4, True)
+
+    assert torch.autograd.gradcheck(out, tuple(parts[:-1]), atol=1e-7)
+    torch.manual_seed(4)
+    other = attend(parts, 0.4, True)
+    assert not torch.equal(out(*parts[:-1]), other)
+
+
+def test_in_bfloat16_values_and_gradients_stay_close() -> None:
+    given = parts_of(5, 3, None, [9, 9])
+    # As the scale 1/sqrt(K) makes them: a score of 10 has an error of 0.03.
+    small = [tensor.detach() / 3 for tensor in (given.q_BTHK, given.u_HK, given.v_HK)]
+    q_BTHK, u_HK, v_HK = (tensor.requires_grad_() for tensor in small)
+    parts = given._replace(q_BTHK=q_BTHK, u_HK=u_HK, v_HK=v_HK)
+    wanted = value_and_gradients(attend(parts, 0.0, True), parts)
+    low = Parts(*(tensor.detach().bfloat16().requires_grad_() for tensor in parts[:-1]),
+                parts.mask_BTS.bfloat16())  # fmt: skip
+    found: list[Any] = value_and_gradients(attend(low, 0.0, True), low)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == torch.bfloat16
+        assert (a.double() - b).norm() < 0.03 * b.norm()

@@ -1,0 +1,228 @@
+"""Weights and alpha may step by different estimators of the same draw."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from nas.config import SearchConfig
+from nas.estimators import ESTIMATORS, all_terms
+from nas.gumbel import gumbel_noise
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from tests import tiny
+from training.loop import Batch
+from training.optimisers import build_optimiser
+from training.schedules import rate_of
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+STEPS = 12
+ALPHA_LC = torch.tensor([[0.4, -0.3, 0.1], [0.0, 0.2, -0.5], [-0.1, 0.3, 0.2]]).double()
+
+
+class Texts:
+    """The same batch again and again."""
+
+    def batch(self, index: int) -> Batch:
+        return tiny.batch(seed=9, first=index == 0)
+
+
+def make(
+    weights: str, alpha: str | None, *, kind: str = "adamw", **options: Any
+) -> tuple[SearchStep, TrainState]:
+    config = SearchConfig.model_validate(
+        {
+            "steps": STEPS,
+            "estimator": weights,
+            "optimiser": {"kind": kind, "lr": 0.05, "warmup_steps": 0, "weight_decay": 0.1},
+            "alpha": {"freeze": 0.0, "lr": 0.1, "estimator": alpha, **options},
+        }
+    )
+    plan = SearchPlan(config, STEPS, memory=5, segment=4)
+    model = tiny.supernet()
+    alpha_LC = build_alpha(3, 3)
+    alpha_LC.data = ALPHA_LC.clone()
+    state = tiny.state_of(
+        model,
+        optimisers={
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, plan),
+        },
+        parameters={"alpha": alpha_LC},
+        streams={"alpha": model.initial_state(2)},
+    )
+    forward = Forward(torch.device("cpu"), "float32")
+    step = WeightStep(forward, config.optimiser, rate_of(config.optimiser, STEPS))
+    return SearchStep(plan, step, 0, Texts() if config.alpha.data == "split" else None), state
+
+
+def drawing(step: SearchStep, drawn_L: tuple[int, ...]) -> SearchStep:
+    """The step under noise that draws these candidates, whatever alpha is by now."""
+    noise_LC = gumbel_noise(0, 3, 3, 3).double()
+    noise_LC += 20.0 * one_hot(torch.tensor(drawn_L), 3)
+    return replace(step, noise=lambda *_: noise_LC)
+
+
+def weights_of(state: TrainState) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in state.model.named_parameters()}
+
+
+@pytest.mark.parametrize("data", ["prequential", "split"])
+@pytest.mark.parametrize("draw", range(6))
+def test_alphas_gradient_is_that_of_its_own_estimator_at_the_same_noise(
+    data: str, draw: int
+) -> None:
+    found = {}
+    for weights, alpha in (("single_path", "straight_through"), ("straight_through", None)):
+        step, state = make(weights, alpha, data=data)
+        step = replace(step, seed=draw)
+        step(state, tiny.batch(first=True))
+        found[weights] = state.parameters["alpha"].grad
+    one_LC, two_LC = found.values()
+    assert one_LC is not None
+    assert two_LC is not None
+    assert torch.equal(one_LC, two_LC)
+    assert float(one_LC.abs().min()) > 0
+
+
+def test_both_steps_draw_the_same_candidates() -> None:
+    step, state = make("single_path", "straight_through", data="prequential")
+    seen = set()
+    for state.step in range(STEPS):
+        drawn = [terms[0][0] for terms in step.mix(state)]
+        weights = [
+            [weight.item() for _, weight in terms if weight is not None]
+            for terms in step.alpha_mix(state)
+        ]
+        assert weights == one_hot(torch.tensor(drawn), 3).tolist()
+        seen.add(tuple(drawn))
+    assert len(seen) > 1
+
+
+def test_in_every_one_of_the_27_nets_alphas_gradient_has_the_closed_form() -> None:
+    """dL/dalpha_j = y_j (a_j - sum_k y_k a_k) / tau, a_k the loss's slope in k's free weight."""
+    step, state = make("single_path", "straight_through", data="prequential")
+    batch = tiny.batch(first=True)
+    for drawn_L in product(range(3), repeat=3):
+        state = make("single_path", "straight_through", data="prequential")[1]
+        weight_LC = one_hot(torch.tensor(drawn_L), 3).double().requires_grad_()
+        net = state.model
+        h_BTD, _, _ = net(batch.input_BT, net.initial_state(2), all_terms(weight_LC))
+        loss = net.nll(h_BTD, batch.target_BT).mean()
+        (a_LC,) = torch.autograd.grad(loss, [weight_LC])
+        noise_LC = one_hot(torch.tensor(drawn_L), 3) * 1.5
+        y_LC = torch.softmax(ALPHA_LC + noise_LC, -1)
+        assert y_LC.argmax(-1).tolist() == list(drawn_L)
+        replace(step, noise=lambda *_, noise_LC=noise_LC: noise_LC)(state, batch)
+        found_LC = state.parameters["alpha"].grad
+        assert found_LC is not None
+        expected_LC = y_LC * (a_LC - (y_LC * a_LC).sum(-1, keepdim=True))
+        torch.testing.assert_close(found_LC, expected_LC, rtol=0, atol=1e-10)
+
+
+def undrawn(names: Mapping[str, Any], drawn_L: tuple[int, ...]) -> set[str]:
+    labels = ("attention", "dense", "identity")
+    kept = tuple(
+        f".{slot}.{part}.{labels[k]}."
+        for slot, k in enumerate(drawn_L)
+        for part in ("blocks", "norms")
+    )
+    return {n for n in names if n.startswith("slots.") and not any(each in n for each in kept)}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])
+@pytest.mark.parametrize("alpha", ["straight_through", "soft"])
+def test_candidates_that_are_not_drawn_are_left_alone(alpha: str, kind: str) -> None:
+    """No gradient, the same bits, the same optimiser state, though alpha's step computed them."""
+    step, state = make("single_path", alpha, kind=kind, data="prequential")
+    optimiser = state.optimisers["weights"]
+    drawing(step, (1, 0, 1))(state, tiny.batch(first=True))
+    state.step += 1
+    parameters = dict(state.model.named_parameters())
+    before = weights_of(state)
+    moments = {
+        name: {
+            key: torch.as_tensor(value).clone()
+            for key, value in optimiser.state[p].items()
+            if value is not None
+        }
+        for name, p in parameters.items()
+        if p in optimiser.state
+    }
+    drawing(step, (0, 1, 2))(state, tiny.batch(seed=1))
+    left = undrawn(parameters, (0, 1, 2))
+    assert any("slots.0.blocks.dense" in name for name in left)
+    for name in left:
+        assert parameters[name].grad is None, name
+        assert torch.equal(before[name], parameters[name]), name
+        known = optimiser.state.get(parameters[name], {})
+        kept = {key: value for key, value in known.items() if value is not None}
+        assert kept.keys() == moments.get(name, {}).keys(), name
+        assert all(torch.equal(torch.as_tensor(kept[key]), moments[name][key]) for key in kept)
+    moved = [name for name in parameters if not torch.equal(before[name], parameters[name])]
+    assert any("slots.0.blocks.attention" in name for name in moved)
+    assert any("slots.1.blocks.dense" in name for name in moved)
+
+
+def test_alphas_estimator_changes_alpha_and_no_weight_before_the_draws_differ() -> None:
+    ends = {}
+    for alpha in (None, "straight_through", "soft"):
+        step, state = make("single_path", alpha, data="prequential")
+        drawing(step, (0, 1, 0))(state, tiny.batch(first=True))
+        ends[alpha] = (weights_of(state), state.parameters["alpha"].grad)
+    for name, weight in ends[None][0].items():
+        assert torch.equal(weight, ends["straight_through"][0][name])
+        assert torch.equal(weight, ends["soft"][0][name])
+    grads = [grad for _, grad in ends.values()]
+    assert grads[0] is not None
+    assert not any(torch.equal(grads[0], other) for other in grads[1:] if other is not None)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_alphas_candidates_are_computed_every_so_many_steps_only(every: int) -> None:
+    """single_path computes one candidate a slot; only alpha's own step all of them."""
+    step, state = make("single_path", "straight_through", data="prequential", every=every)
+    computed: list[int] = []
+    dense = state.model.slots[0].blocks["dense"]
+    dense.register_forward_hook(lambda *_: computed.append(state.step))
+    step = drawing(step, (0, 0, 0))
+    for index in range(7):
+        step(state, tiny.batch(seed=index, first=index == 0))
+        state.step += 1
+    assert computed == list(range(0, 7, every))
+
+
+def test_null_is_the_estimator_of_the_weights() -> None:
+    for estimator in ESTIMATORS:
+        step, _ = make(estimator, None, data="prequential")
+        assert step.plan.config.alpha_estimator == estimator
+    step, _ = make("straight_through", "straight_through", data="shared")
+    assert step.plan.config.alpha_estimator == "straight_through"
+
+
+def test_shared_refuses_another_estimator_and_says_why() -> None:
+    with pytest.raises(ValueError, match=r"alpha.estimator: soft is not .*single_path.*preq"):
+        make("single_path", "soft", data="shared")
+
+
+@pytest.mark.parametrize(
+    ("weights", "alpha", "data", "hold"),
+    [
+        ("single_path", "soft", "prequential", 4),
+        ("soft", "single_path", "prequential", 1),
+        ("soft", "straight_through", "split", 4),
+        ("soft", "soft", "split", 1),
+        ("straight_through", "soft", "split", 4),
+    ],
+)
+def test_the_passes_that_fill_a_memory_decide_how_long_a_draw_is_held(
+    weights: str, alpha: str, data: str, hold: int
+) -> None:
+    step, _ = make(weights, alpha, data=data)
+    assert step.plan.hold == hold

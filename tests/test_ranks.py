@@ -1,0 +1,440 @@
+"""Several processes: the same as one, the same on all, and what happens when one is lost."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.distributed import TCPStore
+
+import compare
+import derive
+import search
+import sweep
+from assembly.workbench import set_up
+from data import EvaluationStreams
+from experiment import load_experiment
+from tests import tiny
+from tests.conftest import write_experiment
+from tests.ranks_task import run_phases
+from tests.test_kill import assert_same, last_step
+from tests.test_pipeline import ROOT, rows
+from training.evaluation import Evaluation, evaluate
+from training.launch import Launch, is_first_to_say, launched
+from training.ranks import ALONE, Ranks, join
+from training.shared_evaluation import evaluate_shared
+from training.sharing import own_part
+
+ESTIMATORS = ("soft", "straight_through", "single_path")
+DATA = ("shared", "split", "prequential")
+EXACT = [
+    *("model.dropout=0", "search.optimiser.kind=sgd", "search.optimiser.lr=0.3"),
+    *("retrain.optimiser.kind=sgd", "retrain.optimiser.lr=0.3", "run.log_every=1"),
+    *("search.steps=50", "retrain.steps=50", "run.validate_every=25"),
+]
+ODD = ["data.batch=5", "run.micro_batches=2"]
+SEARCH, RETRAIN = "search/seed-0", "retrain/layout-adad/seed-0"
+
+
+def torchrun(*arguments: str, world: int = 2) -> None:
+    """Run a script in several processes; nothing may go wrong."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc_per_node", str(world), *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
+# --- without other processes ----------------------------------------------------------------------
+
+
+def variables(rank: int, world: int, port: int = 29500) -> dict[str, str]:
+    names = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
+    return {
+        **{name: str(value) for name, value in names.items()},
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+    }
+
+
+def test_without_the_variables_of_torchrun_there_is_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in variables(0, 2):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launched() is None
+    assert join() is ALONE
+    assert not torch.distributed.is_initialized()
+    assert is_first_to_say("anything", lost=True)
+    for name, value in variables(1, 2).items():
+        monkeypatch.setenv(name, value)
+    assert launched() == Launch(rank=1, world=2, local_rank=1, local_world=2, machines=1)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert launched() is None
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ValueError, match=r"WORLD_SIZE.*'two'; start with torchrun"):
+        launched()
+
+
+def test_rows_are_shared_out_without_gap_and_evenly() -> None:
+    for count, world in ((4, 2), (5, 2), (7, 3), (3, 3), (2, 3)):
+        shares = [Ranks(rank, world).rows(count) for rank in range(world)]
+        assert [row for share in shares for row in range(count)[share]] == list(range(count))
+        sizes = [Ranks(rank, world).count(count) for rank in range(world)]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_process_exchanges_nothing_and_gets_back_what_it_gave() -> None:
+    tensor = torch.ones(3)
+    ALONE.sum([tensor])
+    assert tensor.tolist() == [1, 1, 1]
+    assert ALONE.gather(tensor) is tensor
+    assert ALONE.ask(7)() == 7
+    assert ALONE.agree(3)
+    assert ALONE.first_words(None) is None
+    assert ALONE.tell("text") == "text"
+    state = torch.get_rng_state()
+    ALONE.seed(5)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_rank_takes_its_rows_and_its_own_generator_out_of_a_checkpoint() -> None:
+    def tensors() -> dict[str, Tensor]:
+        return {
+            "model.x": torch.arange(4),
+            "stream.weights.seen": torch.arange(5),
+            "random.cpu": torch.tensor([0]),
+            "random.cpu.1": torch.tensor([1]),
+            "random.cuda.1": torch.tensor([2]),
+            "random.other": torch.tensor([3]),
+        }
+
+    first, second = (own_part(tensors(), Ranks(rank, 2)) for rank in (0, 1))
+    assert set(first) == {"model.x", "stream.weights.seen", "random.cpu", "random.other"}
+    assert set(second) == set(first) | {"random.cuda"}
+    assert first["stream.weights.seen"].tolist() == [0, 1]
+    assert second["stream.weights.seen"].tolist() == [2, 3, 4]
+    assert [int(first["random.cpu"]), int(second["random.cpu"])] == [0, 1]
+    assert len(second["model.x"]) == 4
+    third = own_part(tensors(), Ranks(2, 3))
+    assert torch.equal(third["random.cpu"], torch.get_rng_state())
+    alone = own_part(tensors(), ALONE)
+    assert set(alone) == set(first)
+    assert len(alone["stream.weights.seen"]) == 5
+
+
+@pytest.mark.parametrize("streams", [1, 3, 5])
+def test_an_evaluation_in_parts_is_that_of_the_whole(streams: int) -> None:
+    tokens = np.random.default_rng(0).integers(tiny.VOCABULARY, size=41).astype(np.uint16)
+    text = EvaluationStreams(tokens, streams=streams, segment=4, warm=3, words=9)
+    net = tiny.language_model([tiny.candidates("attention")] * 2)
+    length_V = torch.arange(tiny.VOCABULARY)
+
+    def score(own: EvaluationStreams) -> Evaluation:
+        return evaluate(net, own, byte_length_V=length_V, device=torch.device("cpu"))
+
+    whole = evaluate_shared(ALONE, text, score)
+    for world in (2, 3):
+        shares = [Ranks(rank, world).rows(text.streams) for rank in range(world)]
+        parts = [score(text.part(share)) for share in shares if share.start < share.stop]
+        assert sum(part.tokens for part in parts) == whole.tokens == 40
+        assert sum(part.bytes or 0 for part in parts) == whole.bytes
+        assert sum(part.nats for part in parts) == pytest.approx(whole.nats, rel=1e-12)
+
+
+@pytest.mark.parametrize("script", [compare, sweep, derive])
+def test_scripts_of_one_process_say_so_under_torchrun(
+    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in variables(0, 2).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("cli.is_first_to_say", lambda text, lost: True)
+    monkeypatch.setattr("os._exit", lambda code: sys.exit(code))
+    with pytest.raises(SystemExit) as stop:
+        script.main(["runs/none"])
+    assert stop.value.code == 2
+    assert "py: is one process, but torchrun has started 2" in capsys.readouterr().err
+
+
+def test_more_processes_than_streams_are_refused(experiment_file: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(experiment_file, [])
+    with pytest.raises(ValueError, match=r"data\.batch: 4 streams cannot be shared out to 5 proc"):
+        set_up(experiment, tmp_path, ranks=Ranks(1, 5, 1, 5))
+
+
+# --- two processes --------------------------------------------------------------------------------
+
+
+def test_two_processes_exchange_what_they_should() -> None:
+    torchrun("-m", "tests.ranks_task")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = tmp_path_factory.mktemp("ranks")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PARNAS_CACHE", str(made / "cache"))
+        write_experiment(made)
+        yield made
+
+
+def job(folder: Path, name: str, *settings: str, **more: Any) -> dict[str, Any]:
+    return {
+        "file": str(folder / "tiny.yaml"),
+        "run": str(folder / name),
+        "settings": list(settings),
+        **more,
+    }
+
+
+def run_on_two(folder: Path, jobs: list[dict[str, Any]]) -> None:
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    torchrun("-m", "tests.ranks_task", str(folder / "jobs.json"))
+
+
+def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
+    jobs = [
+        job(
+            folder,
+            f"{world}/{estimator}-{data}",
+            *(f"search.estimator={estimator}", f"search.alpha.data={data}"),
+            *EXACT,
+            *(ODD if data == "prequential" else []),
+            "run.checkpoint_every=25",
+        )
+        for estimator in ESTIMATORS
+        for data in DATA
+    ]
+    jobs += [job(folder, f"{world}/retrain", *EXACT, layout="a d a d")]
+    few = ["search.estimator=single_path", "search.steps=6", "search.hold=3"]
+    return [*jobs, job(folder, f"{world}/few", *few)]
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path) -> Path:
+    """The same phases in one process and in two, and phases cut in one and ended in the other."""
+    cut = [
+        job(folder, "cut/same", cut=20),
+        job(folder, "cut/same"),
+        job(folder, "cut/two-one", *EXACT, cut=40),
+    ]
+    run_on_two(folder, [*parity_jobs(folder, "two"), job(folder, "two/same"), *cut])
+    run_phases(parity_jobs(folder, "one"))
+    run_phases([job(folder, "cut/two-one", *EXACT), job(folder, "cut/one-two", *EXACT, cut=40)])
+    run_on_two(folder, [job(folder, "cut/one-two", *EXACT)])
+    return folder
+
+
+def assert_close(one: Path, two: Path) -> None:
+    """Rows and the last checkpoint to 1e-5, and not one byte the same throughout."""
+    rows_one, rows_two = rows(one / "metrics.jsonl"), rows(two / "metrics.jsonl")
+    assert [row.keys() for row in rows_one] == [row.keys() for row in rows_two]
+    for mine, theirs in zip(rows_one, rows_two, strict=True):
+        for key, value in mine.items():
+            if isinstance(value, float) and key != "perplexity":
+                assert theirs[key] == pytest.approx(value, abs=1e-5), (mine["step"], key)
+            elif key != "perplexity":
+                assert theirs[key] == value
+    tensors = [load_file(folder / "last.safetensors") for folder in (one, two)]
+    mine, theirs = (
+        {name: tensor for name, tensor in each.items() if not name.startswith("random")}
+        for each in tensors
+    )
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        assert torch.allclose(tensor.double(), theirs[name].double(), atol=1e-4), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_two_processes_search_as_one(both: Path, estimator: str, data: str) -> None:
+    one, two = (both / world / f"{estimator}-{data}" / SEARCH for world in ("one", "two"))
+    assert_close(one, two)
+    recorded = json.loads((two / "environment.json").read_text())
+    assert recorded["ranks"] == 2
+    assert (one / "identity.json").read_bytes() == (two / "identity.json").read_bytes()
+    with np.load(one / "pi.npz") as arrays, np.load(two / "pi.npz") as others:
+        assert np.allclose(arrays["alpha"], others["alpha"], atol=1e-4)
+        assert np.ptp(arrays["alpha"][-1]) > 0.1
+
+
+@pytest.mark.slow
+def test_two_processes_retrain_as_one(both: Path) -> None:
+    assert_close(both / "one/retrain" / RETRAIN, both / "two/retrain" / RETRAIN)
+
+
+@pytest.mark.slow
+def test_what_was_never_drawn_is_left_alone_by_all_processes(both: Path) -> None:
+    one, two = (load_file(both / w / "few" / SEARCH / "last.safetensors") for w in ("one", "two"))
+    moved = [{name for name in each if "optimiser.weights" in name} for each in (one, two)]
+    weights = {name for name in one if name.startswith("model.")}
+    assert moved[0] == moved[1]
+    assert len(moved[0]) < 3 * len(weights)
+
+
+@pytest.mark.slow
+def test_law_8_two_processes_cut_and_resumed_end_as_never_cut(both: Path) -> None:
+    assert_same(both / "two/same" / SEARCH, both / "cut/same" / SEARCH)
+    one, two = (both / name / SEARCH / "pi.npz" for name in ("two/same", "cut/same"))
+    assert one.read_bytes() == two.read_bytes()
+    tensors = load_file(both / "two/same" / SEARCH / "last.safetensors")
+    assert not torch.equal(tensors["random.cpu"], tensors["random.cpu.1"])
+    log = (both / "cut/same" / SEARCH / "train.log").read_text()
+    assert "goes on from step 14 of 30\n" in log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "was", "now"), [("two-one", 2, 1), ("one-two", 1, 2)])
+def test_a_resume_on_another_number_of_processes_keeps_the_memories(
+    both: Path, name: str, was: int, now: int
+) -> None:
+    cut = both / "cut" / name / SEARCH
+    # The same settings without odd numbers; soft and prequential are the defaults.
+    run_phases([job(both, "one/default", *EXACT)])
+    assert_close(both / "one/default" / SEARCH, cut)
+    log = (cut / "train.log").read_text()
+    assert f"not exactly as it would have: ranks was {was}, is {now}" in log
+    recorded = json.loads((cut / "environment.json").read_text())
+    assert [recorded["ranks"], recorded["resumed"][0]["ranks"]] == [was, now]
+
+
+# --- the end of one process -----------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where a launcher keeps its store; it outlives every process."""
+    number = free_port()
+    store = TCPStore("localhost", number, is_master=True, wait_for_workers=False)
+    yield number
+    del store
+
+
+def start_two(
+    folder: Path, name: str, *settings: str, port: int | None
+) -> list[subprocess.Popen[str]]:
+    """Two processes of one search, without a launcher that ends one when the other has ended.
+
+    Without a port there is no launcher's store either: that of the first process dies with it.
+    """
+    extra = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "search.py", str(folder / "tiny.yaml")]
+    command += ["--run", str(folder / name), "--set", "run.figures=false", *extra]
+    given = {**os.environ, "TORCHELASTIC_USE_AGENT_STORE": str(port is not None)}
+    port = free_port() if port is None else port
+    return [
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**given, **variables(rank, 2, port)},
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+
+def wait_for(metrics: Path, step: int, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and last_step(metrics) < step:
+        time.sleep(0.02)
+    assert process.poll() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victim", "launcher"), [(0, True), (1, True), (0, False)])
+def test_a_lost_process_ends_the_others_with_one_line_and_nothing_is_lost(
+    folder: Path, victim: int, launcher: bool, port: int
+) -> None:
+    shutil.rmtree(folder / "lost", ignore_errors=True)
+    processes = start_two(folder, "lost", "search.steps=4000", port=port if launcher else None)
+    metrics = folder / "lost" / SEARCH / "metrics.jsonl"
+    wait_for(metrics, 50, processes[victim])
+    processes[victim].send_signal(signal.SIGKILL)
+    other = processes[1 - victim]
+    _, error = other.communicate(timeout=60)
+    assert other.returncode == 4
+    lines = error.splitlines()
+    at = next(i for i, line in enumerate(lines) if "another process of this run was lost" in line)
+    assert f"({folder / 'lost' / SEARCH / 'last.safetensors'})" in lines[at]
+    assert "the last whole checkpoint is that of step " in lines[at]
+    assert "-m torch.distributed.run --standalone --nproc_per_node 2 -- " in lines[at + 1]
+    assert "Traceback" not in error
+    processes[victim].communicate()
+    cut = load_file(folder / "lost" / SEARCH / "last.safetensors")
+    assert len(cut["stream.weights.seen"]) == 4
+    arguments = [str(folder / "tiny.yaml"), "--run", str(folder / "lost")]
+    arguments += ["--set", "search.steps=4000", "--set", "run.figures=false"]
+    one = subprocess.Popen(
+        [sys.executable, "search.py", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert one.stdout is not None
+    said = next(line for line in one.stdout if "goes on from step" in line)
+    next(line for line in one.stdout if "/4000" in line)
+    one.send_signal(signal.SIGTERM)
+    one.communicate()
+    assert one.returncode == 143
+    assert "not exactly as it would have: ranks was 2, is 1" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "name"), [(0, "SIGINT"), (1, "SIGTERM")])
+def test_a_signal_to_one_process_stops_all_at_the_same_step(
+    folder: Path, rank: int, name: str, port: int
+) -> None:
+    run = f"stopped-{rank}"
+    settings = ("search.steps=100000", "run.checkpoint_every=100000")
+    processes = start_two(folder, run, *settings, port=port)
+    wait_for(folder / run / SEARCH / "metrics.jsonl", 20, processes[rank])
+    processes[rank].send_signal(getattr(signal, name))
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    code = 128 + getattr(signal, name)
+    assert [process.returncode for process in processes] == [code, code]
+    assert "".join(errors).count(f"stopped by {name}; the state is saved") == 1
+    assert (folder / run / SEARCH / "last.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_diverge_together_and_say_so_once(folder: Path, port: int) -> None:
+    settings = ("optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null")
+    settings = tuple(f"search.{setting}" for setting in settings)
+    processes = start_two(folder, "diverged", *settings, port=port)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [3, 3]
+    assert "".join(errors).count("diverged at step 5: parameter ") == 1
+
+
+@pytest.mark.slow
+def test_a_mistake_is_said_once_and_ends_all(folder: Path, port: int) -> None:
+    processes = start_two(folder, "mistake", "search.steps=0", port=port)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2]
+    assert "".join(errors).count("search.steps: must be at least 2, found 0") == 1
+
+
+@pytest.mark.slow
+def test_the_scripts_under_torchrun_leave_what_one_process_leaves(folder: Path) -> None:
+    arguments = [str(folder / "tiny.yaml"), "--run", str(folder / "whole")]
+    quiet = ["--set", "run.figures=false"]
+    torchrun("--", "search.py", *arguments, *quiet)
+    assert derive.main([str(folder / "whole")]) == 0
+    torchrun("--", "retrain.py", str(folder / "whole"))
+    assert search.main([*arguments, *quiet]) == 0  # it is done: nothing is trained again
+    result = json.loads((folder / "whole/retrain/argmax-0/seed-0/result.json").read_text())
+    assert result["test"]["tokens"] == 1200
+    assert (folder / "whole/model/model.safetensors").exists()

@@ -1,0 +1,142 @@
+"""Slots computed again in the backward pass: the same bits, fewer of them kept."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import BLOCKS, LanguageModel
+from model.dropout import Dropout
+from nas.config import SearchConfig
+from nas.estimators import ESTIMATORS
+from nas.gumbel import gumbel_noise
+from nas.plan import SearchPlan
+from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from tests import tiny
+from training.optimisers import build_optimiser
+from training.schedules import rate_of
+from training.state import TrainState
+from training.step import Forward, WeightStep
+
+CPU = torch.device("cpu")
+FORWARD = Forward(CPU, "float32")
+ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
+
+
+def supernet(dtype: torch.dtype = torch.float64, tie_slots: int | None = None) -> LanguageModel:
+    """All registered kinds in four slots, with dropout everywhere."""
+    torch.manual_seed(0)
+    config = tiny.model_config()
+    return LanguageModel(
+        [tiny.candidates(*BLOCKS)] * 4,
+        d_model=8,
+        vocabulary_size=tiny.VOCABULARY,
+        softmax=config.softmax,
+        dropout=ALL_DROPOUT,
+        tie_slots=tie_slots,
+    ).to(dtype)
+
+
+def search_step(
+    model: LanguageModel, forward: Forward, estimator: str, **alpha: Any
+) -> tuple[SearchStep, TrainState]:
+    config = SearchConfig.model_validate(
+        {
+            "steps": 8,
+            "estimator": estimator,
+            "hold": 2,
+            "optimiser": {"lr": 0.01, "warmup_steps": 0},
+            "alpha": {"freeze": 0.25, "lr": 0.1, **alpha},
+        }
+    )
+    plan = SearchPlan(config, 8, memory=5, segment=4)
+    alpha_LC = build_alpha(4, len(BLOCKS))
+    state = tiny.state_of(
+        model,
+        rows=3,
+        optimisers={
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, plan),
+        },
+        parameters={"alpha": alpha_LC},
+        streams={"alpha": model.initial_state(3)},
+    )
+    weight_step = WeightStep(forward, config.optimiser, rate_of(config.optimiser, 8))
+    return SearchStep(plan, weight_step, 0), state
+
+
+def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tensor]:
+    """Losses, norms, weights, gradients, moments, alpha, memories and random state of 6 steps."""
+    tie_slots, dtype = options.pop("tie_slots", None), options.pop("dtype", torch.float64)
+    step, state = search_step(supernet(dtype, tie_slots), forward, estimator, **options)
+    torch.manual_seed(7)
+    found: list[Tensor] = []
+    for state.step in range(6):
+        metrics = step(state, tiny.batch(3, seed=state.step, first=state.step == 0))
+        found += [torch.as_tensor(value).clone() for value in metrics.values()]
+    parameters = [*state.model.parameters(), state.parameters["alpha"]]
+    found += [p.detach() for p in parameters] + [p.grad for p in parameters if p.grad is not None]
+    found += [t for p in state.optimisers["weights"].state.values() for t in p.values()]
+    return [*found, *state.streams["weights"].tensors().values(), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("data", ["prequential", "shared"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_search_is_the_same_bit_for_bit(estimator: str, data: str, parts: int) -> None:
+    forward = replace(FORWARD, micro_batches=parts)
+    kept = all_of_a_run(forward, estimator, data=data)
+    again = all_of_a_run(replace(forward, recompute=True), estimator, data=data)
+    assert len(kept) == len(again)
+    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
+
+
+@pytest.mark.parametrize("options", [{"tie_slots": 2}, {"dtype": torch.float32}])
+def test_so_it_is_with_tied_slots_and_under_autocast(options: dict[str, Any]) -> None:
+    precision = "bfloat16" if "dtype" in options else "float32"
+    forward = replace(FORWARD, precision=precision)
+    kept = all_of_a_run(forward, "straight_through", **options)
+    again = all_of_a_run(replace(forward, recompute=True), "straight_through", **options)
+    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
+
+
+def test_tied_slots_under_autocast_share_the_cast_weights() -> None:
+    forward = replace(FORWARD, precision="bfloat16")
+    options: dict[str, Any] = {"tie_slots": 2, "dtype": torch.float32}
+    kept = all_of_a_run(forward, "soft", **options)
+    again = all_of_a_run(replace(forward, recompute=True), "soft", **options)
+    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
+
+
+def saved_bytes(model: LanguageModel, *, recompute: bool) -> tuple[int, list[int]]:
+    """Bytes of the distinct storages that autograd keeps, and how often slot 0 was computed."""
+    mix = ESTIMATORS["soft"](torch.zeros(4, len(BLOCKS)), gumbel_noise(0, 0, 4, len(BLOCKS)), 1.0)
+    batch, storages = tiny.batch(3, 16), {}
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    computed: list[int] = []
+    model.slots[0].register_forward_pre_hook(lambda *_: computed.append(1))
+    # Slots keep their inputs, whether autograd's hooks see them or not.
+    for slot in model.slots:
+        slot.register_forward_pre_hook(lambda _, inputs: (keep(inputs[0]), None)[1])
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        h_BTD, _, _ = model(batch.input_BT, model.initial_state(3), mix, recompute=recompute)
+        loss = model.nll(h_BTD, batch.target_BT).mean()
+    total = sum(storage.nbytes() for storage in storages.values())
+    loss.backward()
+    return total, computed
+
+
+def test_a_fraction_is_kept_and_every_slot_computed_twice() -> None:
+    kept, once = saved_bytes(supernet(), recompute=False)
+    fewer, twice = saved_bytes(supernet(), recompute=True)
+    assert (len(once), len(twice)) == (1, 2)
+    assert fewer < kept / 3

@@ -1,0 +1,198 @@
+"""How much memory training will take, from two small steps of the real model.
+
+B streams   T segment length   N = B * T tokens
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from model import StreamState
+from training.ledger import Ledger
+from training.loop import Batch, Step
+from training.optimisers import slots_of
+from training.ranks import ALONE
+from training.state import TrainState
+from training.step import Forward
+
+# Streams of each part of the two small steps. Not 1: an axis of one row has free strides.
+_FEW, _MORE = 2, 3
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes at the worst moment of the worst step, beyond what the process had before the model.
+
+    Attributes:
+        weights: all parameters.
+        gradients: of the weights that one step trains.
+        optimiser: what it keeps for each weight, once all have been trained.
+        streams: the memories that are carried.
+        activations: all else: what the passes keep for the backward pass, and what passes.
+    """
+
+    weights: int
+    gradients: int
+    optimiser: int
+    streams: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        parts = (self.weights, self.gradients, self.optimiser, self.streams, self.activations)
+        return sum(parts)
+
+
+@dataclass(frozen=True)
+class ProbeBatch:
+    """A batch of a few streams."""
+
+    input_BT: Tensor
+    target_BT: Tensor
+    first: bool = False
+
+
+def forecast(
+    state: TrainState, batch: Batch, forward: Forward, makers: Sequence["Maker"], step: int = 0
+) -> Forecast:
+    """Count what real steps of a few streams hold at each moment, and scale it to all streams.
+
+    Every moment is a constant (gradients, cast weights, encodings of distances) and a part that
+    grows with the streams; two counts tell them apart, so that the worst moment of the real step
+    is found, which need not be that of the small ones. No weight, stream, gradient or random
+    number of the run is changed.
+
+    Args:
+        state: before its first step.
+        batch: a real one; it gives sizes and the parts of the clusters.
+        forward: how the run computes losses.
+        makers: each makes a step of a kind that may come; the greediest counts.
+        step: the number of the step, where some steps do more than others.
+    """
+    rows = forward.ranks.count(batch.input_BT.shape[0])
+    parts = min(forward.micro_batches, rows)
+    # The second part meets the gradients of the first; later ones bring more memories only.
+    few = min(parts, 2)
+    forward = replace(forward, micro_batches=few, ranks=ALONE)
+    peak, gradients = 0, 0
+    for make in makers:
+        with _aside(forward.device):
+            low, high = (
+                _moments(state, _rows_like(batch, few * n), forward, make, step)
+                for n in (_FEW, _MORE)
+            )
+        found = _largest(low.moments, high.moments, -(-rows // parts))
+        if found > peak:
+            peak, gradients = found, high.gradients
+    weights = _bytes(state.model.parameters())
+    kept = len([name for name in slots_of(state.optimisers["weights"]) if name != "step"])
+    streams = [_bytes(stream.tensors().values()) for stream in state.streams.values()]
+    missing = (sum(streams) + max(streams)) * (parts - few) // parts
+    counted = gradients + sum(streams)
+    return Forecast(
+        weights=weights,
+        gradients=gradients,
+        optimiser=kept * weights,
+        streams=sum(streams),
+        activations=max(peak + missing - counted, 0),
+    )
+
+
+@contextmanager
+def _aside(device: torch.device) -> Iterator[None]:
+    """Leave torch's random numbers as they are; so little work is done by one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+# Makes a step from how losses are computed and from the batch that all of its texts give.
+Maker = Callable[[Forward, Batch], Step]
+
+
+@dataclass(frozen=True)
+class _Count:
+    """What a small step holds after each operation, and the gradients it leaves, in bytes."""
+
+    moments: list[int]
+    gradients: int
+
+
+class _Still(torch.optim.Optimizer):
+    """An optimiser that moves nothing.
+
+    Attributes:
+        began: how many moments there were when the gradients were last set free.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], ledger: Ledger) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+        self.ledger, self.began = ledger, 0
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Note the moment."""
+        self.began = len(self.ledger.moments)
+        super().zero_grad(set_to_none)
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Leave everything as it is."""
+
+
+def _moments(state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int) -> _Count:
+    """One step, as if the gradients of another one before it stood until it sets them free."""
+    weights, others = list(state.model.parameters()), list(state.parameters.values())
+    take, ledger = make(forward, batch), Ledger()
+    optimiser = _Still(weights, ledger)
+    with ledger:
+        scratch = TrainState(
+            model=state.model,
+            optimisers={"weights": optimiser, "alpha": _Still(others or weights, ledger)},
+            streams=_streams(state, len(batch.input_BT)),
+            parameters=state.parameters,
+            step=number,
+            loss_sum=torch.zeros_like(state.loss_sum),
+        )
+        take(scratch, batch)
+    gradients = _bytes(p.grad for p in weights if p.grad is not None)
+    for parameter in (*weights, *others):
+        parameter.grad = None
+    moments = [
+        live + gradients * (moment < optimiser.began) for moment, live in enumerate(ledger.moments)
+    ]
+    return _Count(moments, gradients)
+
+
+def _streams(state: TrainState, rows: int) -> dict[str, StreamState]:
+    return {name: state.model.initial_state(rows) for name in state.streams}
+
+
+def _rows_like(batch: Batch, rows: int) -> ProbeBatch:
+    """So many equal streams whose tokens lie in the clusters as those of the whole batch do."""
+
+    def stream(ids_BT: Tensor) -> Tensor:
+        ids_N, segment = ids_BT.flatten().sort().values, ids_BT.shape[1]
+        place_T = (torch.arange(segment, dtype=torch.float64) + 0.5) * (len(ids_N) / segment)
+        return ids_N[place_T.long()].repeat(rows, 1)
+
+    return ProbeBatch(stream(batch.input_BT), stream(batch.target_BT))
+
+
+def _largest(low: Sequence[int], high: Sequence[int], rows: int) -> int:
+    """The worst moment with `rows` streams a part."""
+    if len(low) != len(high):
+        # Code that takes other ways for other sizes: the moments cannot be paired.
+        low, high = [max(low)], [max(high)]
+    slopes = ((b - a) / (_MORE - _FEW) for a, b in zip(low, high, strict=True))
+    return round(max(a + slope * (rows - _FEW) for a, slope in zip(low, slopes, strict=True)))
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)

@@ -1,0 +1,81 @@
+"""What torchrun told this process, and who of several processes prints a message.
+
+Imports nothing heavy: a script asks before torch is there.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_STORE_PATIENCE = timedelta(seconds=5)
+
+
+class Lost(Exception):
+    """Another process of the run is gone, or does not answer."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One of several processes, by the environment variables that torchrun sets.
+
+    Attributes:
+        rank: which one it is, from 0.
+        world: how many there are on all machines.
+        local_rank: which one it is of those of its machine.
+        local_world: how many there are on its machine.
+        machines: how many machines there are.
+    """
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    machines: int
+
+
+def launched() -> Launch | None:
+    """How this process was launched; None where it is the only one.
+
+    Raises:
+        ValueError: a variable is no number.
+    """
+    if not all(os.environ.get(name) for name in _NAMES) or os.environ["WORLD_SIZE"] == "1":
+        return None
+    try:
+        rank, world, local_rank, local_world = (int(os.environ[name]) for name in _NAMES[:4])
+        machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    except ValueError as error:
+        raise ValueError(
+            f"{', '.join(_NAMES[:4])}: {error}; start with torchrun, or unset them"
+        ) from None
+    return Launch(rank, world, local_rank, local_world, machines)
+
+
+def is_first_to_say(text: str, *, lost: bool) -> bool:
+    """Whether this process prints a message that others may have as well.
+
+    The launcher's store counts; where it cannot be reached everybody speaks.
+
+    Args:
+        text: the message; each one is printed once.
+        lost: that another process is gone, which is news only where nobody said why.
+    """
+    if launched() is None:
+        return True
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    try:
+        # torch itself would try for long, and complain.
+        socket.create_connection(address, _STORE_PATIENCE.seconds).close()
+    except OSError:
+        return True
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        store, _, _ = next(iter(rendezvous("env://", timeout=_STORE_PATIENCE)))
+        said_before = store.add("parnas/said", 1) > 1
+        return not said_before if lost else store.add(sha256(text.encode()).hexdigest(), 1) == 1
+    except RuntimeError:
+        return True

@@ -1,0 +1,234 @@
+"""The processes that train one model together: the part of each, and what they tell one another.
+
+Every process has the whole model and a share of the rows of each batch. Its memories stay with it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from training.launch import Lost, launched
+
+# Within a step nobody waits long; for a tokenizer, a validation or the first rank's files they do.
+STEP_PATIENCE = timedelta(seconds=45)
+PATIENCE = timedelta(minutes=30)
+BUCKET_BYTES = 25 * 2**20
+
+
+@contextmanager
+def _or_lost() -> Iterator[None]:
+    """Say of a failed exchange that a process is lost; torch has no error of its own for that."""
+    try:
+        yield
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0][:200]
+        raise Lost(f"another process of this run was lost ({words})") from error
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One of several processes; every method is a no-op where there is one only.
+
+    Whatever exchanges something must be called by all processes in the same order.
+
+    Attributes:
+        rank: which one this is, from 0.
+        world: how many there are.
+        local_rank: which one this is of those of its machine.
+        local_world: how many its machine has.
+        steps: who exchanges within a step, with little patience.
+    """
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    steps: dist.ProcessGroup | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one that writes, prints and tests."""
+        return self.rank == 0
+
+    @property
+    def threads(self) -> int:
+        """This process's share of the cores that its machine lends."""
+        return max(1, len(os.sched_getaffinity(0)) // self.local_world)
+
+    def rows(self, count: int) -> slice:
+        """This rank's share of rows; shares differ by at most one."""
+        return slice(self.rank * count // self.world, (self.rank + 1) * count // self.world)
+
+    def count(self, rows: int) -> int:
+        """How many of the rows are this rank's."""
+        mine = self.rows(rows)
+        return mine.stop - mine.start
+
+    def seed(self, seed: int) -> None:
+        """Give every rank but the first random numbers of its own, once the weights are made."""
+        if self.rank:
+            words = np.random.SeedSequence([seed, self.rank]).generate_state(1, np.uint64)
+            torch.manual_seed(int(words[0]) % 2**63)
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter], *others: Tensor) -> None:
+        """Add up the gradients over all ranks, and other tensors with them.
+
+        What no rank has a gradient for keeps none, so that no optimiser moves it; a gradient that
+        some rank lacks counts as zero there.
+        """
+        if self.world == 1:
+            return
+        trained = list(parameters)
+        there = torch.tensor([p.grad is not None for p in trained], dtype=torch.uint8)
+        with _or_lost():
+            dist.all_reduce(there, dist.ReduceOp.MAX, group=self.steps)
+        for parameter, found in zip(trained, there.tolist(), strict=True):
+            if found and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        self.sum([*(p.grad for p in trained if p.grad is not None), *others])
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Add up each tensor over all ranks, in its place."""
+        if self.world == 1:
+            return
+        pending = []
+        for bucket in _buckets(tensors):
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            with _or_lost():
+                work = dist.all_reduce(flat, group=self.steps, async_op=True)
+            pending.append((bucket, flat, work))
+        for bucket, flat, work in pending:
+            with _or_lost():
+                work.wait()
+            parts = torch.split(flat, [tensor.numel() for tensor in bucket])
+            for tensor, part in zip(bucket, parts, strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def ask(self, number: int) -> Callable[[], int]:
+        """Begin to find the largest of all ranks' numbers; what is returned waits for it."""
+        if self.world == 1:
+            return lambda: number
+        largest = torch.tensor([number])
+        with _or_lost():
+            work = dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.steps, async_op=True)
+
+        def answer() -> int:
+            with _or_lost():
+                work.wait()
+            return int(largest)
+
+        return answer
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sum of each number over all ranks, in float64."""
+        total_N = torch.tensor(numbers, dtype=torch.float64)
+        if self.world > 1:
+            with _or_lost():
+                dist.all_reduce(total_N)
+        return total_N.tolist()
+
+    def wait(self) -> None:
+        """Go on when all ranks have come here."""
+        self.total([0.0])
+
+    def agree(self, number: int) -> bool:
+        """Whether all ranks have the same number."""
+        mine_2 = torch.tensor([number, -number])
+        largest_2 = mine_2.clone()
+        if self.world > 1:
+            with _or_lost():
+                dist.all_reduce(largest_2, dist.ReduceOp.MAX)
+        return int(largest_2[0]) == -int(largest_2[1])
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The rows of all ranks in order, on the CPU where there are several ranks."""
+        if self.world == 1:
+            return tensor
+        rows = [int(count) for count in self.total([*self._mine(len(tensor))])]
+        parts = []
+        for rank, count in enumerate(rows):
+            part = tensor.new_empty(count, *tensor.shape[1:])
+            part = tensor.contiguous() if rank == self.rank else part
+            with _or_lost():
+                dist.broadcast(part, src=rank)
+            parts.append(part.cpu())
+        return torch.cat(parts)
+
+    def first_words(self, text: str | None) -> str | None:
+        """What the lowest rank says that has something to say."""
+        if self.world == 1:
+            return text
+        said = text is not None
+        speaks = [int(number) for number in self.total([*self._mine(int(said))])]
+        return self.tell(text, speaks.index(1)) if 1 in speaks else None
+
+    def tell(self, text: str | None, source: int = 0) -> str:
+        """The text of one rank, on all ranks."""
+        if self.world == 1:
+            assert text is not None
+            return text
+        data = text.encode() if text is not None and self.rank == source else b""
+        length = int(sum(self.total([len(data)])))
+        content = torch.zeros(length, dtype=torch.uint8)
+        if data:
+            content.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        if length:
+            with _or_lost():
+                dist.broadcast(content, src=source)
+        return content.numpy().tobytes().decode()
+
+    def leave(self) -> None:
+        """Wait for all, when nothing else is exchanged any more.
+
+        The process must then end with os._exit: torch's own threads may hang or abort at the
+        interpreter's end, also with the group destroyed before (seen in 4 of 12 runs).
+        """
+        self.wait()
+
+    def _mine(self, number: int) -> list[int]:
+        """A list with one place for each rank, zero but for this one's."""
+        return [number if rank == self.rank else 0 for rank in range(self.world)]
+
+
+ALONE = Ranks()
+
+
+def join() -> Ranks:
+    """Meet the other processes that torchrun has started; without it there are none.
+
+    Raises:
+        Lost: they do not come.
+        ValueError: torchrun's variables are damaged.
+    """
+    launch = launched()
+    if launch is None:
+        return ALONE
+    # What is on the CPU (alpha, all agreements) goes through gloo also where weights are on GPUs.
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with _or_lost():
+        dist.init_process_group(backend, timeout=PATIENCE)
+        steps = dist.new_group(timeout=STEP_PATIENCE)
+    return Ranks(launch.rank, launch.world, launch.local_rank, launch.local_world, steps)
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Tensors of one type and device, in parts of about BUCKET_BYTES."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    for alike in kinds.values():
+        bucket, size = list[Tensor](), 0
+        for tensor in alike:
+            if bucket and size + tensor.nbytes > BUCKET_BYTES:
+                yield bucket
+                bucket, size = [], 0
+            bucket.append(tensor)
+            size += tensor.nbytes
+        yield bucket

@@ -101,7 +101,7 @@ def model_step(
     device = device or torch.device("cpu")
     model.to(device)
     step, batches = weight_step(precision, device), zipf_batches(shape)
-    state = _state(model, shape, device)
+    state = train_state(model, shape, device)
 
     def take() -> None:
         step(state, batches.batch(state.step))
@@ -126,7 +126,7 @@ def supernet_step(
         return 50.0 * one_hot(torch.tensor(held), candidates).float()
 
     step = SearchStep(plan, weight_step("float32", torch.device("cpu")), 0, noise=noise)
-    state, batches = _state(model, shape, torch.device("cpu")), zipf_batches(shape)
+    state, batches = train_state(model, shape, torch.device("cpu")), zipf_batches(shape)
     alpha_LC = build_alpha(shape.slots, count)
     state.parameters["alpha"] = alpha_LC
     state.optimisers["alpha"] = build_alpha_optimiser(alpha_LC, plan)
@@ -138,7 +138,8 @@ def supernet_step(
     return take
 
 
-def _state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+def train_state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+    """A run of these weights that has not begun."""
     return TrainState(
         model=model.train(),
         optimisers={"weights": build_optimiser(model, ADAM)},

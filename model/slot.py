@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
-from model.dropout import Dropout, drop
+from model.dropout import Dropout, add_dropped
 from model.segment import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
@@ -72,8 +72,7 @@ class Slot(nn.Module):
                 continue
             c_BSD = self._context(self.labels[index], x_BTD, memory_BMD, segment.cached)
             delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
-            delta_BTD = drop(delta_BTD, self.dropout, self.training)
-            out_BTD = out_BTD + (delta_BTD if weight is None else weight * delta_BTD)
+            out_BTD = add_dropped(out_BTD, delta_BTD, self.dropout, self.training, weight)
             next_states[index] = None if state is None else state.detach()
             if block_aux is not None:
                 block_aux = block_aux if weight is None else weight * block_aux

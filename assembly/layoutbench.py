@@ -1,0 +1,131 @@
+"""LayoutBench made: every layout of a small space trained alone, as retrain.py trains it."""
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from assembly.fleet import Job, run_all
+from assembly.results import read_result
+from assembly.workbench import Workbench
+from experiment import with_settings
+from model import layout_letters
+from nas.layout_table import Row, as_csv, read_table
+from training.files import write_whole
+from training.run_dir import commit
+from training.signals import StopRequest
+
+TABLE, KEY = "layoutbench.csv", "layoutbench.json"
+_MOST_LAYOUTS = 4096
+
+
+def alphabet(bench: Workbench) -> str:
+    """The letters of the candidates.
+
+    Raises:
+        ValueError: a candidate has no letter of its own, or there are too many layouts.
+    """
+    model = bench.experiment.model
+    kinds = [layout_letters([candidate]) for candidate in model.completed_candidates()]
+    if any(len(letter) != 1 for letter in kinds) or len(set(kinds)) < len(kinds):
+        raise ValueError(
+            "model.candidates: LayoutBench names layouts by letters, so the candidates must be "
+            f"default ones of different kinds; found {', '.join(kinds)}"
+        )
+    if (count := len(kinds) ** model.slots) > _MOST_LAYOUTS:
+        raise ValueError(
+            f"model.slots: {len(kinds)} candidates in {model.slots} slots make {count:,} layouts, "
+            f"at most {_MOST_LAYOUTS:,} are trained; take fewer slots or candidates"
+        )
+    return "".join(kinds)
+
+
+def key_of(bench: Workbench, seeds: Sequence[int]) -> dict[str, Any]:
+    """What a table belongs to: rows under another key are not comparable with its rows."""
+    run = bench.experiment.run.model_dump(mode="json", include={"precision", "threads"})
+    sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
+    return {**bench.inputs(), "run": run, **sections, "seeds": list(seeds)}
+
+
+def make_table(
+    bench: Workbench,
+    layouts: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    workers: int,
+    stop: StopRequest,
+) -> Path:
+    """Train what is missing and write RUN/layoutbench.csv, a row at a time.
+
+    Raises:
+        ValueError: the folder holds rows under another key, or a training failed.
+        Stopped: a signal came; everything is saved.
+        OSError: a file cannot be written.
+    """
+    path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
+    key = key_of(bench, seeds)
+    if key_path.exists():
+        _check_key(key_path, key)
+    rows = list(read_table(path).rows) if path.exists() else []
+    there = {(row.layout, row.seed) for row in rows}
+    jobs = [
+        _job(bench, layout, seed)
+        for seed in seeds
+        for layout in layouts
+        if (layout, seed) not in there
+    ]
+    bench.run_dir.mkdir(parents=True, exist_ok=True)
+    write_whole(key_path, json.dumps(key | {"commit": commit()}, indent=1) + "\n")
+    lock, whole = threading.Lock(), len(layouts) * len(seeds)
+
+    def done(job: Job) -> None:
+        row = row_of(job.folder, job.experiment.run.seed)
+        with lock:
+            rows.append(row)
+            write_whole(path, as_csv(rows))
+            print(
+                f"{len(rows)}/{whole} {row.layout}, seed {row.seed}: validation "
+                f"{row.valid_nats:.4f}, test {row.test_nats:.4f} nats",
+                flush=True,
+            )
+
+    run_all(jobs, workers=workers, stop=stop, done=done)
+    return path
+
+
+def row_of(folder: Path, seed: int) -> Row:
+    """The row of a training that is done."""
+    (path,) = folder.glob(f"retrain/*/seed-{seed}/result.json")
+    found = read_result(path)
+    return Row(
+        layout=found["layout"].replace(" ", ""),
+        seed=seed,
+        parameters=found["parameters"],
+        flops_per_token=found["flops_per_token"],
+        valid_nats=found["valid"]["nats_per_token"],
+        test_nats=found["test"]["nats_per_token"],
+    )
+
+
+def _job(bench: Workbench, layout: str, seed: int) -> Job:
+    settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": layout}
+    return Job(
+        f"{layout}, seed {seed}",
+        with_settings(bench.experiment, settings),
+        ("derive", "retrain"),
+        bench.run_dir / "layouts" / layout / f"seed-{seed}",
+    )
+
+
+def _check_key(path: Path, key: dict[str, Any]) -> None:
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: {error}; give another --run") from None
+    for name, value in json.loads(json.dumps(key)).items():
+        if there.get(name) != value:
+            raise ValueError(
+                f"{path}: {name} is {there.get(name)}, now {value}; rows under another key are no "
+                "comparison: give another --run"
+            )

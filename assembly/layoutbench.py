@@ -3,15 +3,19 @@
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assembly.fleet import Job, run_all
 from assembly.results import read_result
-from assembly.workbench import Workbench
+from assembly.timing import time_models
+from assembly.workbench import Workbench, language_model
 from experiment import with_settings
-from model import layout_letters
-from nas.layout_table import Row, as_csv, read_table
+from model import layout_letters, parse_layout
+from nas.latency import Latencies
+from nas.layout_table import LayoutTable, Row, as_csv, read_table
+from nas.regret import mean_nats
 from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
@@ -92,6 +96,68 @@ def make_table(
 
     run_all(jobs, workers=workers, stop=stop, done=done)
     return path
+
+
+@dataclass(frozen=True)
+class Remade:
+    """A layout trained once more.
+
+    Attributes:
+        row: the new training.
+        mean_nats: of the table's test nats.
+        deviations: how far the new ones lie from it, in standard deviations of one training.
+    """
+
+    row: Row
+    mean_nats: float
+    deviations: float
+
+
+def check_table(bench: Workbench, table: Path) -> LayoutTable:
+    """The table, where it belongs to this experiment and this text.
+
+    Raises:
+        ValueError: it belongs to another, or is damaged.
+        OSError: it, or the JSON file beside it, cannot be read.
+    """
+    found = read_table(table)
+    _check_key(table.with_suffix(".json"), key_of(bench, found.seeds))
+    return found
+
+
+def remake(
+    bench: Workbench, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
+) -> list[Remade]:
+    """Train layouts with a seed that the table lacks, and compare.
+
+    Raises:
+        ValueError, Stopped, OSError: as `make_table`.
+    """
+    made = read_table(make_table(bench, layouts, [seed], **how))
+    mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
+    return [
+        Remade(row, mean[row.layout], (row.test_nats - mean[row.layout]) / deviation)
+        for row in made.rows
+        if row.layout in layouts
+    ]
+
+
+def add_latencies(bench: Workbench, path: Path) -> Latencies:
+    """Time the forward passes of all layouts in turn and write them into the table.
+
+    Raises:
+        ValueError: the table is damaged.
+        OSError: it cannot be read or written.
+    """
+    table, candidates = read_table(path), bench.experiment.model.completed_candidates()
+    models = {
+        layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
+        for layout in table.layouts
+    }
+    found = time_models(bench, models)
+    rows = [replace(row, latency_ms=found.median_ms.get(row.layout)) for row in table.rows]
+    write_whole(path, as_csv(rows))
+    return found
 
 
 def row_of(folder: Path, seed: int) -> Row:

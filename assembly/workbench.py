@@ -255,7 +255,7 @@ def build_supernet(bench: Workbench) -> LanguageModel:
     """The language model in which every slot holds all candidates."""
     config = bench.experiment.model
     torch.manual_seed(bench.experiment.run.seed)
-    return _language_model(bench, [config.completed_candidates()] * config.slots)
+    return language_model(bench, [config.completed_candidates()] * config.slots)
 
 
 def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
@@ -269,7 +269,8 @@ def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
     return load_experiment(place.file, arguments.set), place.run
 
 
-def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageModel:
+def language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageModel:
+    """A network of the experiment's sizes with these candidates in its slots."""
     config = bench.experiment.model
     return LanguageModel(
         slots,

@@ -1,56 +1,98 @@
 """Every layout of one small model trained alone: the ground truth for what a search says.
 
     python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
-    python -m tools.layoutbench make configs/layoutbench.yaml --seeds 0 1 --run runs/layoutbench
+    python -m tools.layoutbench latency configs/layoutbench.yaml
+    python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
+    python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
 
 make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
-RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong to.
+RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong to. latency: times the forward
+passes of all layouts and writes them into that table. again: trains some rows of a table with a
+fresh seed; exit code 1 where one lies more than 4 standard deviations off. regret: how far chosen
+layouts lie above the best, beside random search with so many trainings, and the noise ceiling.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cli
+
+TABLE = Path("benchmarks/results/layoutbench.csv")
+MOST_DEVIATIONS = 4.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    return make(arguments)
+    code: int = arguments.act(arguments)
+    return code
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.tool_parser("layoutbench", __doc__)
-    commands = made.add_subparsers(dest="command", required=True, metavar="make")
-    one = commands.add_parser("make", help="train all layouts", allow_abbrev=False)
-    one.add_argument("experiment", type=Path, help="a YAML file")
-    one.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override")
-    one.add_argument("--seeds", nargs="+", type=int, default=[0, 1], metavar="N")
-    one.add_argument("--workers", type=int, default=1, metavar="N", help="trainings at a time")
-    one.add_argument("--run", type=Path, default=Path("runs/layoutbench"), metavar="DIR")
+    commands = made.add_subparsers(required=True, metavar="make | latency | again | regret")
+
+    def command(name: str, act: Any, words: str, run: str | None) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False)
+        one.set_defaults(act=act)
+        if run is not None:
+            one.add_argument("experiment", type=Path, help="a YAML file")
+            one.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+            one.add_argument("--run", type=Path, default=Path(run), metavar="DIR")
+        return one
+
+    make_ = command("make", make, "train all layouts", "runs/layoutbench")
+    make_.add_argument("--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N")
+    command("latency", latency, "time all layouts", "runs/layoutbench")
+    again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
+    again_.add_argument("--rows", type=_positive, default=10, metavar="N")
+    again_.add_argument("--seed", type=_natural, default=100, metavar="N")
+    regret_ = command("regret", regret, "what chosen layouts are worth", None)
+    regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS")
+    regret_.add_argument("--trainings", type=_positive, metavar="N", help="what the search cost")
+    regret_.add_argument("--replays", type=_positive, default=200, metavar="N")
+    for one in (make_, again_):
+        one.add_argument("--workers", type=_positive, default=1, metavar="N", help="at a time")
+    for one in (again_, regret_):
+        one.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
     given = made.parse_args(argv)
-    if given.workers < 1:
-        made.error(f"--workers: expected 1 or more, found {given.workers}")
-    if len(set(given.seeds)) < len(given.seeds) or min(given.seeds) < 0:
-        made.error(f"--seeds: expected different seeds from 0, found {given.seeds}")
+    if len(set(seeds := getattr(given, "seeds", []))) < len(seeds):
+        made.error(f"--seeds: expected different seeds, found {seeds}")
     return given
+
+
+def _natural(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or more, found {number}")
+    return number
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
+    return number
+
+
+def _bench(arguments: argparse.Namespace) -> Any:
+    from assembly.workbench import set_up
+    from experiment import load_experiment
+
+    return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
 
 
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
     with cli.user_errors():
         from assembly.layoutbench import alphabet, make_table
-        from assembly.workbench import set_up
-        from experiment import load_experiment
         from nas.layout_table import all_layouts
         from training.signals import StopRequest
 
-        experiment = load_experiment(arguments.experiment, arguments.set)
-        bench = set_up(experiment, arguments.run)
-        layouts = all_layouts(alphabet(bench), experiment.model.slots)
+        bench = _bench(arguments)
+        layouts = all_layouts(alphabet(bench), bench.experiment.model.slots)
         stop = StopRequest()
 
     def run() -> None:
@@ -59,6 +101,104 @@ def make(arguments: argparse.Namespace) -> int:
         print(f"table: {made}")
 
     return cli.run_to_end(run, then=lambda: None)
+
+
+def latency(arguments: argparse.Namespace) -> int:
+    """Time all layouts."""
+    with cli.user_errors():
+        from assembly.layoutbench import TABLE as NAME
+        from assembly.layoutbench import add_latencies
+
+        found = add_latencies(_bench(arguments), arguments.run / NAME)
+        print(f"{found.note}\ntable: {arguments.run / NAME}")
+    return 0
+
+
+def again(arguments: argparse.Namespace) -> int:
+    """Train some rows with a fresh seed and say how far they lie off."""
+    with cli.user_errors():
+        import numpy as np
+
+        from assembly.layoutbench import check_table, remake
+        from training.signals import StopRequest
+
+        bench = _bench(arguments)
+        table = check_table(bench, arguments.table)
+        if arguments.seed in table.seeds or arguments.rows > len(table.layouts):
+            raise ValueError(
+                f"--seed {arguments.seed}, --rows {arguments.rows}: the table has the seeds "
+                f"{table.seeds} and {len(table.layouts)} layouts; give a fresh seed, and no more"
+            )
+        drawn = np.random.default_rng(arguments.seed).permutation(table.layouts)
+        layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
+        stop, found = StopRequest(), []
+
+    def run() -> None:
+        with stop.listening():
+            how = {"workers": arguments.workers, "stop": stop}
+            found.extend(remake(bench, table, layouts, arguments.seed, **how))
+
+    if code := cli.run_to_end(run, then=lambda: None):
+        return code
+    for one in found:
+        print(
+            f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
+            f"{one.mean_nats:.4f}; {one.deviations:+.2f} standard deviations"
+        )
+    worst = max(abs(one.deviations) for one in found)
+    print(
+        f"{len(found)} rows, the worst {worst:.2f} standard deviations of one training "
+        f"({table.pooled_deviation('test'):.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
+    )
+    return int(worst > MOST_DEVIATIONS)
+
+
+def regret(arguments: argparse.Namespace) -> int:
+    """Print the noise ceiling, random search at several costs, and the given layouts' regret."""
+    with cli.user_errors():
+        from nas.layout_table import read_table
+        from nas.regret import noise_ceiling, random_search, regret_of
+
+        table = read_table(arguments.table)
+        ceiling = noise_ceiling(table)
+        chosen = regret_of(table, arguments.layouts) if arguments.layouts else None
+        counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
+        counts = [n for n in counts if n <= len(table.layouts)] or counts
+        random = {n: random_search(table, n, replays=arguments.replays, seed=0) for n in counts}
+    print(
+        f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
+        f"standard deviation over layouts {ceiling.spread:.4f}, over seeds {ceiling.deviation:.4f}"
+    )
+    print(
+        f"noise ceiling: Kendall's tau between seeds {ceiling.tau:.3f}; regret of the best by one "
+        f"training of every layout {ceiling.regret:.4f}"
+    )
+    for n, found in random.items():
+        print(
+            f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean():.4f} "
+            f"(sd {found.std(ddof=1):.4f}, {arguments.replays} searches)"
+        )
+    if chosen is not None:
+        width = "" if chosen.half_width is None else f" +- {chosen.half_width:.4f} (95%)"
+        each = ", ".join(
+            f"{layout} {value:.4f}"
+            for layout, value in zip(arguments.layouts, chosen.each, strict=True)
+        )
+        print(f"chosen: regret {chosen.mean:.4f}{width}, n = {len(chosen.each)}: {each}")
+        if arguments.trainings:
+            print(words_of(chosen, float(random[arguments.trainings].mean())))
+    return 0
+
+
+def words_of(chosen: Any, random_mean: float) -> str:
+    """What may be said of searches beside random search at equal cost."""
+    if chosen.half_width is None:
+        return "no verdict possible (n = 1)"
+    if chosen.mean + chosen.half_width < random_mean:
+        return "better than random search at equal cost"
+    if chosen.mean - chosen.half_width > random_mean:
+        return "worse than random search at equal cost"
+    return "not better than random search at equal cost"
 
 
 if __name__ == "__main__":

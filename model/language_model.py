@@ -116,7 +116,8 @@ class LanguageModel(nn.Module):
         """Read one segment of every stream.
 
         Args:
-            ids_BT: the ids, each stream's going on where `state` ended.
+            ids_BT: the ids, each stream's going on where `state` ended; best on the CPU, also
+                where the model is on a GPU (`ClusterTables.by_cluster`).
             state: what the streams carry.
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.

@@ -64,8 +64,8 @@ class Forward:
         """
         rows = batch.input_BT.shape[0]
         mine = self.ranks.rows(rows)
-        input_BT = batch.input_BT[mine].to(self.device, non_blocking=True)
-        target_BT = batch.target_BT[mine].to(self.device, non_blocking=True)
+        # They stay on the CPU: only there can the host look at them without waiting.
+        input_BT, target_BT = batch.input_BT[mine], batch.target_BT[mine]
         streams, nats_parts = [], []
         for part in _parts(input_BT.shape[0], self.micro_batches):
             share = (part.stop - part.start) / rows

@@ -16,9 +16,12 @@ from model.relative import Parts, Place
 
 
 def serves(parts: Parts, place: Place, rate: float) -> bool:
-    """Whether nothing is dropped and, where gradients are needed, the device has them."""
+    """Whether nothing is dropped and, where gradients are needed, the device has them.
+
+    While slots are compiled it does not: each would make its own mask of blocks.
+    """
     differentiable = parts.q_BTHK.device.type == "cuda" or not torch.is_grad_enabled()
-    return rate == 0 and differentiable
+    return rate == 0 and differentiable and not torch.compiler.is_compiling()
 
 
 def flex(parts: Parts, place: Place, rate: float) -> Tensor:
@@ -39,7 +42,7 @@ def flex(parts: Parts, place: Place, rate: float) -> Tensor:
         ("blocks", place.memory, place.window), lambda: _blocks(mask_BTS)
     )
     attention: Any = flex_attention
-    if q_BTHK.device.type == "cuda" and not torch.compiler.is_compiling():
+    if q_BTHK.device.type == "cuda":
         attention = _compiled()
     out_BHTK: Tensor = attention(
         (q_BTHK + u_HK).to(dtype).transpose(1, 2),

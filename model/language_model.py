@@ -15,7 +15,7 @@ from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.dropout import NO_DROPOUT, Dropout, drop
 from model.segment import Segment
-from model.slot import Slot, Terms
+from model.slot import RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
 from model.tying import tied_slots
@@ -112,6 +112,7 @@ class LanguageModel(nn.Module):
         *,
         recompute: bool = False,
         attention: str | None = None,
+        run_slot: RunSlot = run,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
@@ -124,6 +125,7 @@ class LanguageModel(nn.Module):
             recompute: keep of each slot its inputs alone, and compute it again in the backward
                 pass, with the same random numbers.
             attention: the path of attention (`model.paths`); None: as the device does it fastest.
+            run_slot: what calls a slot: `run`, or what a compiler makes of it.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -142,9 +144,11 @@ class LanguageModel(nn.Module):
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
-            inputs = (x_BTD, slot_memory, segment, slot_states, terms)
+            inputs = (slot, x_BTD, slot_memory, segment, slot_states, terms)
             x_BTD, slot_memory, slot_states, slot_aux = (
-                checkpoint(slot, *inputs, use_reentrant=False) if recompute else slot(*inputs)
+                checkpoint(run_slot, *inputs, use_reentrant=False)
+                if recompute
+                else run_slot(*inputs)
             )
             memory.append(slot_memory)
             blocks.append(slot_states)

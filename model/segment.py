@@ -74,7 +74,13 @@ class Segment:
         return self._all_valid(memory) and (window is None or window >= memory + self.length)
 
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
-        """What `make` gives; made once for all slots."""
+        """What `make` gives; made once for all slots.
+
+        Compiled code makes it where it is read: a slot must be the same code whether it is the
+        first to ask or not, and the compiler needs no memory for a mask.
+        """
+        if torch.compiler.is_compiling():
+            return make()
         if key not in self._made:
             self._made[key] = make()
         made: _Made = self._made[key]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,9 +79,9 @@ def our_model(shape: Shape) -> LanguageModel:
     )
 
 
-def weight_step(precision: str, device: torch.device) -> WeightStep:
+def weight_step(precision: str, device: torch.device, **options: Any) -> WeightStep:
     """The step that search and retrain take."""
-    return WeightStep(Forward(device, precision), ADAM, lambda step: ADAM.lr)
+    return WeightStep(Forward(device, precision, **options), ADAM, lambda step: ADAM.lr)
 
 
 def our_step(
@@ -96,11 +97,12 @@ def model_step(
     shape: Shape,
     precision: str = "float32",
     device: torch.device | None = None,
+    **options: Any,
 ) -> Callable[[], object]:
-    """A retraining step of a model."""
+    """A retraining step of a model; options are those of `Forward`."""
     device = device or torch.device("cpu")
     model.to(device)
-    step, batches = weight_step(precision, device), zipf_batches(shape)
+    step, batches = weight_step(precision, device, **options), zipf_batches(shape)
     state = train_state(model, shape, device)
 
     def take() -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from model import StreamState
+from model.slot import run
 from training.ledger import Ledger
 from training.loop import Batch, Step
 from training.optimisers import slots_of
@@ -77,7 +78,8 @@ def forecast(
     parts = min(forward.micro_batches, rows)
     # The second part meets the gradients of the first; later ones bring more memories only.
     few = min(parts, 2)
-    forward = replace(forward, micro_batches=few, ranks=ALONE)
+    # What is counted are torch's own operations; compiled ones hold no more.
+    forward = replace(forward, micro_batches=few, ranks=ALONE, run_slot=run)
     peak, gradients = 0, 0
     for make in makers:
         with _aside(forward.device):

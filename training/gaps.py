@@ -7,7 +7,7 @@ from training.heap import Heap
 
 # Smaller tensors are many and of no weight.
 _LEAST_BYTES = 1024
-# The optimiser's moments lie between the tensors from the second turn on; in the third all is as ever.
+# From the second turn on the optimiser's moments lie between the tensors; the third is as the next.
 _TURNS = 3
 
 
@@ -87,7 +87,7 @@ def _play(heap: Heap, trace: Trace, step: Hashable, left: _Left) -> _Left:
             else:
                 heap.take(name, trace.sizes[index])
             names.add(name)
-        for name in sorted(gone, key=heap.place):
-            heap.free(name)
+        for leftover in sorted(gone, key=heap.place):
+            heap.free(leftover)
         left.names.difference_update(gone)
     return _Left(names, tuple((step, index) for index in trace.after))

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     shape = SIZES[arguments.shape]
     counts = SLOTS if arguments.against == "slots" else MEMORIES[arguments.shape]
-    shapes = {str(count): replace(shape, **{arguments.against: count}) for count in counts}
+    shapes = {str(count): _sized(shape, arguments.against, count) for count in counts}
     sides = {name: Side(our_step, (each,)) for name, each in shapes.items()}
     timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
     if arguments.against == "slots":
@@ -55,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     claim = f"step_scaling_{arguments.against}_{arguments.shape}"
     write_result(arguments.json, claim, {"shape": asdict(shape), **found})
     return 0
+
+
+def _sized(shape: Shape, against: str, count: int) -> Shape:
+    return replace(shape, slots=count) if against == "slots" else replace(shape, memory=count)
 
 
 @dataclass(frozen=True)

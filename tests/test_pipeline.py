@@ -297,7 +297,7 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nothing = Forecast(0, 0, 0, 0, 0)
+    nothing = Forecast(0, 0, 0, 0, 0, 0)
     monkeypatch.setattr("assembly.searching.search_memory", lambda *_: nothing)
     monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
     run(search, experiment_file, "--run", tmp_path / "other")

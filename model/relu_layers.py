@@ -68,16 +68,17 @@ class _ReluLayers(torch.autograd.Function):
             if rate:
                 mask, factor = keep(h_BTF, rate)
                 h_BTF.mul_(mask)
-            scaled_DF = (outer_DF * factor if rate else outer_DF).to(working)
+            scaled_DF = _scaled(outer_DF, factor, working)
             out_BTD = product(h_BTF, scaled_DF, outer_D.to(working))
         ctx.factor = factor
-        ctx.save_for_backward(x_BTD, inner_FD, scaled_DF, h_BTF)
+        ctx.save_for_backward(x_BTD, inner_FD, outer_DF, h_BTF)
         return out_BTD
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_BTD: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTD, inner_FD, scaled_DF, h_BTF = ctx.saved_tensors
+        x_BTD, inner_FD, outer_DF, h_BTF = ctx.saved_tensors
+        scaled_DF = _scaled(outer_DF, ctx.factor, h_BTF.dtype)
         h_grad_BTF = product(grad_BTD, scaled_DF.t())
         h_grad_BTF = torch.ops.aten.threshold_backward(h_grad_BTF, h_BTF, 0)
         x_ND, h_NF = x_BTD.flatten(0, -2), h_BTF.flatten(0, -2)
@@ -91,3 +92,7 @@ class _ReluLayers(torch.autograd.Function):
         ]
         wanted = zip(ctx.needs_input_grad, makes, ctx.dtypes, strict=False)
         return *(make().to(dtype) if needed else None for needed, make, dtype in wanted), None
+
+
+def _scaled(matrix: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
+    return (matrix if factor == 1.0 else matrix * factor).to(dtype)

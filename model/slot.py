@@ -3,8 +3,8 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,11 @@ from model.segment import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]
+
+
+# The new residual stream, memory and states, and the auxiliary loss.
+Result = tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]
+RunSlot = Callable[..., Result]
 
 
 class Slot(nn.Module):
@@ -51,7 +56,7 @@ class Slot(nn.Module):
         segment: Segment,
         states: tuple[Tensor | None, ...],
         terms: Terms,
-    ) -> tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]:
+    ) -> Result:
         """Apply the candidates that `terms` names.
 
         Args:
@@ -89,6 +94,12 @@ class Slot(nn.Module):
             assert memory_BMD is not None
             c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
         return self.norms[label](c_BSD) if label in self.norms else c_BSD
+
+
+def run(slot: Slot, *inputs: Any) -> Result:
+    """Call a slot with the inputs of its `forward`: what a compiler is given."""
+    result: Result = slot(*inputs)
+    return result
 
 
 def _next_memory(memory_BMD: Tensor | None, x_BTD: Tensor) -> Tensor | None:

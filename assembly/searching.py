@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 import cli
@@ -22,9 +23,10 @@ from assembly.workbench import Workbench
 from model import LanguageModel
 from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
+from nas.guard import warnings_of, watch
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.trajectory import Trajectory, entropy_share, margins, softmax, write_pi_csv
+from nas.trajectory import Trajectory, entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.schedules import rate_of
@@ -85,7 +87,7 @@ def search_phase(bench: Workbench) -> Phase:
                 state.model, valid, one_hot_net(state.parameters["alpha"])
             ),
         },
-        columns=_SearchColumns(plan),
+        columns=_SearchColumns(plan, _adds_nothing(bench)),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
@@ -116,19 +118,56 @@ def _search_identity(bench: Workbench) -> dict[str, Any]:
     }
 
 
+def _adds_nothing(bench: Workbench) -> dict[str, bool]:
+    """Which candidates cost nothing, because they add nothing."""
+    costs = workbench.layout_costs(bench).by_label
+    return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
+
+
 @dataclass(frozen=True)
 class _SearchColumns:
-    """tau of the step just done, entropy of pi as a part of uniform, smallest margin."""
+    """What is watched of a search at each log line.
+
+    tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
+    candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
+    clipping, over all slots.
+
+    Attributes:
+        plan: schedules.
+        adds_nothing: which candidates do, by label.
+    """
 
     plan: SearchPlan
+    adds_nothing: Mapping[str, bool]
 
     def __call__(self, state: TrainState) -> Mapping[str, float]:
         pi_LC = softmax(state.parameters["alpha"].detach().numpy())
+        nothing = list(self.adds_nothing.values())
+        norms = {
+            f"grad_norm_{label}": _gradient_norm(state.model, label)
+            for label, idle in self.adds_nothing.items()
+            if not idle
+        }
         return {
             "tau": self.plan.tau(state.step - 1),
             "entropy": entropy_share(pi_LC),
             "least_margin": float(margins(pi_LC).min()),
+            "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
+            **norms,
         }
+
+
+def _gradient_norm(model: LanguageModel, label: str) -> float:
+    """The norm of the gradients that stand on all blocks of a candidate; 0 where none does."""
+    gradients = [
+        parameter.grad
+        for slot in model.slots
+        if label in slot.labels
+        for parameter in slot.blocks[label].parameters()
+        if parameter.grad is not None
+    ]
+    norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]
+    return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
 def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
@@ -151,6 +190,23 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
         ]
     )
+
+
+def _guard_lines(bench: Workbench, phase: Phase) -> list[str]:
+    """What the guard says of alpha's path."""
+    plan = _plan(bench, phase.state.model)
+    alpha_NLC = load_pi(phase.folder / "pi.npz")["alpha"]
+    start = plan.alpha_start
+    # alpha before its first step is 0, as it was made.
+    path_NLC = np.concatenate([np.zeros_like(alpha_NLC[:1]), alpha_NLC[start:]])
+    rate_M = [plan.alpha_lr(step) * plan.alpha_due(step) for step in range(start, plan.steps)]
+    nothing = _adds_nothing(bench)
+    found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
+    directed_L = found.directed_L[~np.isnan(found.directed_L)]
+    said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
+    if len(directed_L):
+        said += f", alpha's path directed with t = {np.median(directed_L):.1f} in the median slot"
+    return [said, *warnings_of(found)]
 
 
 def _kind_text(config: SearchConfig) -> str:
@@ -183,6 +239,8 @@ def finish_search(bench: Workbench, phase: Phase) -> None:
         row = "  ".join(f"{value:>10.3f}" for value in pi_C)
         print(f"{slot:>4}  {row}  {margin:.3f}")
     print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+    for line in _guard_lines(bench, phase):
+        print(line)
     print(
         "One search says little about the next: compare it with other seeds "
         "(--set run.seed=1) and with a placebo (docs/experiments.md)."

@@ -38,6 +38,19 @@ class TauConfig(Section):
         return self
 
 
+class SharpenConfig(Section):
+    """A late pull of pi towards a decision; off by default."""
+
+    weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="Nats per token that pi's mean entropy costs alpha at the last step; 0: off.",
+    )
+    begin: float = Field(
+        default=0.8, ge=0, lt=1, description="Part of alpha's steps before it begins; then linear."
+    )
+
+
 class AlphaConfig(Section):
     """How the architecture parameters alpha are trained."""
 
@@ -71,6 +84,7 @@ class AlphaConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."
     )
+    sharpen: SharpenConfig = SharpenConfig()
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "AlphaConfig":

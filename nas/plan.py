@@ -75,6 +75,13 @@ class SearchPlan:
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in steps)
         return ALPHA_TRAVEL / max(total, 1.0)
 
+    def sharpen(self, step: int) -> float:
+        """What pi's mean entropy costs alpha in this step, in nats per token a nat."""
+        config = self.config.alpha.sharpen
+        last = max(self.steps - 1 - self.alpha_start, 1)
+        progress = (step - self.alpha_start) / last
+        return config.weight * max(0.0, (progress - config.begin) / (1.0 - config.begin))
+
     def tau(self, step: int) -> float:
         """Temperature of this step."""
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)

@@ -37,6 +37,18 @@ def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.opt
     )
 
 
+def entropy_gradient(alpha_LC: Tensor) -> Tensor:
+    """The gradient of pi's entropy, mean over the slots: -pi (log pi + H) / L.
+
+    With its weight it is added to alpha's gradient, so that descent lowers the entropy. It knows
+    nothing of the text and can hurt (2405.16610): so it comes late, and is off by default.
+    """
+    log_pi_LC = torch.log_softmax(alpha_LC, dim=-1)
+    pi_LC = log_pi_LC.exp()
+    entropy_L1 = -(pi_LC * log_pi_LC).sum(-1, keepdim=True)
+    return -pi_LC * (log_pi_LC + entropy_L1) / len(alpha_LC)
+
+
 @dataclass(frozen=True)
 class SearchStep:
     """Draws once, moves alpha where it is due, then trains the weights under the same draw.
@@ -117,6 +129,8 @@ class SearchStep:
         gradient_LC = state.parameters["alpha"].grad
         assert gradient_LC is not None
         self.weight_step.forward.ranks.sum([gradient_LC])
+        if weight := self.plan.sharpen(state.step):
+            gradient_LC += weight * entropy_gradient(state.parameters["alpha"].detach())
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()

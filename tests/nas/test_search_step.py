@@ -231,3 +231,19 @@ def test_single_path_leaves_the_undrawn_candidates_without_a_gradient() -> None:
     assert not any(name.startswith("slots.2") for name in moved)
     undrawn = [p for name, p in state.model.named_parameters() if "slots.0.blocks.dense" in name]
     assert all(p.grad is None for p in undrawn)
+
+
+@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+def test_sharpening_moves_alpha_from_its_first_step_on_only(data: str) -> None:
+    paths = []
+    for weight in (0.0, 5.0):
+        step, state = make(12, data=data, sharpen={"weight": weight, "begin": 0.5})
+        text, path = Stream(1), []
+        for index in range(12):
+            step(state, text.batch(index))
+            state.step += 1
+            path.append(state.parameters["alpha"].detach().clone())
+        paths.append(path)
+    # alpha moves from step 3 to 11; half of that is step 7, where the weight is still 0.
+    same = [torch.equal(a, b) for a, b in zip(*paths, strict=True)]
+    assert same == [True] * 8 + [False] * 4

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,13 +63,13 @@ def search_phase(bench: Workbench) -> Phase:
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
     memory = search_memory(step, state, text.weights.batch(0))
-    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
     valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
-        identity=_search_identity(bench),
+        identity=search_identity(bench),
         files=bench.files(),
         summary="\n".join(
             [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
@@ -94,6 +95,11 @@ def search_phase(bench: Workbench) -> Phase:
     )
 
 
+def search_folder(bench: Workbench, seed: int) -> Path:
+    """Where the search of a seed writes."""
+    return bench.run_dir / "search" / f"seed-{seed}"
+
+
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
     rows = [memory.shape[1] for memory in model.initial_state(1).memory if memory is not None]
     experiment = bench.experiment
@@ -105,7 +111,8 @@ def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
     )
 
 
-def _search_identity(bench: Workbench) -> dict[str, Any]:
+def search_identity(bench: Workbench) -> dict[str, Any]:
+    """Whose folder a search's is; all seeds of an experiment have the same."""
     experiment = bench.experiment
     return {
         "precision": experiment.run.precision,

@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from model import Architecture, Evidence, layout_letters
+from model import Agreement, Architecture, Evidence, layout_letters
 from nas.derivation import Considered
 
 _SHOWN = 10
@@ -69,21 +69,21 @@ def describe(architecture: Architecture) -> str:
     lines.append(
         f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
     )
-    return "\n".join([*lines, *_agreement_lines(evidence), *_gap_lines(evidence)])
+    if evidence.agreement is not None:
+        lines.append(agreement_line(evidence.agreement))
+    return "\n".join([*lines, *_gap_lines(evidence)])
 
 
-def _agreement_lines(evidence: Evidence) -> list[str]:
-    found = evidence.agreement
-    if found is None:
-        return []
+def agreement_line(found: Agreement) -> str:
+    """Kappa with its interval."""
     searches = f"agreement of {len(found.searches)} searches"
     if found.kappa is None:
-        return [f"{searches}: all chose one candidate in every slot; no kappa"]
+        return f"{searches}: all chose one candidate in every slot; no kappa"
     interval = "no interval (too few slots)"
     if found.interval is not None:
         low, high = found.interval
         interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
-    return [f"{searches}: kappa {found.kappa:.3f}, {interval}; 0 is chance"]
+    return f"{searches}: kappa {found.kappa:.3f}, {interval}; chance alone gives 0"
 
 
 def _gap_lines(evidence: Evidence) -> list[str]:

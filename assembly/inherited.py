@@ -15,7 +15,7 @@ from torch import nn
 from assembly.lengths import search_steps
 from assembly.searching import search_folder, search_identity
 from assembly.size import check_supernet_size
-from assembly.workbench import Workbench, build_supernet
+from assembly.workbench import Workbench, build_supernet, with_seed
 from data import EvaluationStreams
 from model import LanguageModel, Mix
 from nas.derivation import Derived, Layout, Request
@@ -122,8 +122,7 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
     Raises:
         ValueError: the search is not finished, of another experiment, or its weights are damaged.
     """
-    run = bench.experiment.run.model_copy(update={"seed": seed})
-    bench = replace(bench, experiment=bench.experiment.model_copy(update={"run": run}))
+    bench = with_seed(bench, seed)
     path = search_folder(bench, seed) / LAST
     slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
     alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))

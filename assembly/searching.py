@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-import cli
 from assembly import workbench
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
@@ -25,7 +24,7 @@ from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.trajectory import Trajectory, entropy_share, margins, softmax, write_pi_csv
+from nas.trajectory import Trajectory, entropy_share, margins, softmax
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.schedules import rate_of
@@ -171,31 +170,3 @@ def _split_text(bench: Workbench) -> str:
     if config.data != "split":
         return ""
     return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"
-
-
-def finish_search(bench: Workbench, phase: Phase) -> None:
-    """Figures and the report; says what pi came to."""
-    from report.page import write_report
-    from report.trajectory import write_search_figures
-
-    write_pi_csv(phase.folder / "pi.npz", phase.folder / "pi.csv")
-    figures = bench.experiment.run.figures
-    if figures:
-        write_search_figures(phase.folder)
-    pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
-    labels = [candidate.label for candidate in bench.experiment.model.candidates]
-    header = "  ".join(f"{label:>10}" for label in labels)
-    print(f"\npi after the last step\n{'slot':>4}  {header}  margin")
-    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
-        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
-        print(f"{slot:>4}  {row}  {margin:.3f}")
-    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
-    print(
-        "One search says little about the next: compare it with other seeds "
-        "(--set run.seed=1) and with a placebo (docs/experiments.md)."
-    )
-    seed = bench.experiment.run.seed
-    others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
-    if figures:
-        print(f"report: {write_report(bench.run_dir)}")
-    print(f"next: {cli.command('derive.py', bench.run_dir, *others)}")

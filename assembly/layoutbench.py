@@ -66,7 +66,7 @@ def make_table(
     path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
     key = key_of(bench, seeds)
     if key_path.exists():
-        _check_key(key_path, key)
+        check_key(key_path, key)
     rows = list(read_table(path).rows) if path.exists() else []
     there = {(row.layout, row.seed) for row in rows}
     jobs = [
@@ -118,7 +118,8 @@ def _job(bench: Workbench, layout: str, seed: int) -> Job:
     )
 
 
-def _check_key(path: Path, key: dict[str, Any]) -> None:
+def check_key(path: Path, key: dict[str, Any]) -> None:
+    """Raise ValueError where a folder's rows belong to another key."""
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -218,6 +218,18 @@ def add_tensorboard(made: argparse.ArgumentParser) -> None:
     )
 
 
+def add_seeds(made: argparse.ArgumentParser, words: str) -> None:
+    """The option of several seeds."""
+    made.add_argument("--seeds", type=_seeds, metavar="N,N", help=words)
+
+
+def _seeds(text: str) -> list[int]:
+    seeds = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+    if len(seeds) < text.count(",") + 1 or len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
+        raise argparse.ArgumentTypeError(f"expected different seeds like 0,1,2, found {text!r}")
+    return seeds
+
+
 def is_lowest_seed(folder: Path) -> bool:
     """Whether a seed folder is the one that the next command would take by itself."""
     return min(folder.parent.glob("seed-*"), key=_seed_then_name_of) == folder

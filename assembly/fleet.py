@@ -80,7 +80,7 @@ def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None])
     )
     if stop.number is None:
         own = job.experiment.run.threads
-        settings = {"run.figures": False, "run.threads": own or threads}
+        settings = {"run.figures": False, "run.threads": own or threads, "derive.gap": False}
         experiment = with_settings(job.experiment, settings)
         run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), around)
         done(job)

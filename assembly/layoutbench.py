@@ -70,7 +70,7 @@ def make_table(
     path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
     key = key_of(bench, seeds)
     if key_path.exists():
-        _check_key(key_path, key)
+        check_key(key_path, key)
     rows = list(read_table(path).rows) if path.exists() else []
     there = {(row.layout, row.seed) for row in rows}
     jobs = [
@@ -121,7 +121,7 @@ def check_table(bench: Workbench, table: Path) -> LayoutTable:
         OSError: it, or the JSON file beside it, cannot be read.
     """
     found = read_table(table)
-    _check_key(table.with_suffix(".json"), key_of(bench, found.seeds))
+    check_key(table.with_suffix(".json"), key_of(bench, found.seeds))
     return found
 
 
@@ -184,7 +184,8 @@ def _job(bench: Workbench, layout: str, seed: int) -> Job:
     )
 
 
-def _check_key(path: Path, key: dict[str, Any]) -> None:
+def check_key(path: Path, key: dict[str, Any]) -> None:
+    """Raise ValueError where a folder's rows belong to another key."""
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-import cli
 from assembly import workbench
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
@@ -23,10 +22,9 @@ from assembly.workbench import Workbench
 from model import LanguageModel
 from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
-from nas.guard import warnings_of, watch
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.trajectory import Trajectory, entropy_share, load_pi, margins, softmax, write_pi_csv
+from nas.trajectory import Trajectory, entropy_share, margins, softmax
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.schedules import rate_of
@@ -64,13 +62,13 @@ def search_phase(bench: Workbench) -> Phase:
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
     memory = search_memory(step, state, text.weights.batch(0))
-    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
     valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
-        identity=_search_identity(bench),
+        identity=search_identity(bench),
         files=bench.files(),
         summary="\n".join(
             [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
@@ -87,13 +85,18 @@ def search_phase(bench: Workbench) -> Phase:
                 state.model, valid, one_hot_net(state.parameters["alpha"])
             ),
         },
-        columns=_SearchColumns(plan, _adds_nothing(bench)),
+        columns=_SearchColumns(plan, adds_nothing(bench)),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=workbench.tensorboard_writer(bench, folder),
         ranks=bench.ranks,
     )
+
+
+def search_folder(bench: Workbench, seed: int) -> Path:
+    """Where the search of a seed writes."""
+    return bench.run_dir / "search" / f"seed-{seed}"
 
 
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
@@ -107,7 +110,8 @@ def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
     )
 
 
-def _search_identity(bench: Workbench) -> dict[str, Any]:
+def search_identity(bench: Workbench) -> dict[str, Any]:
+    """Whose folder a search's is; all seeds of an experiment have the same."""
     experiment = bench.experiment
     return {
         "precision": experiment.run.precision,
@@ -118,7 +122,7 @@ def _search_identity(bench: Workbench) -> dict[str, Any]:
     }
 
 
-def _adds_nothing(bench: Workbench) -> dict[str, bool]:
+def adds_nothing(bench: Workbench) -> dict[str, bool]:
     """Which candidates cost nothing, because they add nothing."""
     costs = workbench.layout_costs(bench).by_label
     return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
@@ -192,23 +196,6 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
     )
 
 
-def _guard_lines(bench: Workbench, phase: Phase) -> list[str]:
-    """What the guard says of alpha's path."""
-    plan = _plan(bench, phase.state.model)
-    alpha_NLC = load_pi(phase.folder / "pi.npz")["alpha"]
-    start = plan.alpha_start
-    # alpha before its first step is 0, as it was made.
-    path_NLC = np.concatenate([np.zeros_like(alpha_NLC[:1]), alpha_NLC[start:]])
-    rate_M = [plan.alpha_lr(step) * plan.alpha_due(step) for step in range(start, plan.steps)]
-    nothing = _adds_nothing(bench)
-    found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
-    directed_L = found.directed_L[~np.isnan(found.directed_L)]
-    said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
-    if len(directed_L):
-        said += f", alpha's path directed with t = {np.median(directed_L):.1f} in the median slot"
-    return [said, *warnings_of(found)]
-
-
 def _kind_text(config: SearchConfig) -> str:
     every = config.alpha.every
     said = f"estimator {config.alpha_estimator}, " if config.alpha.estimator else ""
@@ -220,33 +207,3 @@ def _split_text(bench: Workbench) -> str:
     if config.data != "split":
         return ""
     return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"
-
-
-def finish_search(bench: Workbench, phase: Phase) -> None:
-    """Figures and the report; says what pi came to."""
-    from report.page import write_report
-    from report.trajectory import write_search_figures
-
-    write_pi_csv(phase.folder / "pi.npz", phase.folder / "pi.csv")
-    figures = bench.experiment.run.figures
-    if figures:
-        write_search_figures(phase.folder)
-    pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
-    labels = [candidate.label for candidate in bench.experiment.model.candidates]
-    header = "  ".join(f"{label:>10}" for label in labels)
-    print(f"\npi after the last step\n{'slot':>4}  {header}  margin")
-    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
-        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
-        print(f"{slot:>4}  {row}  {margin:.3f}")
-    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
-    for line in _guard_lines(bench, phase):
-        print(line)
-    print(
-        "One search says little about the next: compare it with other seeds "
-        "(--set run.seed=1) and with a placebo (docs/experiments.md)."
-    )
-    seed = bench.experiment.run.seed
-    others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
-    if figures:
-        print(f"report: {write_report(bench.run_dir)}")
-    print(f"next: {cli.command('derive.py', bench.run_dir, *others)}")

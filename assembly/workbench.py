@@ -5,7 +5,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -171,6 +171,12 @@ class Workbench:
             "experiment.yaml": dump_experiment(as_saved(self.experiment)),
             "environment.json": environment(self.device, extra),
         }
+
+
+def with_seed(bench: Workbench, seed: int) -> Workbench:
+    """The same workbench with another seed."""
+    run = bench.experiment.run.model_copy(update={"seed": seed})
+    return replace(bench, experiment=bench.experiment.model_copy(update={"run": run}))
 
 
 def as_saved(experiment: Experiment) -> Experiment:

@@ -160,14 +160,54 @@ class DeriveConfig(Section):
     """How the choice is made discrete."""
 
     method: str = Field(default="argmax", description="Name of a registered derivation.")
-    average: float = Field(
-        default=0.2, gt=0, le=1, description="argmax: part of the steps whose alpha is averaged."
+    searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Seeds of the searches whose alphas are averaged; null: run.seed's alone.",
     )
+    average: float = Field(
+        default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
+    )
+    top: int = Field(
+        default=8, ge=1, le=10_000, description="top_k: how many of the likeliest layouts."
+    )
+    samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
+    width: int = Field(
+        default=4, ge=1, le=1000, description="beam: layouts whose neighbours are scored."
+    )
+    evaluations: int = Field(
+        default=200, ge=1, le=100_000, description="beam: most layouts that are scored."
+    )
+    population: int = Field(
+        default=16, ge=2, le=10_000, description="evolution: layouts of a generation."
+    )
+    generations: int = Field(
+        default=8, ge=1, le=10_000, description="evolution: generations after the first."
+    )
+    mutation: float = Field(
+        default=0.1, gt=0, le=1, description="evolution: probability that a slot changes."
+    )
+    score_tokens: int | None = Field(
+        default=None,
+        ge=64,
+        description="Validation tokens that layouts are scored on with the SuperNet's weights, "
+        "the same for all; null: all of them.",
+    )
+    gap: bool = Field(
+        default=True,
+        description="From a search: measure what discretising costs, with the SuperNet's weights.",
+    )
+    draws: int = Field(default=8, ge=2, le=10_000, description="gap: layouts drawn from pi.")
     p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
     k: int = Field(default=2, ge=0, description="sandwich: slots at each end.")
-    seed: int = Field(default=0, ge=0, description="random: seed of the draw.")
+    seed: int = Field(
+        default=0, ge=0, description="random, sampled, evolution, gap: seed of the draws."
+    )
     flops: float | None = Field(
-        default=None, gt=0, description="random: FLOPs per token to hit within 5% (default: free)."
+        default=None,
+        gt=0,
+        description="FLOPs per token, default free; random: to hit within 5%; beam and evolution: "
+        "at most so many.",
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 
@@ -175,6 +215,8 @@ class DeriveConfig(Section):
     def _layout_is_given(self) -> "DeriveConfig":
         if self.method == "layout" and self.layout is None:
             raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
+        if self.searches is not None and len(set(self.searches)) < len(self.searches):
+            raise ValueError(f"searches: must differ, found {self.searches}")
         return self
 
 

@@ -35,7 +35,7 @@ def entropy_share(pi_LC: NDArray[np.float32]) -> float:
     return float(entropy_L.mean() / np.log(pi_LC.shape[-1]))
 
 
-def margins(pi_LC: NDArray[np.float32]) -> NDArray[np.float32]:
+def margins(pi_LC: NDArray[Any]) -> NDArray[Any]:
     """Per slot: the likeliest candidate's probability less the second one's."""
     if pi_LC.shape[-1] == 1:
         return pi_LC[..., 0]

@@ -3,13 +3,21 @@
 from collections.abc import Callable
 
 from nas.derivation.argmax import argmax
-from nas.derivation.base import Derived, Layout, Request
+from nas.derivation.base import Considered, Derived, Layout, Request
+from nas.derivation.beam import beam
+from nas.derivation.evolution import evolution
 from nas.derivation.explicit import explicit
 from nas.derivation.random_layout import random_layout
 from nas.derivation.rules import interleaved, par, sandwich
+from nas.derivation.sampled import sampled
+from nas.derivation.top_k import top_k
 
 DERIVATIONS: dict[str, Callable[[Request], Derived]] = {
     "argmax": argmax,
+    "top_k": top_k,
+    "sampled": sampled,
+    "beam": beam,
+    "evolution": evolution,
     "interleaved": interleaved,
     "par": par,
     "sandwich": sandwich,
@@ -17,4 +25,4 @@ DERIVATIONS: dict[str, Callable[[Request], Derived]] = {
     "layout": explicit,
 }
 
-__all__ = ["DERIVATIONS", "Derived", "Layout", "Request"]
+__all__ = ["DERIVATIONS", "Considered", "Derived", "Layout", "Request"]

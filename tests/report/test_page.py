@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
+from report.spread import SPREAD_FIGURES
 from report.trajectory import SEARCH_FIGURES
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +114,14 @@ def test_a_run_that_only_retrained(make):
 def test_every_search_seed_is_shown(make):
     make.search(seed=0, drawn=DRAWN)
     make.search(seed=3, drawn=DRAWN)
+    found = page_of(make.run).headings[1:4]
+    assert found == ["Searches of seeds 0, 3 together", "Search, seed 0", "Search, seed 3"]
+    assert {path.name for path in (make.run / "search/figures").iterdir()} == set(SPREAD_FIGURES)
+
+
+def test_searches_of_other_sizes_are_not_put_together(make):
+    make.search(seed=0, drawn=DRAWN)
+    make.search(seed=3, drawn=DRAWN, slots=2)
     assert page_of(make.run).headings[1:3] == ["Search, seed 0", "Search, seed 3"]
 
 

@@ -45,6 +45,7 @@ def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
             flops_per_token=layout_costs(bench),
             trajectory=trajectory,
             search_steps=search_steps(bench),
+            alpha_learned=experiment.search.alpha_learns,
         )
     )
     return _architecture(bench, derived, _name(config, seed, derived))

@@ -13,8 +13,15 @@ def argmax(request: Request) -> Derived:
     """Average alpha over the last part of the steps and take each slot's largest.
 
     Raises:
-        ValueError: there is no finished search, or it had other candidates or slots.
+        ValueError: there is no finished search, it had other candidates or slots, or pi is
+            uniform because alpha never moved.
     """
+    if not request.alpha_learned:
+        raise ValueError(
+            "argmax: with search.estimator spos alpha does not move and pi stays uniform; take a "
+            "derive.method that scores layouts with the trained SuperNet (top_k, beam, evolution), "
+            "or let alpha learn (search.alpha.estimator: straight_through)"
+        )
     if request.trajectory is None:
         raise ValueError("argmax: needs a finished search; run search.py first")
     arrays = load_pi(request.trajectory)

@@ -21,6 +21,7 @@ class Request:
         flops_per_token: forward FLOPs per token of a layout.
         trajectory: the search's pi.npz; rules need none.
         search_steps: how many steps a finished search has.
+        alpha_learned: whether the search moved alpha; with estimator spos it does not.
     """
 
     config: DeriveConfig
@@ -29,6 +30,7 @@ class Request:
     flops_per_token: Callable[[Layout], float]
     trajectory: Path | None = None
     search_steps: int = 0
+    alpha_learned: bool = True
 
 
 @dataclass(frozen=True)

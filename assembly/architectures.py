@@ -69,6 +69,7 @@ def derivation(bench: Workbench, config: DeriveConfig) -> Derivation:
         search_steps=search_steps(bench),
         score=inherited.score,
         say=say,
+        alpha_learned=experiment.search.alpha_learns,
     )
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:

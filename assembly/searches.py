@@ -89,7 +89,8 @@ def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
         row = "  ".join(f"{value:>10.3f}" for value in pi_C)
         print(f"{slot:>4}  {row}  {margin:.3f}")
     print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
-    print("\n".join(guard_lines(bench, search_folder(bench, seed) / "pi.npz")))
+    if bench.experiment.search.alpha_learns:
+        print("\n".join(guard_lines(bench, search_folder(bench, seed) / "pi.npz")))
 
 
 def _agreement(bench: Workbench, seeds: Sequence[int]) -> str:

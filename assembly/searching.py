@@ -1,11 +1,13 @@
 """Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown at the end."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from assembly import workbench
 from assembly.forecasting import memory_lines, search_memory
@@ -19,17 +21,22 @@ from assembly.summary import (
     tying_lines,
 )
 from assembly.workbench import Workbench
-from model import LanguageModel
+from model import LanguageModel, Mix
 from nas.config import SearchConfig
-from nas.estimators import one_hot_net, soft_net
+from nas.estimators import one_hot_net, soft_net, spos
+from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
+from training.evaluation import Evaluation, joined
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import WeightStep
+
+# The layouts that are validated where alpha does not move: the same in every search.
+_VALIDATED, _VALIDATED_SEED = 4, 0
 
 
 def search_phase(bench: Workbench) -> Phase:
@@ -64,7 +71,6 @@ def search_phase(bench: Workbench) -> Phase:
     memory = search_memory(step, state, text.weights.batch(0))
     folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
-    valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
@@ -77,14 +83,7 @@ def search_phase(bench: Workbench) -> Phase:
         state=state,
         batches=text.weights,
         step=step,
-        nets={
-            "soft": lambda state: bench.validate(
-                state.model, valid, soft_net(state.parameters["alpha"])
-            ),
-            "onehot": lambda state: bench.validate(
-                state.model, valid, one_hot_net(state.parameters["alpha"])
-            ),
-        },
+        nets=_nets(bench),
         columns=_SearchColumns(plan, adds_nothing(bench)),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
@@ -97,6 +96,23 @@ def search_phase(bench: Workbench) -> Phase:
 def search_folder(bench: Workbench, seed: int) -> Path:
     """Where the search of a seed writes."""
     return bench.run_dir / "search" / f"seed-{seed}"
+
+
+def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
+    """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
+    valid = bench.streams("valid")
+
+    def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
+        return lambda state: bench.validate(state.model, valid, mix(state.parameters["alpha"]))
+
+    if bench.experiment.search.alpha_learns:
+        return {"soft": under(soft_net), "onehot": under(one_hot_net)}
+
+    def drawn(number: int, alpha_LC: Tensor) -> Mix:
+        return spos(alpha_LC, gumbel_noise(_VALIDATED_SEED, number, *alpha_LC.shape), 1.0)
+
+    layouts = [under(partial(drawn, number)) for number in range(_VALIDATED)]
+    return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
@@ -188,11 +204,21 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             *tying_lines(model),
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
             optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.estimator}, draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
+            f"estimator {config.estimator}{_frozen_text(config)}, "
+            f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
             f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
-            f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
-            f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
+            _alpha_text(bench, plan),
         ]
+    )
+
+
+def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:
+    config = bench.experiment.search
+    if not config.alpha_learns:
+        return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    return (
+        f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
+        f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}"
     )
 
 
@@ -200,6 +226,10 @@ def _kind_text(config: SearchConfig) -> str:
     every = config.alpha.every
     said = f"estimator {config.alpha_estimator}, " if config.alpha.estimator else ""
     return said + (f"moves every {every} steps, " if every > 1 else "")
+
+
+def _frozen_text(config: SearchConfig) -> str:
+    return f" ({config.frozen} until alpha moves)" if config.frozen else ""
 
 
 def _split_text(bench: Workbench) -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.config import (
     EPOCHS,
@@ -14,7 +14,8 @@ from training.config import (
     check_warmup,
 )
 
-Estimator = Literal["soft", "straight_through", "single_path"]
+AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path"]
+Estimator = Literal[AlphaEstimator, "spos"]
 
 
 class TauConfig(Section):
@@ -66,10 +67,10 @@ class AlphaConfig(Section):
         default=0.25, description="Part of the steps before alpha's first step."
     )
     every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
-    estimator: Estimator | None = Field(
+    estimator: AlphaEstimator | None = Field(
         default=None,
         description="Of alpha's own step; null: search.estimator. Weights may train by single_path "
-        "and alpha by straight_through every so many steps (not with data shared).",
+        "and alpha by two_path or straight_through every so many steps (not with data shared).",
     )
     lr: float | Literal["auto"] = Field(
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
@@ -96,6 +97,16 @@ class AlphaConfig(Section):
             raise ValueError(f"lr: must be above 0 or auto, found {self.lr}")
         return self
 
+    @field_validator("estimator", mode="before")
+    @classmethod
+    def _alpha_learns(cls, value: object) -> object:
+        if value == "spos":
+            raise ValueError(
+                "spos gives alpha no gradient; take one that does, such as straight_through, or "
+                "with search.estimator: spos leave it out, and alpha does not move"
+            )
+        return value
+
 
 class SearchConfig(Section):
     """Phase 1: training the SuperNet."""
@@ -112,7 +123,14 @@ class SearchConfig(Section):
     estimator: Estimator = Field(
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
-        "all computed; single_path: only the drawn one is computed.",
+        "all computed; single_path: only the drawn one is computed; two_path: the first two drawn, "
+        "the first active; spos: one drawn uniformly, and alpha stands still unless "
+        "alpha.estimator says how it learns.",
+    )
+    frozen: Literal["spos"] | None = Field(
+        default=None,
+        description="spos: until alpha's first step the weights train on one uniformly drawn "
+        "candidate a slot; null: by search.estimator, alpha being 0.",
     )
     hold: int | Literal["auto"] = Field(
         default="auto",
@@ -137,12 +155,29 @@ class SearchConfig(Section):
                 "(search.estimator), and with data shared both gradients come from one backward "
                 "pass; use search.alpha.data: prequential"
             )
+        if self.alpha.data == "split" and not self.alpha_learns:
+            raise ValueError(
+                "alpha.data: split keeps text for alpha, which estimator spos never moves; use "
+                "prequential, or say by search.alpha.estimator how alpha learns"
+            )
+        if self.frozen and self.estimator in ("single_path", "spos"):
+            raise ValueError(
+                f"frozen: has no effect with estimator {self.estimator}, whose draws are uniform "
+                "until alpha's first step; leave it out"
+            )
+        if self.frozen and self.alpha.freeze == 0:
+            raise ValueError("frozen: has no effect with alpha.freeze 0; leave it out")
         return self
 
     @property
     def alpha_estimator(self) -> Estimator:
         """The estimator of alpha's own step."""
         return self.alpha.estimator or self.estimator
+
+    @property
+    def alpha_learns(self) -> bool:
+        """Whether alpha ever moves."""
+        return self.alpha_estimator != "spos"
 
 
 def check_schedules(config: SearchConfig, steps: int) -> None:

@@ -44,12 +44,49 @@ def single_path(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
     return [[(k, 1.0 + (y_C[k] - y_C[k].detach()))] for k, y_C in zip(drawn_L, y_LC, strict=True)]
 
 
+def two_path(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
+    """The first two candidates drawn, the first active (ProxylessNAS, Cai et al. 2019, 3.2.1).
+
+    The two largest of alpha + g are a draw from pi without replacement. With y' the softmax over
+    the two of (alpha + g) / tau, the weights are 1 + y'_1 - sg(y'_1) and y'_2 - sg(y'_2): the
+    forward pass is that of `single_path` under the same noise, and with a_k the loss's slope in
+    k's weight the gradient is y'_j (a_j - y'_1 a_1 - y'_2 a_2) / tau for the two, 0 for others.
+
+    Differs from the paper: which of the two is active is not drawn once more, because the first
+    is a draw from pi itself; y' depends on the noise and on tau, so that a small tau takes the
+    bias away (the paper's are pi's renormalised); the multiplier stands on the delta.
+    """
+    logits_LP, pair_LP = (alpha_LC + noise_LC).topk(min(2, alpha_LC.shape[1]), dim=1)
+    y_LP = torch.softmax(logits_LP / tau, dim=1)
+    weight_LP = (y_LP - y_LP.detach()) + torch.eye(1, y_LP.shape[1]).to(y_LP)
+    return [
+        list(zip(pair, weight_P.unbind(), strict=True))
+        for pair, weight_P in zip(pair_LP.tolist(), weight_LP, strict=True)
+    ]
+
+
+def spos(alpha_LC: Tensor, noise_LC: Tensor, tau: float) -> Mix:
+    """One candidate drawn uniformly, its delta as it is (Single Path One-Shot, Guo et al. 2020).
+
+    alpha has no part in it and gets no gradient: the weights learn to serve every layout alike.
+    """
+    return [[(k, None)] for k in noise_LC.argmax(1).tolist()]
+
+
 ESTIMATORS: dict[str, Callable[[Tensor, Tensor, float], Mix]] = {
     "soft": soft,
     "straight_through": straight_through,
     "single_path": single_path,
+    "two_path": two_path,
+    "spos": spos,
 }
-HARD = frozenset({"straight_through", "single_path"})
+# Those whose forward pass takes one candidate, by how many they compute (None: all).
+HARD: dict[str, int | None] = {
+    "straight_through": None,
+    "single_path": 1,
+    "two_path": 2,
+    "spos": 1,
+}
 
 
 def all_terms(weight_LC: Tensor) -> Mix:

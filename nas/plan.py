@@ -1,6 +1,7 @@
 """What a search's settings come to: alpha's first step and rate, how long draws are held."""
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,9 +34,21 @@ class SearchPlan:
         """First step in which alpha moves."""
         return math.ceil(self.config.alpha.freeze * self.steps)
 
+    def estimator(self, step: int) -> str:
+        """That of the weights in this step."""
+        if self.config.frozen and step < self.alpha_start:
+            return self.config.frozen
+        return self.config.estimator
+
+    def draw(self, step: int) -> int:
+        """The number of the draw that stands in this step; a new one with alpha's first step."""
+        if self.config.frozen and step < self.alpha_start:
+            return step // self._hold({self.config.frozen})
+        return step // self.hold
+
     @property
     def hold(self) -> int:
-        """Steps for which one draw stands.
+        """Steps for which one draw stands, once alpha moves.
 
         A new hard draw every segment makes attention read memory rows that other subnets made;
         held for as long as the memory reaches back plus one, most rows are the subnet's own.
@@ -43,19 +56,22 @@ class SearchPlan:
         text of its own (split). A prequential step of alpha reads the weights' memory and leaves
         none, so its estimator has no say. The noise is the same for both either way.
         """
-        if self.config.hold != "auto":
-            return self.config.hold
         fill = {self.config.estimator}
         if self.config.alpha.data == "split":
             fill.add(self.config.alpha_estimator)
-        if not fill & HARD:
+        return self._hold(fill)
+
+    def _hold(self, fill: Set[str]) -> int:
+        if self.config.hold != "auto":
+            return self.config.hold
+        if not fill & HARD.keys():
             return 1
         return max(4, math.ceil(self.memory / self.segment) + 1)
 
     def alpha_due(self, step: int) -> bool:
         """Whether alpha moves in this step."""
         since = step - self.alpha_start
-        return since >= 0 and since % self.config.alpha.every == 0
+        return self.config.alpha_learns and since >= 0 and since % self.config.alpha.every == 0
 
     def alpha_lr(self, step: int) -> float:
         """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""

@@ -79,7 +79,7 @@ class SearchStep:
 
     def mix(self, state: TrainState) -> Mix:
         """The weights' mix: noise held for `plan.hold` steps, alpha and tau as they are now."""
-        return self._mix(state, self.plan.config.estimator)
+        return self._mix(state, self.plan.estimator(state.step))
 
     def alpha_mix(self, state: TrainState) -> Mix:
         """The mix of alpha's own step, of the same noise."""
@@ -87,7 +87,7 @@ class SearchStep:
 
     def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
-        noise_LC = self.noise(self.seed, state.step // self.plan.hold, *alpha_LC.shape)
+        noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
         mix = ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
         return on_device(mix, self.weight_step.forward.device)
 

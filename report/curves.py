@@ -15,6 +15,7 @@ _MOST_POINTS = 1500
 _NETS = {
     "soft": ("validation, soft mixture", "#0072b2", "o"),
     "onehot": ("validation, one-hot", "#d55e00", "s"),
+    "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
     "model": ("validation", "#0072b2", "o"),
 }
 _SEARCHED = "#d55e00"

@@ -164,6 +164,19 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "and with data shared both gradients come from one backward pass; use "
             "search.alpha.data: prequential",
         ),
+        (
+            "  tau:\n",
+            "  alpha: {estimator: spos}\n  tau:\n",
+            "15: search.alpha.estimator: spos gives alpha no gradient; take one that does, such as "
+            "straight_through, or with search.estimator: spos leave it out, and alpha does not "
+            "move",
+        ),
+        (
+            "  tau:\n",
+            "  estimator: spos\n  alpha: {data: split}\n  tau:\n",
+            "16: search.alpha.data: split keeps text for alpha, which estimator spos never moves; "
+            "use prequential, or say by search.alpha.estimator how alpha learns",
+        ),
         ("[200, 500]", "200", "12: model.softmax.cutoffs: expected a list, found 200"),
         (
             "[200, 500]",

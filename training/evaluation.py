@@ -1,7 +1,7 @@
 """Evaluation without noise that scores every token exactly once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,17 @@ class Evaluation:
         if self.words and self.word_perplexity is not None:
             row |= {"word_perplexity": self.word_perplexity, "words": self.words}
         return row
+
+
+def joined(parts: Sequence[Evaluation]) -> Evaluation:
+    """The totals of several passes over the same text, as if it were one text."""
+    one = parts[0]
+    return Evaluation(
+        nats=sum(part.nats for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        bytes=None if one.bytes is None else one.bytes * len(parts),
+        words=None if one.words is None else one.words * len(parts),
+    )
 
 
 @torch.inference_mode()

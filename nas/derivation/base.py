@@ -24,6 +24,7 @@ class Request:
         search_steps: how many steps a finished search has.
         score: nats of a layout by the SuperNet's weights, on the same text for all.
         say: shows a line of progress.
+        alpha_learned: whether the search moved alpha; with estimator spos it does not.
     """
 
     config: DeriveConfig
@@ -34,6 +35,7 @@ class Request:
     search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
     say: Callable[[str], None] = lambda line: None
+    alpha_learned: bool = True
 
 
 @dataclass(frozen=True)

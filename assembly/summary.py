@@ -39,6 +39,8 @@ def text_summary(bench: Workbench) -> str:
         + (f"; shared out to {bench.ranks.world} processes" if bench.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
         + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
+        + (f"; attention {run.attention}" if run.attention != "auto" else "")
+        + ("; slots compiled" if run.compile else "")
         + ("; slots computed again in the backward pass" if run.recompute else ""),
         dropout_line(bench.experiment.model.dropouts()),
     ]

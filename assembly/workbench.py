@@ -20,9 +20,11 @@ import cli
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment, load_experiment
 from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
+from model.slot import run as run_slot
 from nas.derivation import Layout
 from nas.sweep.address import without_password
 from training.allocator import keep_freed_memory
+from training.compiling import compiled_run
 from training.evaluation import Evaluation, evaluate
 from training.launch import Launch, launched
 from training.ranks import ALONE, Ranks
@@ -55,7 +57,15 @@ class Workbench:
     def forward(self) -> Forward:
         """How losses are computed."""
         run = self.experiment.run
-        return Forward(self.device, run.precision, run.micro_batches, run.recompute, self.ranks)
+        return Forward(
+            self.device,
+            run.precision,
+            run.micro_batches,
+            run.recompute,
+            self.ranks,
+            None if run.attention == "auto" else run.attention,
+            compiled_run(self.device) if run.compile else run_slot,
+        )
 
     @property
     def own_streams(self) -> int:
@@ -153,6 +163,8 @@ class Workbench:
             "corpus_notes": self.prepared.notes,
             "seed": self.experiment.run.seed,
             "micro_batches": self.experiment.run.micro_batches,
+            "attention": self.experiment.run.attention,
+            "compile": self.experiment.run.compile,
             "ranks": self.ranks.world,
         }
         return {

@@ -5,8 +5,8 @@ one first trains a tiny model, so that torch's own code and pools are loaded, an
 resident memory: the start. It builds model, optimisers and streams and trains a few steps; with
 single_path every candidate is drawn once in all slots, which is what the forecast is of (rows with
 free draws show what a search takes meanwhile). What it took is its peak resident memory less the
-start. Tensors get pages of their own that go back when they are freed (MALLOC_MMAP_THRESHOLD_);
---default-malloc leaves glibc as it is, which keeps freed pages for later.
+start. The process has the allocator's settings of the product; with --fresh-pages tensors get pages
+of their own that go back when they are freed, and the forecast is one without gaps.
 oneDNN, which multiplies bfloat16 on a CPU, keeps few compiled kernels here
 (ONEDNN_PRIMITIVE_CACHE_CAPACITY): they are no part of the forecast, which says so.
 On CUDA it is torch.cuda.max_memory_allocated less the bytes at the start.
@@ -82,12 +82,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="configurations whose name has these words")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--default-malloc", action="store_true")
+    parser.add_argument("--fresh-pages", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
         what, name = arguments.child
         function = {"forecast": forecast_bytes, "measure": measured_bytes}[what]
+        if not arguments.fresh_pages:
+            from training.allocator import keep_freed_memory
+
+            keep_freed_memory()
         print(json.dumps(function(CONFIGURATIONS[name], arguments.device)))
         return 0
     rows = []
@@ -96,6 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in (name for name in CONFIGURATIONS if arguments.only in name):
         row = {"name": name, **_child("forecast", name, arguments)}
         row |= _child("measure", name, arguments)
+        if arguments.fresh_pages:
+            row["forecast"] -= row["parts"]["gaps"]
         row["ratio"] = row["forecast"] / row["measured"]
         rows.append(row)
         print(
@@ -103,19 +109,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"| {row['ratio']:.2f} | {row['forecast_s']:.2f} |",
             flush=True,
         )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    from benchmarks.harness import write_result
+
+    allocator = "fresh pages" if arguments.fresh_pages else "the product's"
+    write_result(arguments.json, "memory_forecast", {"allocator": allocator, "rows": rows})
     return 0
 
 
 def _child(what: str, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """What a fresh process prints."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-    if not arguments.default_malloc:
+    if arguments.fresh_pages:
         environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
     # In bfloat16 each shape of a product is a compiled kernel of 0.6 MB, of which 1024 are kept.
     environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "8"
     command = [sys.executable, "-m", "benchmarks.memory_forecast", "--child", what, name]
+    command += ["--fresh-pages"] * arguments.fresh_pages
     done = subprocess.run(
         [*command, "--device", arguments.device],
         env=environment,

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser
+from training.ranks import ALONE
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
@@ -78,9 +81,9 @@ def our_model(shape: Shape) -> LanguageModel:
     )
 
 
-def weight_step(precision: str, device: torch.device) -> WeightStep:
+def weight_step(precision: str, device: torch.device, **options: Any) -> WeightStep:
     """The step that search and retrain take."""
-    return WeightStep(Forward(device, precision), ADAM, lambda step: ADAM.lr)
+    return WeightStep(Forward(device, precision, **options), ADAM, lambda step: ADAM.lr)
 
 
 def our_step(
@@ -96,12 +99,14 @@ def model_step(
     shape: Shape,
     precision: str = "float32",
     device: torch.device | None = None,
+    **options: Any,
 ) -> Callable[[], object]:
-    """A retraining step of a model."""
+    """A retraining step of a model; options are those of `Forward`."""
     device = device or torch.device("cpu")
     model.to(device)
-    step, batches = weight_step(precision, device), zipf_batches(shape)
-    state = _state(model, shape, device)
+    step, batches = weight_step(precision, device, **options), zipf_batches(shape)
+    mine = replace(shape, batch=options.get("ranks", ALONE).count(shape.batch))
+    state = train_state(model, mine, device)
 
     def take() -> None:
         step(state, batches.batch(state.step))
@@ -126,7 +131,7 @@ def supernet_step(
         return 50.0 * one_hot(torch.tensor(held), candidates).float()
 
     step = SearchStep(plan, weight_step("float32", torch.device("cpu")), 0, noise=noise)
-    state, batches = _state(model, shape, torch.device("cpu")), zipf_batches(shape)
+    state, batches = train_state(model, shape, torch.device("cpu")), zipf_batches(shape)
     alpha_LC = build_alpha(shape.slots, count)
     state.parameters["alpha"] = alpha_LC
     state.optimisers["alpha"] = build_alpha_optimiser(alpha_LC, plan)
@@ -138,7 +143,8 @@ def supernet_step(
     return take
 
 
-def _state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+def train_state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainState:
+    """A run of these weights that has not begun."""
     return TrainState(
         model=model.train(),
         optimisers={"weights": build_optimiser(model, ADAM)},
@@ -150,33 +156,22 @@ def _state(model: LanguageModel, shape: Shape, device: torch.device) -> TrainSta
 def textbook_step(shape: Shape) -> Callable[[], object]:
     """The textbook Transformer-XL's step."""
     torch.manual_seed(0)
-    model = Textbook(
-        slots=shape.slots,
-        d_model=shape.d_model,
-        n_heads=shape.n_heads,
-        d_ffn=shape.d_ffn,
-        memory=shape.memory,
-        dropout=shape.dropout,
-        vocabulary=shape.vocabulary,
-        cutoffs=shape.cutoffs,
-    )
+    model = Textbook(**_sizes(shape), memory=shape.memory, cutoffs=shape.cutoffs)
     return _on_text(model.step, shape)
 
 
 def ceiling_step(shape: Shape) -> Callable[[], object]:
     """The practical ceiling's step."""
     torch.manual_seed(0)
-    model = Ceiling(
-        slots=shape.slots,
-        d_model=shape.d_model,
-        n_heads=shape.n_heads,
-        d_ffn=shape.d_ffn,
-        dropout=shape.dropout,
-        vocabulary=shape.vocabulary,
-        softmax=SoftmaxConfig(cutoffs=shape.cutoffs),
-        optimiser=ADAM,
-    )
+    softmax = SoftmaxConfig(cutoffs=shape.cutoffs)
+    model = Ceiling(**_sizes(shape), softmax=softmax, optimiser=ADAM)
     return _on_text(model.step, shape)
+
+
+def _sizes(shape: Shape) -> dict[str, Any]:
+    """What both models of reference are told."""
+    names = ("slots", "d_model", "n_heads", "d_ffn", "dropout", "vocabulary")
+    return {name: getattr(shape, name) for name in names}
 
 
 def _on_text(take: Callable[[Tensor, Tensor], Tensor], shape: Shape) -> Callable[[], object]:

@@ -36,6 +36,7 @@ class Shape:
 SIZES = {
     "small": Shape(128, 12, 4, 512, 32, 32, 16),
     "large": Shape(256, 24, 4, 1024, 8, 128, 128),
+    "paper": Shape(512, 32, 8, 2048, 32, 192, 192, vocabulary=32_000, cutoffs=(4000, 12_000)),
 }
 
 

@@ -45,16 +45,30 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     return x * keep_mask(x, rate)
 
 
-def relu_drop(x: Tensor, rate: float, training: bool) -> Tensor:
-    """`drop(relu(x))`; on a CPU in one piece, which keeps nothing but its result."""
-    if not training or rate == 0.0 or _by_torch(x):
-        return drop(x.relu(), rate, training)
-    dropped: Tensor = _ReluDrop.apply(x, rate)  # type: ignore[no-untyped-call]
-    return dropped
+def add_dropped(
+    x: Tensor, delta: Tensor, rate: float, training: bool, weight: Tensor | None = None
+) -> Tensor:
+    """`x + weight * drop(delta)`, in the dtype of x; weight is one number, None is 1."""
+    rate = rate if training else 0.0
+    if _by_torch(x):
+        delta = drop(delta, rate, training)
+        return x + (delta if weight is None else weight * delta)
+    if weight is None:
+        if rate == 0.0:
+            return x + delta
+        return torch.addcmul(x, delta.to(x.dtype), keep_mask(x, rate))
+    added: Tensor = _AddWeighted.apply(x, delta, weight, rate)  # type: ignore[no-untyped-call]
+    return added
 
 
 def keep_mask(like: Tensor, rate: float) -> Tensor:
-    """0 with probability `rate`, else 1 / (1 - rate), in the shape and dtype of a CPU tensor.
+    """0 with probability `rate`, else 1 / (1 - rate), in the shape and dtype of a CPU tensor."""
+    mask, factor = keep(like, rate)
+    return mask.mul_(factor)
+
+
+def keep(like: Tensor, rate: float) -> tuple[Tensor, float]:
+    """0 with probability `rate`, else 1, in the shape and dtype of a CPU tensor; 1 / (1 - rate).
 
     The bits come from a generator that is seeded by torch's, so that torch's state decides.
     """
@@ -64,26 +78,33 @@ def keep_mask(like: Tensor, rate: float) -> Tensor:
     bits_N = np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.int16)[:count]
     mask = torch.empty(like.shape, dtype=like.dtype)
     torch.ge(torch.from_numpy(bits_N).view(like.shape), threshold - _LEVELS // 2, out=mask)
-    return mask.mul_(_LEVELS / (_LEVELS - threshold))
+    return mask, _LEVELS / (_LEVELS - threshold)
 
 
 def _by_torch(x: Tensor) -> bool:
     return x.device.type != "cpu" or torch.compiler.is_compiling()
 
 
-class _ReluDrop(torch.autograd.Function):
-    """A number of the result is above 0 exactly where its input was and was kept."""
+class _AddWeighted(torch.autograd.Function):
+    """What is kept is the mask; a weight of 0 has a gradient all the same."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        threshold = round(rate * _LEVELS)
-        ctx.scale = _LEVELS / (_LEVELS - threshold)
-        y = x.clamp_min(0).mul_(keep_mask(x, rate))
-        ctx.save_for_backward(y)
-        return y
+    def forward(ctx: Any, x: Tensor, delta: Tensor, weight: Tensor, rate: float) -> Tensor:
+        mask = keep_mask(x, rate) if rate else None
+        ctx.save_for_backward(delta, weight, mask)
+        wide = delta.to(x.dtype)
+        if mask is None:
+            return torch.add(x, wide, alpha=float(weight))
+        return torch.addcmul(x, wide, mask, value=float(weight))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad, y, 0).mul_(ctx.scale), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+        delta, weight, mask = ctx.saved_tensors
+        delta_grad = grad.clone() if mask is None else grad * mask
+        weight_grad = None
+        if ctx.needs_input_grad[2]:
+            weight_grad = torch.linalg.vecdot(
+                delta_grad.flatten(), delta.to(delta_grad.dtype).flatten()
+            ).to(weight.dtype)
+        return grad, delta_grad.mul_(float(weight)).to(delta.dtype), weight_grad, None

@@ -15,7 +15,7 @@ from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.dropout import NO_DROPOUT, Dropout, drop
 from model.segment import Segment
-from model.slot import Slot, Terms
+from model.slot import RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.stream import StreamState
 from model.tying import tied_slots
@@ -94,11 +94,7 @@ class LanguageModel(nn.Module):
             batch: streams.
             cached: for an evaluation: the slots keep keys and values instead of their inputs.
         """
-        like = self.norm.weight
-        rows = [
-            max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
-            for slot, own in self._slots_in_order()
-        ]
+        like, rows = self.norm.weight, self._memory_rows()
         return StreamState(
             memory=tuple(
                 like.new_zeros(batch, m, self.d_model) if m and not cached else None for m in rows
@@ -115,16 +111,21 @@ class LanguageModel(nn.Module):
         mix: Mix | None = None,
         *,
         recompute: bool = False,
+        attention: str | None = None,
+        run_slot: RunSlot = run,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
         Args:
-            ids_BT: the ids, each stream's going on where `state` ended.
+            ids_BT: the ids, each stream's going on where `state` ended; best on the CPU, also
+                where the model is on a GPU (`ClusterTables.by_cluster`).
             state: what the streams carry.
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.
             recompute: keep of each slot its inputs alone, and compute it again in the backward
                 pass, with the same random numbers.
+            attention: the path of attention (`model.paths`); None: as the device does it fastest.
+            run_slot: what calls a slot: `run`, or what a compiler makes of it.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -137,22 +138,31 @@ class LanguageModel(nn.Module):
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
         assert state.cache is None or not self.training, "weights must stand still"
-        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache)
+        full = state.least_seen >= max(self._memory_rows(), default=0)
+        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention)
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
-            inputs = (x_BTD, slot_memory, segment, slot_states, terms)
+            inputs = (slot, x_BTD, slot_memory, segment, slot_states, terms)
             x_BTD, slot_memory, slot_states, slot_aux = (
-                checkpoint(slot, *inputs, use_reentrant=False) if recompute else slot(*inputs)
+                checkpoint(run_slot, *inputs, use_reentrant=False)
+                if recompute
+                else run_slot(*inputs)
             )
             memory.append(slot_memory)
             blocks.append(slot_states)
             if slot_aux is not None:
                 aux = slot_aux if aux is None else aux + slot_aux
-        seen_B = state.seen_B + ids_BT.shape[1]
         h_BTD = drop(self.norm(x_BTD), self.dropout.residual, self.training)
-        return h_BTD, StreamState(tuple(memory), seen_B, tuple(blocks), state.cache), aux
+        carried_on = StreamState(
+            tuple(memory),
+            state.seen_B + segment.length,
+            tuple(blocks),
+            state.cache,
+            state.least_seen + segment.length,
+        )
+        return h_BTD, carried_on, aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats, float32 or wider."""
@@ -185,6 +195,13 @@ class LanguageModel(nn.Module):
             slots=tuple(slot_costs(slot, own) for slot, own in self._slots_in_order()),
             softmax=self.softmax.flops(mass_J1),
         )
+
+    def _memory_rows(self) -> list[int]:
+        """Rows of each slot's memory: as many as its greediest candidate reads."""
+        return [
+            max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
+            for slot, own in self._slots_in_order()
+        ]
 
     def _slots_in_order(self) -> list[tuple[Slot, tuple[int, ...]]]:
         """Each slot's module and which of its candidates are the slot's own."""

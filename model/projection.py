@@ -24,22 +24,27 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return projected
 
 
-def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
+    """F.linear of CPU tensors of one dtype, without gradients; a relu follows if asked."""
+    if not _HAS_ONEDNN or x.dtype not in (torch.float32, torch.bfloat16):
+        out = F.linear(x, weight, bias)
+        return out.relu_() if relu else out
+    act = "relu" if relu else "none"
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, act, [], "")
 
 
 class _Project(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _by_onednn(x, weight, bias)
+        return product(x, weight, bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         rows = grad.flatten(0, -2)
-        x_grad = _by_onednn(grad, weight.t(), None) if ctx.needs_input_grad[0] else None
+        x_grad = product(grad, weight.t()) if ctx.needs_input_grad[0] else None
         weight_grad = rows.t() @ x.flatten(0, -2) if ctx.needs_input_grad[1] else None
         bias_grad = rows.sum(0) if ctx.needs_input_grad[2] else None
         return x_grad, weight_grad, bias_grad

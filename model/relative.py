@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.dropout import drop, keep_mask
+from model.segment import Segment
 
 
 class Parts(NamedTuple):
@@ -36,19 +37,28 @@ class Parts(NamedTuple):
     mask_BTS: Tensor
 
 
-def attend(parts: Parts, rate: float, training: bool) -> Tensor:
-    """The attended values (B, T, H, K), by the fastest exact way on the device.
+class Place(NamedTuple):
+    """Where the parts come from, for paths that make more of it than a mask and distances.
 
-    Args:
-        parts: queries, keys, values, distances, biases, mask.
-        rate: dropout of the attention weights.
-        training: whether anything is dropped.
+    Attributes:
+        segment: what is read, and what its slots share.
+        memory: M.
+        window: keys that a query sees, itself included; None: all before it.
+        clamp: the largest distance that has an encoding of its own; None: all have.
+        position_ED: W_r, that makes the projected encodings; E = H K.
     """
-    rate = rate if training else 0.0
-    if parts.q_BTHK.device.type == "cpu" and not torch.compiler.is_compiling():
-        out: Tensor = _Fused.apply(*parts, rate)  # type: ignore[no-untyped-call]
-        return out
-    return with_bias(parts, rate)
+
+    segment: Segment
+    memory: int
+    window: int | None
+    clamp: int | None
+    position_ED: Tensor
+
+
+def fused(parts: Parts, rate: float) -> Tensor:
+    """One function with its own backward pass; with dropout only on a CPU."""
+    out: Tensor = _Fused.apply(*parts, rate)  # type: ignore[no-untyped-call]
+    return out
 
 
 def explicit(parts: Parts, rate: float) -> Tensor:

@@ -6,10 +6,13 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,16 @@ class Segment:
         seen_B: tokens of each stream before the segment: so many rows of memory are valid.
         length: T.
         cache: what outlives the segment (`StreamState.cache`); None: nothing does.
+        full: every row of every memory is known to hold a token, in all streams.
+        path: how attention is computed (`model.paths`); None: as the device does it fastest.
     """
 
     seen_B: Tensor
     length: int
     cache: dict[object, Tensor] | None = None
-    _made: dict[object, Tensor] = field(default_factory=dict, repr=False)
+    full: bool = False
+    path: str | None = None
+    _made: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
     def cached(self) -> bool:
@@ -42,7 +49,7 @@ class Segment:
 
     def valid(self, memory: int) -> Tensor:
         """Which of M rows of memory hold a token of the stream; (B, M)."""
-        return self._once(("valid", memory), lambda: self._valid(memory))
+        return self.once(("valid", memory), lambda: self._valid(memory))
 
     def mask(self, memory: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """0 where a query sees a key, -inf elsewhere; (B, T, S), or (1, T, S) if all are alike.
@@ -52,22 +59,32 @@ class Segment:
             window: keys that a query sees, itself included; None: all before it.
             dtype: of the result.
         """
-        return self._once(
-            ("mask", memory, window, dtype), lambda: self._mask(memory, window, dtype)
-        )
+        return self.once(("mask", memory, window, dtype), lambda: self._mask(memory, window, dtype))
 
     def encodings(self, memory: int, width: int, clamp: int | None, dtype: torch.dtype) -> Tensor:
         """The sinusoids of the distances S-1 ... 0; (S, width)."""
         device = self.seen_B.device
-        return self._once(
+        return self.once(
             ("encodings", memory, width, clamp, dtype),
             lambda: sinusoid(memory + self.length, width, clamp=clamp, dtype=dtype, device=device),
         )
 
-    def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+    def hides_later_keys_alone(self, memory: int, window: int | None) -> bool:
+        """Whether each query sees all keys up to itself, as far as it is known without a sync."""
+        return self._all_valid(memory) and (window is None or window >= memory + self.length)
+
+    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+        """What `make` gives; made once for all slots.
+
+        Compiled code makes it where it is read: a slot must be the same code whether it is the
+        first to ask or not, and the compiler needs no memory for a mask.
+        """
+        if torch.compiler.is_compiling():
+            return make()
         if key not in self._made:
             self._made[key] = make()
-        return self._made[key]
+        made: _Made = self._made[key]
+        return made
 
     def _valid(self, memory: int) -> Tensor:
         age_M = torch.arange(memory, 0, -1, device=self.seen_B.device)
@@ -88,11 +105,8 @@ class Segment:
         return mask_BTS.masked_fill_(hidden_BTS, -math.inf)
 
     def _all_valid(self, memory: int) -> bool:
-        """Whether no row is hidden in any stream, where it costs nothing to know."""
-        if memory == 0:
-            return True
-        on_cpu = self.seen_B.device.type == "cpu" and not torch.compiler.is_compiling()
-        return on_cpu and int(self.seen_B.min()) >= memory
+        """Whether no row is hidden in any stream; false where it is not known."""
+        return memory == 0 or self.full
 
 
 def sinusoid(
@@ -114,6 +128,11 @@ def sinusoid(
     distance_S = torch.arange(distances - 1, -1, -1, dtype=wide, device=device)
     if clamp is not None:
         distance_S = distance_S.clamp(max=clamp)
-    exponent = torch.arange((width + 1) // 2, dtype=wide, device=device) * (2 / width)
-    angle = distance_S[:, None] * 10000.0**-exponent
+    angle = angles(distance_S, width)
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(dtype)
+
+
+def angles(distance_S: Tensor, width: int) -> Tensor:
+    """What sines and cosines are taken of, in the distances' dtype; (S, (width + 1) // 2)."""
+    exponent = torch.arange((width + 1) // 2, dtype=distance_S.dtype, device=distance_S.device)
+    return distance_S[:, None] * 10000.0 ** -(exponent * (2 / width))

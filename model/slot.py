@@ -3,18 +3,23 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
-from model.dropout import Dropout, drop
+from model.dropout import Dropout, add_dropped
 from model.segment import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]
+
+
+# The new residual stream, memory and states, and the auxiliary loss.
+Result = tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]
+RunSlot = Callable[..., Result]
 
 
 class Slot(nn.Module):
@@ -51,7 +56,7 @@ class Slot(nn.Module):
         segment: Segment,
         states: tuple[Tensor | None, ...],
         terms: Terms,
-    ) -> tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]:
+    ) -> Result:
         """Apply the candidates that `terms` names.
 
         Args:
@@ -72,8 +77,7 @@ class Slot(nn.Module):
                 continue
             c_BSD = self._context(self.labels[index], x_BTD, memory_BMD, segment.cached)
             delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
-            delta_BTD = drop(delta_BTD, self.dropout, self.training)
-            out_BTD = out_BTD + (delta_BTD if weight is None else weight * delta_BTD)
+            out_BTD = add_dropped(out_BTD, delta_BTD, self.dropout, self.training, weight)
             next_states[index] = None if state is None else state.detach()
             if block_aux is not None:
                 block_aux = block_aux if weight is None else weight * block_aux
@@ -90,6 +94,12 @@ class Slot(nn.Module):
             assert memory_BMD is not None
             c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
         return self.norms[label](c_BSD) if label in self.norms else c_BSD
+
+
+def run(slot: Slot, *inputs: Any) -> Result:
+    """Call a slot with the inputs of its `forward`: what a compiler is given."""
+    result: Result = slot(*inputs)
+    return result
 
 
 def _next_memory(memory_BMD: Tensor | None, x_BTD: Tensor) -> Tensor | None:

@@ -7,12 +7,14 @@ B batch   T segment length   N = B * T rows   D d_model   V vocabulary   J tails
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
+from model.moving import moved
 
 
 class ClusterTables(nn.Module):
@@ -47,14 +49,27 @@ class ClusterTables(nn.Module):
             self.tables.append(_normal(words, width, std=0.02))
             self.projections.append(_normal(width, d_model, std=width**-0.5))
 
-    def rows_of_tail(self, tail: int, id_N: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the ids of a tail stand, and their rows in its table."""
-        low, high = self.bounds[tail], self.bounds[tail + 1]
-        row_R = ((id_N >= low) & (id_N < high)).nonzero().flatten()
-        return row_R, id_N[row_R] - low
+    def by_cluster(self, id_N: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Where the ids lie in the tables.
+
+        To find the rows of a tail the host must know their number: where the ids are on a GPU it
+        waits for each. Ids on the CPU cost no wait, wherever the tables are.
+
+        Returns:
+            The head's entry of each id (that of its tail where it has one), and of each tail the
+            places of its ids and their rows in its table; all on the tables' device.
+        """
+        words, found = self.bounds[0], []
+        entry_N = id_N.clamp(max=words - 1)
+        for tail, (low, high) in enumerate(pairwise(self.bounds)):
+            row_R = ((id_N >= low) & (id_N < high)).nonzero().flatten()
+            entry_N = entry_N.index_fill(0, row_R, words + tail)
+            found += [row_R, id_N[row_R] - low]
+        entry_N, *found = moved([entry_N, *found], self.head.device)
+        return entry_N, list(zip(found[::2], found[1::2], strict=True))
 
     def embed(self, ids_BT: Tensor) -> Tensor:
-        """The embeddings of the ids, times sqrt(D) (Baevski and Auli 2018).
+        """The embeddings of the ids, times sqrt(D) (Baevski and Auli 2018), on the tables' device.
 
         With tables from N(0, 0.02) the factor brings the residual stream to the size of what
         the slots add to it.
@@ -66,9 +81,11 @@ class ClusterTables(nn.Module):
                 f"id {highest} is not below the vocabulary {self.bounds[-1]}; "
                 "encode the text with the tokenizer of this model"
             )
-        out_ND = F.embedding(id_N.clamp(max=self.bounds[0] - 1), self.head)
-        for tail, (table, projection) in enumerate(zip(self.tables, self.projections, strict=True)):
-            row_R, word_R = self.rows_of_tail(tail, id_N)
+        entry_N, tails = self.by_cluster(id_N)
+        out_ND = F.embedding(entry_N.clamp(max=self.bounds[0] - 1), self.head)
+        for (row_R, word_R), table, projection in zip(
+            tails, self.tables, self.projections, strict=True
+        ):
             tail_RD = F.embedding(word_R, table) @ projection
             out_ND = out_ND.index_copy(0, row_R, tail_RD.to(out_ND.dtype))
         return out_ND.view(*ids_BT.shape, -1) * self.d_model**0.5
@@ -95,13 +112,14 @@ class AdaptiveSoftmax(ClusterTables):
         super().__init__(vocabulary_size, d_model, config, extra_rows=tails)
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
-        """-log p(target) in nats; a tail is computed only where a target lies in it."""
-        h_ND, target_N = h_BTD.flatten(0, -2), target_BT.flatten()
-        entry_N = target_N.clamp(max=self.bounds[0] - 1)
+        """-log p(target) in nats; a tail is computed only where a target lies in it.
+
+        On a GPU, targets that are still on the CPU save a wait for each tail.
+        """
+        h_ND = h_BTD.flatten(0, -2)
+        entry_N, tails = self.by_cluster(target_BT.flatten())
         tail_parts = []
-        for tail in range(len(self.tables)):
-            row_R, word_R = self.rows_of_tail(tail, target_N)
-            entry_N = entry_N.index_fill(0, row_R, self.bounds[0] + tail)
+        for tail, (row_R, word_R) in enumerate(tails):
             logit_RV = self._tail_logits(tail, h_ND[row_R])
             tail_parts.append((row_R, F.cross_entropy(logit_RV, word_R, reduction="none")))
         nll_N = F.cross_entropy(_wide(F.linear(h_ND, self.head)), entry_N, reduction="none")

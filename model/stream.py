@@ -23,12 +23,14 @@ class StreamState:
             stream that starts; None where there is none (yet).
         cache: only while an evaluation runs: what its segments share because the weights stand
             still. The slots then remember no inputs; what a candidate made of them is its state.
+        least_seen: tokens that every stream has seen at least, known without asking the device.
     """
 
     memory: tuple[Tensor | None, ...]
     seen_B: Tensor
     blocks: tuple[tuple[Tensor | None, ...], ...]
     cache: dict[object, Tensor] | None = None
+    least_seen: int = 0
 
     def reset(self, which_B: Tensor | None = None) -> "StreamState":
         """Forget what some streams have seen (a bool per stream), or all of them."""
@@ -46,6 +48,7 @@ class StreamState:
             memory=tuple(map(cleared, self.memory)),
             seen_B=self.seen_B.masked_fill(which_B, 0),
             blocks=tuple(tuple(map(cleared, slot)) for slot in self.blocks),
+            least_seen=0,
         )
 
     def rows(self, which: slice) -> "StreamState":
@@ -58,6 +61,7 @@ class StreamState:
             memory=tuple(map(part, self.memory)),
             seen_B=self.seen_B[which],
             blocks=tuple(tuple(map(part, slot)) for slot in self.blocks),
+            least_seen=self.least_seen,
         )
 
     @staticmethod
@@ -76,6 +80,7 @@ class StreamState:
             memory=tuple(map(whole, zip(*(part.memory for part in parts), strict=True))),
             seen_B=torch.cat([part.seen_B for part in parts]),
             blocks=tuple(tuple(map(whole, zip(*slot, strict=True))) for slot in slots),
+            least_seen=min(part.least_seen for part in parts),
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -127,4 +132,5 @@ class StreamState:
                 tuple(moved.get(f"blocks.{slot}.{index}") for index in range(len(states)))
                 for slot, states in enumerate(like.blocks)
             ),
+            least_seen=int(tensors["seen"].min()),
         )

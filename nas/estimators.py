@@ -57,6 +57,17 @@ def all_terms(weight_LC: Tensor) -> Mix:
     return [list(enumerate(weight_C.unbind())) for weight_C in weight_LC]
 
 
+def on_device(mix: Mix, device: torch.device) -> Mix:
+    """The mix with its weights on a device, moved in one copy each way.
+
+    Alpha lives on the CPU. A weight left there would have its gradient brought back alone, and
+    the GPU would be waited for once for every candidate.
+    """
+    weights = [weight for terms in mix for _, weight in terms if weight is not None]
+    there = iter(torch.stack(weights).to(device, non_blocking=True).unbind() if weights else ())
+    return [[(k, None if weight is None else next(there)) for k, weight in terms] for terms in mix]
+
+
 def soft_net(alpha_LC: Tensor) -> Mix:
     """The evaluation mix of the soft net: pi itself, without noise."""
     return all_terms(torch.softmax(alpha_LC.detach(), dim=-1))

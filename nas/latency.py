@@ -51,7 +51,7 @@ def measure_latency(
         "segment": segment,
         "torch": torch.__version__,
     }
-    ready = {name: _warm(model, ids_BT.to(device)) for name, model in models.items()}
+    ready = {name: _warm(model, ids_BT) for name, model in models.items()}
     busy = 0.0
     for attempt in range(_TRIES):
         if attempt:

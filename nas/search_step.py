@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from model import Mix
-from nas.estimators import ESTIMATORS
+from nas.estimators import ESTIMATORS, on_device
 from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 from training.loop import Batch, Batches, Metrics
@@ -76,7 +76,8 @@ class SearchStep:
     def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
         noise_LC = self.noise(self.seed, state.step // self.plan.hold, *alpha_LC.shape)
-        return ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
+        return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
         """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""

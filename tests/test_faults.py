@@ -232,11 +232,12 @@ def test_random_damage_of_a_trajectory_never_ends_in_a_traceback(
 def test_best_weights_that_are_lost_are_one_line_that_says_how_to_go_on(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--run", tmp_path / "run", "--set", "retrain.optimiser.lr=0.7", *LAYOUT]
+    # With such a rate no weight changes, so no later validation is better than the first.
+    options = ["--run", tmp_path / "run", "--set", "retrain.optimiser.lr=1e-30", *LAYOUT]
     place = tmp_path / "run" / RETRAIN
     run(retrain, experiment_file, *options)
     best_step = json.loads((place / "result.json").read_text())["best_step"]
-    assert best_step < 25
+    assert best_step == 10
     (place / "result.json").unlink()
     best = place / "best.safetensors"
     content = best.read_bytes()

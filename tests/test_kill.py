@@ -33,15 +33,20 @@ def killed_on_the_way(arguments: list[str], metrics: Path, steps: int) -> None:
     generator = random.Random(len(arguments))
     for kill in range(KILLS):
         goal = (kill + 1) * steps // (KILLS + 2)
-        process = subprocess.Popen(
-            arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and last_step(metrics) < goal:
-            time.sleep(0.005)
-        time.sleep(generator.random() * 0.3)
-        assert process.poll() is None, "ended before it could be killed: more steps are needed"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.3)
+
+
+def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float = 0.0) -> None:
+    """Start, and kill some time after a step was logged."""
+    process = subprocess.Popen(
+        arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and last_step(metrics) < after:
+        time.sleep(0.005)
+    time.sleep(rest_s)
+    assert process.poll() is None, "ended before it could be killed: more steps are needed"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
 
 
 def last_step(metrics: Path) -> int:

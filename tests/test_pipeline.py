@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import retrain
 import search
 from data import load_tokenizer
 from model import load_architecture, load_model
+from model.paths import PATHS
 from nas.trajectory import Trajectory
 from training.forecast import Forecast
 
@@ -214,7 +216,18 @@ def test_cadences_may_change_between_start_and_resume(
     run(search, experiment_file, "--run", searched, "--set", "run.log_every=3")
 
 
-def test_micro_batches_may_change_and_a_resume_says_that_it_is_not_exact(
+@pytest.mark.parametrize(
+    ("setting", "said_of_it", "key", "value"),
+    [
+        ("run.micro_batches=3", "micro_batches was 1, is 3", "micro_batches", 3),
+        ("run.attention=with_bias", "attention was auto, is with_bias", "attention", "with_bias"),
+    ],
+)
+def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact(
+    setting: str,
+    said_of_it: str,
+    key: str,
+    value: object,
     experiment_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -224,11 +237,38 @@ def test_micro_batches_may_change_and_a_resume_says_that_it_is_not_exact(
         kill_at(patched, 16)
         with pytest.raises(Killed):
             run(search, experiment_file, "--run", tmp_path / "run")
-    run(search, experiment_file, "--run", tmp_path / "run", "--set", "run.micro_batches=3")
+    run(search, experiment_file, "--run", tmp_path / "run", "--set", setting)
     said = capsys.readouterr().out
-    assert "goes on from step 14 of 30; not exactly as it would have: micro_batches was 1, " in said
+    assert f"goes on from step 14 of 30; not exactly as it would have: {said_of_it}" in said
     recorded = json.loads((tmp_path / "run/search/seed-0/environment.json").read_text())
-    assert [entry["micro_batches"] for entry in recorded["resumed"]] == [3]
+    assert [entry[key] for entry in recorded["resumed"]] == [value]
+
+
+@pytest.mark.parametrize("path", ["with_bias", "factored"])
+def test_training_steps_take_the_path_of_attention_that_is_asked_for(
+    path: str,
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found, taken = [], []
+    known = PATHS[path]
+
+    def counted(*given: Any) -> Any:
+        taken.append(path)
+        return known.run(*given)
+
+    monkeypatch.setitem(PATHS, path, replace(known, run=counted))
+    for chosen in ("auto", path):
+        folder = tmp_path / chosen
+        options = ["--set", "retrain.steps=6", "--set", "model.dropout=0", "--layout", "a d a d"]
+        run(retrain, experiment_file, "--run", folder, *options, "--set", f"run.attention={chosen}")
+        assert bool(taken) == (chosen == path)
+        assert (f"; attention {path}" in capsys.readouterr().out) == (chosen == path)
+        log = rows(folder / "retrain/layout-adad/seed-0/metrics.jsonl")
+        found.append([row["loss_nats"] for row in log if row["kind"] == "train"])
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
 def test_recompute_may_change_at_any_time_and_changes_no_number(
@@ -257,7 +297,7 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    nothing = Forecast(0, 0, 0, 0, 0)
+    nothing = Forecast(0, 0, 0, 0, 0, 0)
     monkeypatch.setattr("assembly.searching.search_memory", lambda *_: nothing)
     monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
     run(search, experiment_file, "--run", tmp_path / "other")

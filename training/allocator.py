@@ -12,9 +12,14 @@ _NEVER = 2**31 - 1
 _PAD_BYTES = 64 * 2**20
 
 
+def keeps_freed_memory() -> bool:
+    """Whether the C library can be told so."""
+    return platform.libc_ver()[0] == "glibc"
+
+
 def keep_freed_memory() -> bool:
-    """Let this process reuse the memory that it frees; whether the C library can be told so."""
-    if platform.libc_ver()[0] != "glibc":
+    """Let this process reuse the memory that it frees; whether the C library was told so."""
+    if not keeps_freed_memory():
         return False
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD_BYTES))

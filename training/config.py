@@ -40,6 +40,16 @@ class RunConfig(Section):
         description="Compute each slot's candidates again in the backward pass instead of keeping "
         "what they need for it: less memory, about a third more time, the same numbers.",
     )
+    attention: Literal["auto", "with_bias", "fused", "factored", "flex"] = Field(
+        default="auto",
+        description="Path of attention in training steps; auto: as measured for the device. All "
+        "give the same numbers but for rounding; where one cannot serve, with_bias does.",
+    )
+    compile: bool = Field(
+        default=False,
+        description="torch.compile of the slots in training steps: minutes at the start; numbers "
+        "differ by rounding, and dropout draws others.",
+    )
     log_every: int = Field(default=50, ge=1, description="Steps between lines of the log.")
     validate_every: int = Field(default=500, ge=1, description="Steps between validations.")
     checkpoint_every: int = Field(default=500, ge=1, description="Steps between checkpoints.")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
+from model.moving import moved
 
 
 class EvaluationBatch(Protocol):
@@ -113,9 +114,10 @@ def evaluate(
     for batch in streams:
         if state is None or batch.first:
             state = model.initial_state(batch.input_BT.shape[0], cached=cached)
-        h_BTD, state, _ = model(batch.input_BT.to(device), state, mix)
-        nll_BT = model.nll(h_BTD, batch.target_BT.to(device))
-        nats += nll_BT.double()[batch.score_BT.to(device)].sum()
+        h_BTD, state, _ = model(batch.input_BT, state, mix)
+        nll_BT = model.nll(h_BTD, batch.target_BT)
+        (row_N,) = moved([batch.score_BT.flatten().nonzero()], device)
+        nats += nll_BT.double().flatten()[row_N].sum()
         scored_N = batch.target_BT[batch.score_BT]
         tokens += scored_N.numel()
         if byte_length_V is not None:

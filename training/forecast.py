@@ -5,12 +5,15 @@ B streams   T segment length   N = B * T tokens
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from model import StreamState
+from model.slot import run
+from training.allocator import keeps_freed_memory
+from training.gaps import Trace, gaps, scaled
 from training.ledger import Ledger
 from training.loop import Batch, Step
 from training.optimisers import slots_of
@@ -32,6 +35,7 @@ class Forecast:
         optimiser: what it keeps for each weight, once all have been trained.
         streams: the memories that are carried.
         activations: all else: what the passes keep for the backward pass, and what passes.
+        gaps: what the process keeps between them, because no other tensor fits in there.
     """
 
     weights: int
@@ -39,12 +43,12 @@ class Forecast:
     optimiser: int
     streams: int
     activations: int
+    gaps: int
 
     @property
     def total(self) -> int:
         """All of it."""
-        parts = (self.weights, self.gradients, self.optimiser, self.streams, self.activations)
-        return sum(parts)
+        return sum(astuple(self))
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ def forecast(
 
     Every moment is a constant (gradients, cast weights, encodings of distances) and a part that
     grows with the streams; two counts tell them apart, so that the worst moment of the real step
-    is found, which need not be that of the small ones. No weight, stream, gradient or random
-    number of the run is changed.
+    is found, which need not be that of the small ones. Where the process keeps what is freed, some
+    steps are played on a heap. No weight, stream, gradient or random number of the run is changed.
 
     Args:
         state: before its first step.
@@ -77,19 +81,24 @@ def forecast(
     parts = min(forward.micro_batches, rows)
     # The second part meets the gradients of the first; later ones bring more memories only.
     few = min(parts, 2)
-    forward = replace(forward, micro_batches=few, ranks=ALONE)
-    peak, gradients = 0, 0
+    # What is counted are torch's own operations; compiled ones hold no more.
+    forward = replace(forward, micro_batches=few, ranks=ALONE, run_slot=run)
+    grown = (-(-rows // parts) - _FEW) / (_MORE - _FEW)
+    peak, gradients, traces = 0, 0, []
     for make in makers:
         with _aside(forward.device):
             low, high = (
-                _moments(state, _rows_like(batch, few * n), forward, make, step)
+                _count(state, _rows_like(batch, few * n), forward, make, step)
                 for n in (_FEW, _MORE)
             )
-        found = _largest(low.moments, high.moments, -(-rows // parts))
+        found = _largest(low.moments, high.moments, grown)
+        traces.append(scaled(low.trace, high.trace, grown))
         if found > peak:
             peak, gradients = found, high.gradients
-    weights = _bytes(state.model.parameters())
+    each = [_bytes([parameter]) for parameter in state.model.parameters()]
+    weights = sum(each)
     kept = len([name for name in slots_of(state.optimisers["weights"]) if name != "step"])
+    keeps = forward.device.type == "cpu" and keeps_freed_memory()
     streams = [_bytes(stream.tensors().values()) for stream in state.streams.values()]
     missing = (sum(streams) + max(streams)) * (parts - few) // parts
     counted = gradients + sum(streams)
@@ -99,6 +108,7 @@ def forecast(
         optimiser=kept * weights,
         streams=sum(streams),
         activations=max(peak + missing - counted, 0),
+        gaps=gaps(traces, each, each * kept) if keeps else 0,
     )
 
 
@@ -124,6 +134,7 @@ class _Count:
 
     moments: list[int]
     gradients: int
+    trace: Trace
 
 
 class _Still(torch.optim.Optimizer):
@@ -131,22 +142,23 @@ class _Still(torch.optim.Optimizer):
 
     Attributes:
         began: how many moments there were when the gradients were last set free.
+        changes: how many changes there were then.
     """
 
     def __init__(self, parameters: list[nn.Parameter], ledger: Ledger) -> None:
         super().__init__(parameters, {"lr": 0.0})
-        self.ledger, self.began = ledger, 0
+        self.ledger, self.began, self.changes = ledger, 0, 0
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Note the moment."""
-        self.began = len(self.ledger.moments)
+        self.began, self.changes = len(self.ledger.moments), len(self.ledger.changes)
         super().zero_grad(set_to_none)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Leave everything as it is."""
 
 
-def _moments(state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int) -> _Count:
+def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int) -> _Count:
     """One step, as if the gradients of another one before it stood until it sets them free."""
     weights, others = list(state.model.parameters()), list(state.parameters.values())
     take, ledger = make(forward, batch), Ledger()
@@ -160,14 +172,25 @@ def _moments(state: TrainState, batch: Batch, forward: Forward, make: Maker, num
             step=number,
             loss_sum=torch.zeros_like(state.loss_sum),
         )
+        before = _carried(ledger, scratch)
         take(scratch, batch)
+        after = _carried(ledger, scratch)
+        sizes, changes = tuple(ledger.sizes), tuple(ledger.changes)
+    trace = Trace(sizes, changes, optimiser.changes, before, after)
     gradients = _bytes(p.grad for p in weights if p.grad is not None)
     for parameter in (*weights, *others):
         parameter.grad = None
     moments = [
         live + gradients * (moment < optimiser.began) for moment, live in enumerate(ledger.moments)
     ]
-    return _Count(moments, gradients)
+    return _Count(moments, gradients, trace)
+
+
+def _carried(ledger: Ledger, state: TrainState) -> tuple[int | None, ...]:
+    """The storages of the memories that the streams carry, in an order that is always the same."""
+    streams = state.streams.values()
+    carried = [tensor for stream in streams for tensor in stream.memory if tensor is not None]
+    return tuple(map(ledger.index, carried))
 
 
 def _streams(state: TrainState, rows: int) -> dict[str, StreamState]:
@@ -185,13 +208,12 @@ def _rows_like(batch: Batch, rows: int) -> ProbeBatch:
     return ProbeBatch(stream(batch.input_BT), stream(batch.target_BT))
 
 
-def _largest(low: Sequence[int], high: Sequence[int], rows: int) -> int:
-    """The worst moment with `rows` streams a part."""
+def _largest(low: Sequence[int], high: Sequence[int], grown: float) -> int:
+    """The worst moment of a step that is `grown` times as far from `low` as `high` is."""
     if len(low) != len(high):
         # Code that takes other ways for other sizes: the moments cannot be paired.
         low, high = [max(low)], [max(high)]
-    slopes = ((b - a) / (_MORE - _FEW) for a, b in zip(low, high, strict=True))
-    return round(max(a + slope * (rows - _FEW) for a, slope in zip(low, slopes, strict=True)))
+    return round(max(a + (b - a) * grown for a, b in zip(low, high, strict=True)))
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -16,13 +16,17 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         moments: after each operation, the bytes that live of what was made since entering.
+        sizes: bytes of each storage, in the order in which they were made.
+        changes: the index of each storage in this order; once more where it was freed.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.moments: list[int] = []
+        self.sizes: list[int] = []
+        self.changes: list[int] = []
         self._live = 0
-        self._known: dict[int, weakref.ref[Any]] = {}
+        self._known: dict[int, tuple[int, weakref.ref[Any]]] = {}
 
     def __torch_dispatch__(
         self,
@@ -44,14 +48,22 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _enter(self, key: int, storage: torch.UntypedStorage) -> None:
-        size = storage.nbytes()
+        size, index = storage.nbytes(), len(self.sizes)
 
         def freed(_: object) -> None:
             self._live -= size
+            self.changes.append(index)
             del self._known[key]
 
         self._live += size
-        self._known[key] = weakref.ref(storage, freed)
+        self.sizes.append(size)
+        self.changes.append(index)
+        self._known[key] = (index, weakref.ref(storage, freed))
+
+    def index(self, tensor: Tensor) -> int | None:
+        """The index of a tensor's storage, None where it was not made since entering."""
+        known = self._known.get(_key(tensor))
+        return None if known is None else known[0]
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -179,6 +179,8 @@ class Phase:
             self._refused,
             micro_batches=config.micro_batches,
             ranks=self.ranks.world,
+            attention=config.attention,
+            compiled=config.compile,
         )
         text = f"goes on from step {step} of {self.steps}"
         if self._refused is not None:

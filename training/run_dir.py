@@ -136,6 +136,8 @@ def record_resume(
     *,
     micro_batches: int,
     ranks: int = 1,
+    attention: str = "auto",
+    compiled: bool = False,
 ) -> list[str]:
     """Add to environment.json what the run goes on on.
 
@@ -146,6 +148,8 @@ def record_resume(
         refused: why it is not the last checkpoint that the run goes on from.
         micro_batches: parts of a step; they change the random numbers of dropout.
         ranks: processes that share the streams out; they change them too, and orders of sums.
+        attention: its path, which changes the last digits.
+        compiled: whether the slots are, which does too.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
@@ -156,13 +160,21 @@ def record_resume(
     path = folder / "environment.json"
     recorded = _recorded(path)
     if recorded:
-        recorded.setdefault("ranks", 1)
-    now = {**_facts(device), "micro_batches": micro_batches, "ranks": ranks}
+        # What older versions did and did not say.
+        recorded = {"ranks": 1, "attention": "auto", "compile": False} | recorded
+    now = {
+        **_facts(device),
+        "micro_batches": micro_batches,
+        "ranks": ranks,
+        "attention": attention,
+        "compile": compiled,
+    }
     entry = {"step": step, **({"refused": refused} if refused else {}), **now}
     resumed = recorded.get("resumed")
     recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
-    keys = ("torch", "processor", "device", "threads", "micro_batches", "ranks")
+    keys = ["torch", "processor", "device", "threads"]
+    keys += ["micro_batches", "ranks", "attention", "compile"]
     return [
         f"{key} was {recorded.get(key, 'not recorded')}, is {now[key]}"
         for key in keys

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from model import Mix, StreamState
+from model.slot import RunSlot, run
 from training.config import OptimiserConfig
 from training.loop import Batch, Metrics
 from training.optimisers import clip_gradients, set_learning_rate
@@ -26,6 +27,8 @@ class Forward:
         micro_batches: into how many parts the streams of a batch are split, to save memory.
         recompute: whether slots are computed again in the backward pass, to save memory.
         ranks: the processes that share the streams of a batch out.
+        attention: the path of attention (`model.paths`); None: the device's fastest.
+        run_slot: what calls a slot: `run`, or what a compiler makes of it (`training.compiling`).
     """
 
     device: torch.device
@@ -33,6 +36,8 @@ class Forward:
     micro_batches: int = 1
     recompute: bool = False
     ranks: Ranks = ALONE
+    attention: str | None = None
+    run_slot: RunSlot = run
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which matrix products run in the asked precision."""
@@ -64,14 +69,19 @@ class Forward:
         """
         rows = batch.input_BT.shape[0]
         mine = self.ranks.rows(rows)
-        input_BT = batch.input_BT[mine].to(self.device, non_blocking=True)
-        target_BT = batch.target_BT[mine].to(self.device, non_blocking=True)
+        # They stay on the CPU: only there can the host look at them without waiting.
+        input_BT, target_BT = batch.input_BT[mine], batch.target_BT[mine]
         streams, nats_parts = [], []
         for part in _parts(input_BT.shape[0], self.micro_batches):
             share = (part.stop - part.start) / rows
             with self.autocast():
                 h_BTD, carried, aux_loss = state.model(
-                    input_BT[part], stream.rows(part), mix(), recompute=self.recompute
+                    input_BT[part],
+                    stream.rows(part),
+                    mix(),
+                    recompute=self.recompute,
+                    attention=self.attention,
+                    run_slot=self.run_slot,
                 )
                 nats = state.model.nll(h_BTD, target_BT[part]).mean()
             backward(share * (nats if aux_loss is None else nats + aux_loss))

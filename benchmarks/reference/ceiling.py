@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
-from model.dropout import drop, relu_drop
+from model.dropout import add_dropped, drop
+from model.relu_layers import relu_layers
 from model.softmax import AdaptiveSoftmax
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser, clip_gradients
@@ -31,7 +32,7 @@ class CeilingAttention(nn.Module):
         q, k, value = packed.permute(2, 0, 3, 1, 4).unbind()
         out_BHTK = F.scaled_dot_product_attention(q, k, value, is_causal=True)
         delta_BTD = self.output(out_BHTK.transpose(1, 2).flatten(2))
-        return x_BTD + drop(delta_BTD, self.dropout, self.training)
+        return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
 
 
 class CeilingDense(nn.Module):
@@ -46,8 +47,9 @@ class CeilingDense(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """X plus what the layers add."""
-        inner = relu_drop(self.up(self.norm(x_BTD)), self.dropout, self.training)
-        return x_BTD + drop(self.down(inner), self.dropout, self.training)
+        layers = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+        delta_BTD = relu_layers(self.norm(x_BTD), *layers, self.dropout, self.training)
+        return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
 
 
 class Ceiling(nn.Module):

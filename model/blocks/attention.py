@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
 from model.dropout import Dropout
 from model.kept import append, attend_kept
+from model.paths import attend
 from model.projection import project
-from model.relative import Parts, attend
+from model.relative import Parts, Place
 from model.segment import Segment
 
 
@@ -115,7 +116,8 @@ class AttentionBlock(nn.Module):
         else:
             k_BSHK, value_BSHK = both_BS2HK.unbind(2)
             parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-            out_BTHK = attend(parts, self.dropout, self.training)
+            place = Place(segment, memory, self.window, self.clamp, self.position.weight)
+            out_BTHK = attend(parts, place, self.dropout, self.training)
         return project(out_BTHK.flatten(2), self.output.weight), state, None
 
     def _distances(self, segment: Segment, like: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.dropout import Dropout, drop, relu_drop
+from model.dropout import Dropout, drop
 from model.projection import project
+from model.relu_layers import relu_layers
 from model.segment import Segment
 
 Activation = Literal["relu", "gelu", "swiglu", "geglu"]
@@ -57,26 +58,20 @@ class DenseBlock(nn.Module):
 
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Apply the two layers to every token of the segment."""
-        inner = project(
-            c_BSD[:, c_BSD.shape[1] - segment.length :], self.inner.weight, self.inner.bias
-        )
+        x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
+        inner, outer = self.inner, self.outer
         if self.activation == "relu":
-            return (
-                project(
-                    relu_drop(inner, self.dropout, self.training),
-                    self.outer.weight,
-                    self.outer.bias,
-                ),
-                None,
-                None,
-            )
+            layers = (inner.weight, inner.bias, outer.weight, outer.bias)
+            return relu_layers(x_BTD, *layers, self.dropout, self.training), None, None
+        inner_BTF = project(x_BTD, inner.weight, inner.bias)
         activate = _ACTIVATE[self.activation]
         if self.activation in _GATED:
-            gate_BTF, value_BTF = inner.chunk(2, dim=-1)
+            gate_BTF, value_BTF = inner_BTF.chunk(2, dim=-1)
             h_BTF = activate(gate_BTF) * value_BTF
         else:
-            h_BTF = activate(inner)
-        return self.outer(drop(h_BTF, self.dropout, self.training)), None, None
+            h_BTF = activate(inner_BTF)
+        h_BTF = drop(h_BTF, self.dropout, self.training)
+        return project(h_BTF, outer.weight, outer.bias), None, None
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Two matrices, or three for a gated activation."""

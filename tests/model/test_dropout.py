@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.dropout import drop, keep_mask, relu_drop
+from model.dropout import add_dropped, drop, keep_mask
 from tests.model.tiny import normal
 
 
@@ -47,17 +47,43 @@ def test_without_training_or_rate_nothing_is_drawn() -> None:
     before, x = torch.get_rng_state(), normal(4, 4)
     assert drop(x, 0.5, False) is x
     assert drop(x, 0.0, True) is x
-    assert torch.equal(relu_drop(x, 0.5, False), x.relu())
+    assert torch.equal(add_dropped(x, x, 0.5, False), x + x)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("act", [drop, relu_drop])
-def test_value_and_gradient_are_those_of_the_mask(act: object) -> None:
+def test_value_and_gradient_are_those_of_the_mask() -> None:
     x, weight = normal(9, 11).requires_grad_(), normal(9, 11, seed=3)
     torch.manual_seed(7)
-    found = drop(x, 0.3, True) if act is drop else relu_drop(x, 0.3, True)
+    found = drop(x, 0.3, True)
     torch.manual_seed(7)
-    wanted = (x if act is drop else x.relu()) * keep_mask(x, 0.3)
+    wanted = x * keep_mask(x, 0.3)
     torch.testing.assert_close(found, wanted, rtol=1e-15, atol=0)
     gradients = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [None, 0.7, 1.0, 0.0])
+def test_what_is_added_is_dropped_and_weighted(weight: float | None, rate: float) -> None:
+    x, delta = (normal(9, 11, seed=seed).requires_grad_() for seed in (1, 2))
+    given = [x, delta]
+    if weight is not None:
+        given.append(torch.tensor(weight, dtype=torch.float64, requires_grad=True))
+    torch.manual_seed(7)
+    found = add_dropped(x, delta, rate, True, *given[2:])
+    torch.manual_seed(7)
+    mask = keep_mask(x, rate) if rate else torch.ones(9, 11)
+    wanted = x + (1.0 if weight is None else given[2]) * (mask * delta)
+    torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-14)
+    out = normal(9, 11, seed=3)
+    gradients = [torch.autograd.grad((y * out).sum(), given) for y in (found, wanted)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-14)
+
+
+def test_bfloat16_is_added_to_float32_with_the_exact_mean() -> None:
+    torch.manual_seed(0)
+    x, delta = torch.zeros(300, 300), torch.ones(300, 300, dtype=torch.bfloat16)
+    found = add_dropped(x, delta, 0.1, True)
+    assert found.dtype == torch.float32
+    assert found.max().item() == pytest.approx(65536 / (65536 - 6554), rel=1e-6)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.relative import Parts, attend, explicit, with_bias
+from model.relative import Parts, explicit, fused, with_bias
 from model.segment import Segment
 from tests.model.tiny import normal
 
@@ -22,7 +22,7 @@ CASES = {  # segment, memory, window
     "window": (6, 3, 4),
 }
 WAYS = {
-    "fused": lambda parts: attend(parts, 0.0, True),
+    "fused": lambda parts: fused(parts, 0.0),
     "with_bias": lambda parts: with_bias(parts, 0.0),
 }
 
@@ -61,7 +61,7 @@ def test_every_way_gives_the_explicit_value_and_gradients(
 
 
 def test_a_mask_is_shared_only_where_all_streams_are_alike() -> None:
-    old, young = (Segment(torch.tensor([7, seen]), 3) for seen in (4, 3))
+    old, young = (Segment(torch.tensor([7, seen]), 3, full=seen == 4) for seen in (4, 3))
     assert old.mask(4, None, torch.float32).shape == (1, 3, 7)
     assert young.mask(4, None, torch.float32).shape == (2, 3, 7)
     assert old.mask(4, None, torch.float32) is old.mask(4, None, torch.float32)
@@ -72,11 +72,11 @@ def test_gradients_with_dropped_weights_are_finite_differences() -> None:
 
     def out(*tensors: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return attend(Parts(*tensors, parts.mask_BTS), 0.4, True)
+        return fused(Parts(*tensors, parts.mask_BTS), 0.4)
 
     assert torch.autograd.gradcheck(out, tuple(parts[:-1]), atol=1e-7)
     torch.manual_seed(4)
-    other = attend(parts, 0.4, True)
+    other = fused(parts, 0.4)
     assert not torch.equal(out(*parts[:-1]), other)
 
 
@@ -86,10 +86,10 @@ def test_in_bfloat16_values_and_gradients_stay_close() -> None:
     small = [tensor.detach() / 3 for tensor in (given.q_BTHK, given.u_HK, given.v_HK)]
     q_BTHK, u_HK, v_HK = (tensor.requires_grad_() for tensor in small)
     parts = given._replace(q_BTHK=q_BTHK, u_HK=u_HK, v_HK=v_HK)
-    wanted = value_and_gradients(attend(parts, 0.0, True), parts)
+    wanted = value_and_gradients(fused(parts, 0.0), parts)
     low = Parts(*(tensor.detach().bfloat16().requires_grad_() for tensor in parts[:-1]),
                 parts.mask_BTS.bfloat16())  # fmt: skip
-    found: list[Any] = value_and_gradients(attend(low, 0.0, True), low)
+    found: list[Any] = value_and_gradients(fused(low, 0.0), low)
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == torch.bfloat16
         assert (a.double() - b).norm() < 0.03 * b.norm()

@@ -177,3 +177,18 @@ def test_the_state_of_another_model_is_refused() -> None:
     del tensors["memory.3"]
     with pytest.raises(ValueError, match=r"memory\.3: not of this model"):
         StreamState.from_tensors(tensors, like=model.initial_state(2))
+
+
+def test_the_host_knows_how_much_every_stream_has_seen() -> None:
+    model = language_model(layers(memory=6))
+    _, state, _ = model(tokens(3, 4), model.initial_state(3))
+    _, longer, _ = model(tokens(3, 5), state)
+    assert (state.least_seen, longer.least_seen) == (4, 9)
+    assert longer.rows(slice(1, 3)).least_seen == 9
+    assert StreamState.join([longer.rows(slice(0, 1)), state.rows(slice(1, 3))]).least_seen == 4
+    one_young = longer.reset(torch.tensor([False, True, False]))
+    for young in (longer.reset(), one_young):
+        assert young.least_seen == 0
+    _, grown, _ = model(tokens(3, 4), one_young)
+    restored = StreamState.from_tensors(grown.tensors(), model.initial_state(3))
+    assert restored.least_seen == grown.least_seen == int(grown.seen_B.min()) == 4

@@ -9,6 +9,7 @@ import torch
 from nas.estimators import ESTIMATORS
 from tests import tiny
 from tests.training.test_recompute import FORWARD, search_step, supernet
+from training import forecast as module
 from training.forecast import Forecast, ProbeBatch, forecast
 from training.ledger import Ledger
 from training.step import Forward
@@ -33,7 +34,10 @@ def test_a_ledger_counts_what_is_made_and_what_is_freed_and_views_not_at_all() -
         assert ledger.moments[-1] == 12000
         del parts
         two.exp_()
+        assert (ledger.index(two), ledger.index(before)) == (1, None)
     assert ledger.moments[-1] == 4000
+    # one, two, one is gone, the stack comes and goes.
+    assert (ledger.sizes, ledger.changes) == ([4000, 4000, 8000], [0, 1, 0, 2, 2])
 
 
 def test_a_ledger_follows_the_backward_pass() -> None:
@@ -96,7 +100,8 @@ def test_it_is_the_peak_of_a_real_step_of_all_streams(
     moments = sum(p.numel() for p in state.model.parameters() if p.grad is not None) * 8
     expected = max(ledger.moments[within:]) - moments
     assert found.optimiser == 2 * found.weights
-    assert found.total - found.weights - found.optimiser == pytest.approx(expected, rel=0.03)
+    tensors = found.total - found.gaps
+    assert tensors - found.weights - found.optimiser == pytest.approx(expected, rel=0.03)
 
 
 def test_the_greediest_of_the_steps_counts() -> None:
@@ -106,9 +111,11 @@ def test_the_greediest_of_the_steps_counts() -> None:
         noise_LC = 9.0 * torch.nn.functional.one_hot(torch.full((4,), candidate), 3)
         return lambda forward, batch: replace(step, noise=lambda *_: noise_LC)
 
-    alone = [forecast(state, rows(9), FORWARD, [drawing(k)]).total for k in range(3)]
-    assert len(set(alone)) == 3
-    assert forecast(state, rows(9), FORWARD, [drawing(k) for k in range(3)]).total == max(alone)
+    alone = [forecast(state, rows(9), FORWARD, [drawing(k)]) for k in range(3)]
+    tensors = [found.total - found.gaps for found in alone]
+    assert len(set(tensors)) == 3
+    together = forecast(state, rows(9), FORWARD, [drawing(k) for k in range(3)])
+    assert together.total - together.gaps == max(tensors)
 
 
 def test_the_parts_are_what_they_say() -> None:
@@ -117,7 +124,7 @@ def test_the_parts_are_what_they_say() -> None:
     numbers = sum(parameter.numel() for parameter in state.model.parameters())
     assert (found.weights, found.gradients, found.optimiser) == (4 * numbers,) * 2 + (8 * numbers,)
     assert found.streams == 4 * (9 * 5 * 8 * 4) + 9 * 8
-    assert Forecast(1, 2, 3, 4, 5).total == 15
+    assert Forecast(1, 2, 3, 4, 5, 6).total == 21
 
 
 def test_nothing_of_the_run_changes() -> None:
@@ -138,3 +145,34 @@ def test_nothing_of_the_run_changes() -> None:
     assert not state.optimisers["weights"].state
     assert torch.equal(random, torch.get_rng_state())
     assert torch.get_num_threads() == threads
+
+
+def test_the_steps_are_played_at_the_sizes_of_all_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage by storage what a real step of 9 streams makes, with weights and moments beside."""
+    step, state, make = searches(FORWARD, "soft")
+    played: list[Any] = []
+    monkeypatch.setattr(module, "keeps_freed_memory", lambda: True)
+    monkeypatch.setattr(module, "gaps", lambda *what: played.append(what) or 77)
+    found = forecast(state, rows(9), FORWARD, [make])
+    assert found.gaps == 77
+    with Ledger() as ledger:
+        state.streams = {"weights": state.model.initial_state(9)}
+        step(state, rows(9))
+    ((traces, weights, moments),) = played
+    (trace,) = traces
+    large = [size for size in trace.sizes if size >= 1024]
+    # The real step's optimiser makes its moments as well, and a few numbers.
+    real = [size for size in ledger.sizes if size >= 1024]
+    for size in (size for size in moments if size >= 1024):
+        real.remove(size)
+    assert sorted(large) == sorted(real)
+    assert weights == [4 * p.numel() for p in state.model.parameters()]
+    assert sorted(moments) == sorted(weights * 2)
+    assert len(trace.before) == len(trace.after) == 4
+    assert 0 < trace.began < len(trace.changes)
+
+
+def test_where_freed_memory_goes_back_there_are_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "keeps_freed_memory", lambda: False)
+    _, state, make = searches(FORWARD, "soft")
+    assert forecast(state, rows(9), FORWARD, [make]).gaps == 0

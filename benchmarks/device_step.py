@@ -1,0 +1,142 @@
+"""A training step on one device: each path of attention, compiled and not.
+
+The paper's base size: d_model 512, 32 slots (attention and dense in turn), segment and memory 192,
+32 streams. Printed are tokens per second, the part of the device's rate of matrix products (one of
+8192 x 8192), counting every product of the formula and also masked keys, and the peak of memory.
+
+    python -m benchmarks.device_step --device cuda --json found.json
+    python -m benchmarks.device_step --device cpu --precision float32 --shape small
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attention_paths import paths_that_serve
+from benchmarks.step_time import SIZES, Shape
+
+STEPS_OF_PEAK = 4
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", help="cpu or cuda")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--shape", choices=SIZES, default="paper")
+    parser.add_argument("--batch", type=int, help="streams (default: those of the shape)")
+    parser.add_argument("--paths", nargs="+", help="paths of attention (default: all that serve)")
+    parser.add_argument("--compiled", choices=("no", "yes", "both"), default="both")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=5, help="steps behind one figure")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    arguments = parser.parse_args(argv)
+    from benchmarks.harness import Side, in_turn, write_result
+
+    device, precision, shape = arguments.device, arguments.precision, SIZES[arguments.shape]
+    shape = replace(shape, batch=arguments.batch or shape.batch)
+    made = {
+        name: (shape, device, precision, path, compiled)
+        for name, path, compiled in choices(arguments.paths, device, arguments.compiled)
+    }
+    sides = {name: Side(step_on, given) for name, given in made.items()}
+    timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
+    rows: dict[str, Any] = {name: timings.row(name) for name in sides}
+    peak_gflops = matmul_gflops(device, precision)
+    for name, row in rows.items():
+        row |= figures(shape, row["median_ms"], peak_gflops)
+        row["peak_mb"] = peak_mb(made[name])
+        print(
+            f"{name:20s} {row['median_ms']:9.1f} ms [{row['low_ms']:.1f}-{row['high_ms']:.1f}]  "
+            f"{row['tokens_per_s']:9.0f} tokens/s  {row['share_of_matmul']:4.0%} of matmul  "
+            f"{row['peak_mb']:8.0f} MB"
+        )
+    print(f"matmul {peak_gflops:.0f} GFLOP/s")
+    content = {"device": device, "precision": precision, "shape": asdict(shape)}
+    content |= {"sides": rows, "matmul_gflops": peak_gflops}
+    write_result(arguments.json, f"device_step_{arguments.shape}_{device}_{precision}", content)
+    return 0
+
+
+def choices(paths: Sequence[str] | None, device: str, compiled: str) -> list[tuple[str, str, bool]]:
+    """Name, path and whether it is compiled, of each side."""
+    ways = {"no": (False,), "yes": (True,), "both": (False, True)}[compiled]
+    found = []
+    for path in paths or paths_that_serve(device):
+        # While slots are compiled, the others give way to `with_bias`.
+        for way in ways if path == "with_bias" else (False,):
+            found.append((f"{path}, compiled" if way else path, path, way))
+    return found
+
+
+def step_on(
+    shape: Shape, device: str, precision: str, path: str, compiled: bool
+) -> Callable[[], object]:
+    """A training step on a device."""
+    import torch
+
+    from benchmarks.sides import model_step, our_model
+    from model.slot import run
+    from training.compiling import compiled_run
+
+    torch.manual_seed(0)
+    there = torch.device(device)
+    run_slot = compiled_run(there) if compiled else run
+    model = our_model(shape)
+    return model_step(model, shape, precision, there, attention=path, run_slot=run_slot)
+
+
+def figures(shape: Shape, step_ms: float, peak_gflops: float) -> dict[str, float]:
+    """Tokens per second and the part of the rate of matrix products."""
+    from benchmarks.sides import arithmetic
+
+    speed = 1e3 * shape.batch * shape.segment / step_ms
+    share = speed * arithmetic(shape)["ours"] / 1e9 / peak_gflops
+    return {"tokens_per_s": speed, "share_of_matmul": share}
+
+
+def matmul_gflops(device: str, precision: str, size: int | None = None) -> float:
+    """The device's rate for one large product, the best of a second."""
+    import torch
+
+    size = size or (8192 if device.startswith("cuda") else 2048)
+    kind: dict[str, Any] = {"device": device, "dtype": getattr(torch, precision)}
+    a, b = torch.randn(size, size, **kind), torch.randn(size, size, **kind)
+    best_s, end_s = float("inf"), time.perf_counter() + 1.0
+    while time.perf_counter() < end_s:
+        began_s = time.perf_counter()
+        product = a @ b
+        # Reading a number waits for the device.
+        product[0, 0].item()
+        best_s = min(best_s, time.perf_counter() - began_s)
+    return 2.0 * size**3 / best_s / 1e9
+
+
+def peak_mb(given: tuple[Any, ...]) -> float:
+    """Peak memory of some steps in a process of their own; on a CPU all that is resident."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_mb, given)
+
+
+def _peak_mb(*given: Any) -> float:
+    import resource
+
+    import torch
+
+    step = step_on(*given)
+    for _ in range(STEPS_OF_PEAK):
+        step()
+    if torch.cuda.is_available() and given[1].startswith("cuda"):
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

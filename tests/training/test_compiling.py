@@ -1,0 +1,107 @@
+"""Slots through torch's compiler: the same numbers but for rounding, and an exact resume."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+import retrain
+from model.paths import PATHS
+from nas.estimators import ESTIMATORS
+from tests import tiny
+from tests.test_kill import assert_same, command, killed_once, to_the_end
+from tests.training.test_recompute import FORWARD, all_of_a_run, search_step
+from training.compiling import compiled_run
+from training.config import RunConfig
+
+
+def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
+    """Losses and the last gradients of a search without dropout, in float64."""
+    model = tiny.supernet("attention", "dense", "identity", slots=4)
+    step, state = search_step(model, replace(FORWARD, **options), estimator, data=data)
+    found = []
+    for state.step in range(6):
+        metrics = step(state, tiny.batch(3, seed=state.step, first=state.step == 0))
+        found.append(torch.as_tensor(metrics["loss_nats"]))
+    trained = [*model.parameters(), state.parameters["alpha"]]
+    return found + [p.grad for p in trained if p.grad is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["shared", "prequential"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, data: str) -> None:
+    run_slot = compiled_run(torch.device("cpu"))
+    wanted = losses(estimator, data)
+    for options in ({}, {"recompute": True}, {"attention": "factored"}):
+        found = losses(estimator, data, run_slot=run_slot, **options)
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_compiled_slots_computed_again_drop_the_same_numbers() -> None:
+    forward = replace(FORWARD, run_slot=compiled_run(torch.device("cpu")))
+    wanted = all_of_a_run(forward, "soft", data="shared")
+    found = all_of_a_run(replace(forward, recompute=True), "soft", data="shared")
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_law_8_a_compiled_run_that_was_killed_ends_as_one_never_killed(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    """With dropout, with batches of two widths, in processes of their own."""
+    settings = ["run.compile=true", "run.checkpoint_every=7", "data.segment=18"]
+    settings += ["search.estimator=single_path", "search.steps=60"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    to_the_end(command("search.py", experiment_file, whole, *settings))
+    arguments = command("search.py", experiment_file, killed, *settings)
+    killed_once(arguments, killed / "search/seed-0/metrics.jsonl", after=25)
+    to_the_end(arguments)
+    assert_same(whole / "search/seed-0", killed / "search/seed-0")
+
+
+def test_a_missing_compiler_is_one_line(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def none() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", none)
+    arguments = [str(experiment_file), "--run", str(tmp_path / "run"), "--layout", "a d a d"]
+    with pytest.raises(SystemExit, match="2"):
+        retrain.main([*arguments, "--set", "run.compile=true"])
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert "run.compile: torch finds no C++ compiler (g++, or what CXX names); install it" in line
+
+
+def test_without_the_option_nothing_of_the_compiler_is_loaded(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import retrain, sys; code = retrain.main(sys.argv[1:]); "
+        "sys.exit(code or 'torch._inductor.compile_fx' in sys.modules)"
+    )
+    arguments = [str(experiment_file), "--run", str(tmp_path / "run"), "--layout", "a d a d"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--set", "retrain.steps=5"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_path_of_attention_can_be_asked_for() -> None:
+    choices = get_args(RunConfig.model_fields["attention"].annotation)
+    assert set(choices) == {"auto", *PATHS}

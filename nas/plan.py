@@ -92,5 +92,6 @@ class SearchPlan:
         return ALPHA_TRAVEL / max(total, 1.0)
 
     def tau(self, step: int) -> float:
-        """Temperature of this step."""
+        """Temperature of this step, where it follows a schedule."""
+        assert self.config.tau.schedule != "learnable", "it is a parameter: nas/learned_tau.py"
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)

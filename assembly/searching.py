@@ -22,9 +22,10 @@ from assembly.summary import (
 )
 from assembly.workbench import Workbench
 from model import LanguageModel, Mix
-from nas.config import SearchConfig
+from nas.config import DEFAULT_FLOOR, SearchConfig
 from nas.estimators import one_hot_net, soft_net, spos
 from nas.gumbel import gumbel_noise
+from nas.learned_tau import build_rho, tau_now
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
@@ -51,14 +52,15 @@ def search_phase(bench: Workbench) -> Phase:
     text = search_text(bench)
     if text.alpha is not None:
         streams["alpha"] = model.initial_state(bench.own_streams)
+    rho = build_rho(experiment.search.tau)
     state = TrainState(
         model=model,
         optimisers={
             "weights": build_optimiser(model, experiment.search.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan),
+            "alpha": build_alpha_optimiser(alpha_LC, plan, rho.values()),
         },
         streams=streams,
-        parameters={"alpha": alpha_LC},
+        parameters={"alpha": alpha_LC, **rho},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
     bench.ranks.seed(experiment.run.seed)
@@ -169,7 +171,7 @@ class _SearchColumns:
             if not idle
         }
         return {
-            "tau": self.plan.tau(state.step - 1),
+            "tau": float(tau_now(self.plan, state, state.step - 1)),
             "entropy": entropy_share(pi_LC),
             "least_margin": float(margins(pi_LC).min()),
             "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
@@ -206,10 +208,18 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             optimiser_line(config.optimiser, plan.steps),
             f"estimator {config.estimator}{_frozen_text(config)}, "
             f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
-            f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
+            f"tau {config.tau.schedule} {_tau_text(plan)}",
             _alpha_text(bench, plan),
         ]
     )
+
+
+def _tau_text(plan: SearchPlan) -> str:
+    config = plan.config.tau
+    if config.schedule != "learnable":
+        return f"{plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}"
+    floor = DEFAULT_FLOOR if config.floor is None else config.floor
+    return f"(experimental) from {config.start:.3g}, above {floor:.3g}"
 
 
 def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:

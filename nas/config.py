@@ -14,28 +14,42 @@ from training.config import (
     check_warmup,
 )
 
-AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path"]
+AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
 Estimator = Literal[AlphaEstimator, "spos"]
+
+
+DEFAULT_FLOOR = 0.1
 
 
 class TauConfig(Section):
     """The temperature of the Gumbel softmax over the steps in which alpha moves."""
 
-    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = Field(
-        default="linear", description="How tau goes from start to end."
+    schedule: Literal["constant", "linear", "cosine", "exponential", "step", "learnable"] = Field(
+        default="linear",
+        description="How tau goes from start to end. learnable (experimental): a parameter, "
+        "trained on alpha's steps at alpha's rate; it lowers the loss of the relaxed net, which "
+        "need not make it decide.",
     )
     start: float = Field(default=1.0, gt=0, description="tau until and at alpha's first step.")
     end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
     stairs: int | None = Field(
         default=None, ge=2, description="Number of equal stairs (step only; default 5)."
     )
+    floor: float | None = Field(
+        default=None, gt=0, description="tau stays above it (learnable only; default 0.1)."
+    )
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "TauConfig":
-        if self.schedule == "constant" and self.end is not None:
-            raise ValueError(f"end: has no effect with schedule constant, found {self.end}")
+        if self.schedule in ("constant", "learnable") and self.end is not None:
+            raise ValueError(f"end: has no effect with schedule {self.schedule}, found {self.end}")
         if self.schedule != "step" and self.stairs is not None:
             raise ValueError(f"stairs: has no effect with schedule {self.schedule}")
+        if self.schedule != "learnable" and self.floor is not None:
+            raise ValueError(f"floor: has no effect with schedule {self.schedule}")
+        floor = DEFAULT_FLOOR if self.floor is None else self.floor
+        if self.schedule == "learnable" and floor >= self.start:
+            raise ValueError(f"floor: must be below start {self.start}, found {floor}")
         return self
 
 
@@ -124,8 +138,8 @@ class SearchConfig(Section):
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
         "all computed; single_path: only the drawn one is computed; two_path: the first two drawn, "
-        "the first active; spos: one drawn uniformly, and alpha stands still unless "
-        "alpha.estimator says how it learns.",
+        "the first active; dirichlet: all, weights from a Dirichlet of mean pi; spos: one drawn "
+        "uniformly, and alpha stands still unless alpha.estimator says how it learns.",
     )
     frozen: Literal["spos"] | None = Field(
         default=None,
@@ -159,6 +173,11 @@ class SearchConfig(Section):
             raise ValueError(
                 "alpha.data: split keeps text for alpha, which estimator spos never moves; use "
                 "prequential, or say by search.alpha.estimator how alpha learns"
+            )
+        if self.tau.schedule == "learnable" and not self.alpha_learns:
+            raise ValueError(
+                "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
+                "take another schedule, or say by search.alpha.estimator how alpha learns"
             )
         if self.frozen and self.estimator in ("single_path", "spos"):
             raise ValueError(

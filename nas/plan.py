@@ -99,5 +99,6 @@ class SearchPlan:
         return config.weight * max(0.0, (progress - config.begin) / (1.0 - config.begin))
 
     def tau(self, step: int) -> float:
-        """Temperature of this step."""
+        """Temperature of this step, where it follows a schedule."""
+        assert self.config.tau.schedule != "learnable", "it is a parameter: nas/learned_tau.py"
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)

@@ -1,7 +1,8 @@
 """One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from model import Mix
 from nas.estimators import ESTIMATORS, on_device
 from nas.gumbel import gumbel_noise
+from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
 from training.loop import Batch, Batches, Metrics
 from training.optimisers import set_learning_rate
@@ -21,15 +23,19 @@ def build_alpha(slots: int, candidates: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(slots, candidates))
 
 
-def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.optim.Optimizer:
-    """Adam over alpha alone.
+def build_alpha_optimiser(
+    alpha_LC: nn.Parameter, plan: SearchPlan, rho: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Adam over alpha, and over rho where tau is trained; rho has no decay.
 
     Its eps has a meaning here: Adam takes steps of one size however small the gradient is, so
     with a tiny eps candidates that make no difference drift apart as fast as those that do.
     """
     config = plan.config.alpha
+    groups: list[dict[str, Any]] = [{"params": [alpha_LC]}]
+    groups += [{"params": [parameter], "weight_decay": 0.0} for parameter in rho]
     return torch.optim.Adam(
-        [alpha_LC],
+        groups,
         lr=plan.alpha_peak_lr,
         betas=config.betas,
         eps=config.eps,
@@ -88,29 +94,31 @@ class SearchStep:
     def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
         noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
-        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, tau_now(self.plan, state, state.step))
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
         """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
-        alpha_LC = state.parameters["alpha"]
+        trained = _trained(state)
         name = "weights"
         if self.alpha_batches is not None:
             name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
         stream = stream_at(state, name, batch)
-        gradient_LC = torch.zeros_like(alpha_LC)
+        gradients = [torch.zeros_like(parameter) for parameter in trained]
 
         def backward(loss: Tensor) -> None:
             # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
-            (part_LC,) = torch.autograd.grad(loss, [alpha_LC], materialize_grads=True)
-            gradient_LC.add_(part_LC)
+            parts = torch.autograd.grad(loss, trained, materialize_grads=True)
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.add_(part)
 
         _, stream = self.weight_step.forward.accumulate(
             state, batch, stream, lambda: self.alpha_mix(state), backward
         )
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
-        alpha_LC.grad = gradient_LC
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.grad = gradient
         self._update_alpha(state)
 
     def _alpha_index(self, state: TrainState) -> int:
@@ -118,19 +126,26 @@ class SearchStep:
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
         """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
-        alpha_LC = state.parameters["alpha"]
-        alpha_LC.grad = torch.zeros_like(alpha_LC)
+        for parameter in _trained(state):
+            parameter.grad = torch.zeros_like(parameter)
         metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
             self._update_alpha(state)
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
-        gradient_LC = state.parameters["alpha"].grad
-        assert gradient_LC is not None
-        self.weight_step.forward.ranks.sum([gradient_LC])
+        gradients = [p.grad for p in _trained(state) if p.grad is not None]
+        assert len(gradients) == len(state.parameters), "each has one, if of zeros"
+        self.weight_step.forward.ranks.sum(gradients)
         if weight := self.plan.sharpen(state.step):
-            gradient_LC += weight * entropy_gradient(state.parameters["alpha"].detach())
+            alpha_LC = state.parameters["alpha"]
+            assert alpha_LC.grad is not None
+            alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()
+
+
+def _trained(state: TrainState) -> list[nn.Parameter]:
+    """What moves on alpha's steps: alpha, and rho where tau is learnable."""
+    return list(state.parameters.values())

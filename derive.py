@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import command_line
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,10 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.method is not None:
         arguments.set.append(f"derive.method={arguments.method}")
-    with cli.user_errors():
-        cli.refuse_several("derive.py")
+    with endings.user_errors():
+        endings.refuse_several("derive.py")
         from assembly.architectures import choose, derive, describe
-        from assembly.workbench import carried, experiment_of, set_up
+        from assembly.arguments import carried, experiment_of
+        from assembly.workbench import set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -33,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         architecture = choose(bench, derive(bench, experiment.derive))
     print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")
-    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
+    print(f"next: {command_line.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,9 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
         from assembly.searching import finish_search, search_phase
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import set_up
         from training.ranks import join
 
         ranks = join()
@@ -40,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         phase.run(experiment.run)
         ranks.leave()
 
-    return cli.run_to_end(run, then=lambda: finish_search(bench, phase) if ranks.is_first else None)
+    return endings.run_to_end(
+        run, then=lambda: finish_search(bench, phase) if ranks.is_first else None
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+from assembly.costs import cluster_mass, costs, layout_costs
 from assembly.lengths import search_steps
-from assembly.workbench import Workbench, architecture_hash, cluster_mass, costs, layout_costs
+from assembly.models import architecture_hash
+from assembly.workbench import Workbench
 from experiment import Experiment, dump_experiment
 from model import (
     Architecture,

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 import cli
-from assembly import workbench
+import command_line
+from assembly.costs import layout_costs
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
+from assembly.models import build_supernet
 from assembly.size import check_supernet_size
 from assembly.summary import (
     optimiser_line,
@@ -18,7 +20,7 @@ from assembly.summary import (
     text_summary,
     tying_lines,
 )
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, tensorboard_writer
 from model import LanguageModel
 from nas.config import SearchConfig
 from nas.estimators import one_hot_net, soft_net
@@ -36,7 +38,7 @@ def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     experiment = bench.experiment
     check_supernet_size(bench)
-    model = workbench.build_supernet(bench)
+    model = build_supernet(bench)
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
@@ -89,7 +91,7 @@ def search_phase(bench: Workbench) -> Phase:
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=workbench.tensorboard_writer(bench, folder),
+        writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
     )
 
@@ -133,7 +135,7 @@ class _SearchColumns:
 
 def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
     experiment = bench.experiment
-    table = workbench.layout_costs(bench)
+    table = layout_costs(bench)
     config = experiment.search
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
     return "\n".join(
@@ -191,4 +193,4 @@ def finish_search(bench: Workbench, phase: Phase) -> None:
     others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
     if figures:
         print(f"report: {write_report(bench.run_dir)}")
-    print(f"next: {cli.command('derive.py', bench.run_dir, *others)}")
+    print(f"next: {command_line.command('derive.py', bench.run_dir, *others)}")

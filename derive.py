@@ -17,6 +17,8 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import command_line
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,11 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.method={arguments.method}")
     if arguments.seeds is not None:
         arguments.set.append(f"derive.searches={arguments.seeds}")
-    with cli.user_errors():
-        cli.refuse_several("derive.py")
+    with endings.user_errors():
+        endings.refuse_several("derive.py")
         from assembly.architectures import choose, derivation
+        from assembly.arguments import carried, experiment_of
         from assembly.considered import considered_text, describe
-        from assembly.workbench import carried, experiment_of, set_up
+        from assembly.workbench import set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(considered_text(found.considered))
     print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")
-    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
+    print(f"next: {command_line.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 
 

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,9 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
         from assembly.searches import finish_searches, open_first, run_searches
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import set_up
         from training.ranks import join
 
         ranks = join()
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_searches(bench, seeds, opened)
         ranks.leave()
 
-    return cli.run_to_end(run, then=lambda: finish_searches(bench, seeds))
+    return endings.run_to_end(run, then=lambda: finish_searches(bench, seeds))
 
 
 if __name__ == "__main__":

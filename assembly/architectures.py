@@ -8,10 +8,12 @@ from pathlib import Path
 import torch
 
 from assembly.considered import considered_csv
+from assembly.costs import cluster_mass, costs, layout_costs
 from assembly.inherited import Inherited, say, with_gap
 from assembly.lengths import search_steps
+from assembly.models import architecture_hash
 from assembly.searching import search_folder
-from assembly.workbench import Workbench, architecture_hash, cluster_mass, costs, layout_costs
+from assembly.workbench import Workbench
 from experiment import Experiment, dump_experiment
 from model import (
     Architecture,

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from assembly.architectures import derive, write_architecture
+from assembly.costs import layout_costs
+from assembly.models import check_tokenizer
 from assembly.results import read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
-from assembly.workbench import Workbench, check_tokenizer, layout_costs, with_seed
+from assembly.workbench import Workbench, with_seed
 from model import Architecture, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.latency import Latencies

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from assembly.lengths import search_steps
+from assembly.models import build_supernet
 from assembly.searching import search_folder, search_identity
 from assembly.size import check_supernet_size
-from assembly.workbench import Workbench, build_supernet, with_seed
+from assembly.workbench import Workbench, with_seed
 from data import EvaluationStreams
 from model import LanguageModel, Mix
 from nas.derivation import Derived, Layout, Request

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from assembly.fleet import Job, run_all
+from assembly.models import language_model
 from assembly.results import read_result
 from assembly.timing import time_models
-from assembly.workbench import Workbench, language_model
+from assembly.workbench import Workbench
 from experiment import with_settings
 from model import layout_letters, parse_layout
 from nas.latency import Latencies

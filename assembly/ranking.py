@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from assembly.architectures import derive
+from assembly.costs import layout_costs
 from assembly.fleet import Job, run_all
 from assembly.inherited import Inherited
 from assembly.layoutbench import check_key, key_of
 from assembly.results import read_result
 from assembly.timing import time_models
-from assembly.workbench import Workbench, layout_costs
+from assembly.workbench import Workbench
 from experiment import with_settings
 from model import build_model, layout_letters, load_architecture
 from nas.derivation import Layout

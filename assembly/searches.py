@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import cli
+import command_line
 from assembly.considered import agreement_line
 from assembly.guarding import guard_lines
 from assembly.searching import search_folder, search_identity, search_phase
@@ -104,8 +105,9 @@ def _agreement(bench: Workbench, seeds: Sequence[int]) -> str:
 
 
 def _next(bench: Workbench, seeds: Sequence[int]) -> str:
-    command = "derive.py"
     if len(seeds) > 1:
-        return f"{cli.command(command, bench.run_dir)} --seeds {','.join(map(str, seeds))}"
+        derive = command_line.command("derive.py", bench.run_dir)
+        return f"{derive} --seeds {','.join(map(str, seeds))}"
     lowest = cli.is_lowest_seed(search_folder(bench, seeds[0]))
-    return cli.command(command, bench.run_dir, *([] if lowest else [f"run.seed={seeds[0]}"]))
+    others = [] if lowest else [f"run.seed={seeds[0]}"]
+    return command_line.command("derive.py", bench.run_dir, *others)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assembly import workbench
+from assembly.costs import layout_costs
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
+from assembly.models import build_supernet
 from assembly.size import check_supernet_size
 from assembly.summary import (
     optimiser_line,
@@ -20,7 +21,7 @@ from assembly.summary import (
     text_summary,
     tying_lines,
 )
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, tensorboard_writer
 from model import LanguageModel, Mix
 from nas.config import DEFAULT_FLOOR, SearchConfig
 from nas.estimators import one_hot_net, soft_net, spos
@@ -44,7 +45,7 @@ def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     experiment = bench.experiment
     check_supernet_size(bench)
-    model = workbench.build_supernet(bench)
+    model = build_supernet(bench)
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
@@ -90,7 +91,7 @@ def search_phase(bench: Workbench) -> Phase:
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=workbench.tensorboard_writer(bench, folder),
+        writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
     )
 
@@ -142,7 +143,7 @@ def search_identity(bench: Workbench) -> dict[str, Any]:
 
 def adds_nothing(bench: Workbench) -> dict[str, bool]:
     """Which candidates cost nothing, because they add nothing."""
-    costs = workbench.layout_costs(bench).by_label
+    costs = layout_costs(bench).by_label
     return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
 
 
@@ -194,7 +195,7 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 
 def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
     experiment = bench.experiment
-    table = workbench.layout_costs(bench)
+    table = layout_costs(bench)
     config = experiment.search
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
     return "\n".join(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import cli
+import endings
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
 MOST_DEVIATIONS = 4.0
@@ -86,7 +87,7 @@ def _bench(arguments: argparse.Namespace) -> Any:
 
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
-    with cli.user_errors():
+    with endings.user_errors():
         from assembly.layoutbench import alphabet, make_table
         from nas.layout_table import all_layouts
         from training.signals import StopRequest
@@ -100,12 +101,12 @@ def make(arguments: argparse.Namespace) -> int:
             made = make_table(bench, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
         print(f"table: {made}")
 
-    return cli.run_to_end(run, then=lambda: None)
+    return endings.run_to_end(run, then=lambda: None)
 
 
 def latency(arguments: argparse.Namespace) -> int:
     """Time all layouts."""
-    with cli.user_errors():
+    with endings.user_errors():
         from assembly.layoutbench import TABLE as NAME
         from assembly.layoutbench import add_latencies
 
@@ -116,7 +117,7 @@ def latency(arguments: argparse.Namespace) -> int:
 
 def again(arguments: argparse.Namespace) -> int:
     """Train some rows with a fresh seed and say how far they lie off."""
-    with cli.user_errors():
+    with endings.user_errors():
         import numpy as np
 
         from assembly.layoutbench import check_table, remake
@@ -138,7 +139,7 @@ def again(arguments: argparse.Namespace) -> int:
             how = {"workers": arguments.workers, "stop": stop}
             found.extend(remake(bench, table, layouts, arguments.seed, **how))
 
-    if code := cli.run_to_end(run, then=lambda: None):
+    if code := endings.run_to_end(run, then=lambda: None):
         return code
     for one in found:
         print(
@@ -155,7 +156,7 @@ def again(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise ceiling, random search at several costs, and the given layouts' regret."""
-    with cli.user_errors():
+    with endings.user_errors():
         from nas.layout_table import read_table
         from nas.regret import noise_ceiling, random_search, regret_of
 

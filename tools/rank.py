@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cli
+import endings
 
 if TYPE_CHECKING:
     from assembly.ranking import Ranked
@@ -36,9 +37,10 @@ TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with cli.user_errors():
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
         from assembly.ranking import Ranked, sample_of
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import set_up
         from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop.listening():
             ranked.train(workers=arguments.workers, stop=stop)
 
-    return cli.run_to_end(run, then=lambda: show(ranked))
+    return endings.run_to_end(run, then=lambda: show(ranked))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -43,7 +43,7 @@ def go(step: SearchStep, state: TrainState, hook: Trajectory, until: int) -> Non
 
 
 def tau_of(step: SearchStep, state: TrainState) -> float:
-    return float(tau_now(step.plan, state, 0))
+    return torch.as_tensor(tau_now(step.plan, state, 0)).item()
 
 
 @pytest.mark.parametrize("data", ["prequential", "shared", "split"])

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -13,32 +12,11 @@ import pytest
 from report.page import write_report
 from report.spread import SPREAD_FIGURES
 from report.trajectory import SEARCH_FIGURES
+from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
 DRAWN = tuple(SEARCH_FIGURES)
 EVIL = "<script>alert('x')</script>"
-
-
-class Page(HTMLParser):
-    """Headings, addresses that load or lead somewhere, and tags that never close."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text, self.loads, self.tags, self.open = text, [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    @property
-    def headings(self):
-        return re.findall("<h2>(.*?)</h2>", self.text)
 
 
 def page_of(run: Path) -> Page:

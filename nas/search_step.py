@@ -1,6 +1,7 @@
 """One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,8 @@ class SearchStep:
         if self.plan.config.alpha.data == "shared":
             return self._shared(state, batch)
         if self.plan.alpha_due(state.step):
+            # Those of the step before would lie beside alpha's pass.
+            state.optimisers["weights"].zero_grad(set_to_none=True)
             self._alpha_step(state, batch)
         return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
 
@@ -107,14 +110,16 @@ class SearchStep:
         gradients = [torch.zeros_like(parameter) for parameter in trained]
 
         def backward(loss: Tensor) -> None:
-            # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
+            if not loss.requires_grad:  # every slot drew identity: alpha's gradient is 0
+                return
             parts = torch.autograd.grad(loss, trained, materialize_grads=True)
             for gradient, part in zip(gradients, parts, strict=True):
                 gradient.add_(part)
 
-        _, stream = self.weight_step.forward.accumulate(
-            state, batch, stream, lambda: self.alpha_mix(state), backward
-        )
+        with _fixed(state.model):
+            _, stream = self.weight_step.forward.accumulate(
+                state, batch, stream, lambda: self.alpha_mix(state), backward
+            )
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
         for parameter, gradient in zip(trained, gradients, strict=True):
@@ -144,6 +149,23 @@ class SearchStep:
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()
+
+
+@contextmanager
+def _fixed(model: nn.Module) -> Iterator[None]:
+    """The weights without gradients for a while.
+
+    Functions with a backward of their own would make them otherwise, though nobody asks for them,
+    and keep what they take.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
 
 
 def _trained(state: TrainState) -> list[nn.Parameter]:

@@ -3,13 +3,15 @@
     python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
     python -m tools.layoutbench latency configs/layoutbench.yaml
     python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
+    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 0 1 2 3 4 --workers 2
     python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
 
 make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
 RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong to. latency: times the forward
 passes of all layouts and writes them into that table. again: trains some rows of a table with a
-fresh seed; exit code 1 where one lies more than 4 standard deviations off. regret: how far chosen
-layouts lie above the best, beside random search with so many trainings, and the noise ceiling.
+fresh seed; exit code 1 where one lies more than 4 standard deviations off. search: searches
+and derives with several seeds and says how far the chosen layouts lie above the best, beside random
+search at equal cost. regret: the same for given layouts, and the noise ceiling.
 """
 
 import argparse
@@ -35,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.tool_parser("layoutbench", __doc__)
-    commands = made.add_subparsers(required=True, metavar="make | latency | again | regret")
+    commands = made.add_subparsers(
+        required=True, metavar="make | latency | again | search | regret"
+    )
 
     def command(name: str, act: Any, words: str, run: str | None) -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False)
@@ -52,13 +56,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
     again_.add_argument("--rows", type=_positive, default=10, metavar="N")
     again_.add_argument("--seed", type=_natural, default=100, metavar="N")
+    search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
+    search_.add_argument("--seeds", nargs="+", type=_natural, default=[0, 1, 2, 3, 4], metavar="N")
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS")
     regret_.add_argument("--trainings", type=_positive, metavar="N", help="what the search cost")
-    regret_.add_argument("--replays", type=_positive, default=200, metavar="N")
-    for one in (make_, again_):
+    for one in (search_, regret_):
+        one.add_argument("--replays", type=_positive, default=200, metavar="N")
+    for one in (make_, again_, search_):
         one.add_argument("--workers", type=_positive, default=1, metavar="N", help="at a time")
-    for one in (again_, regret_):
+    for one in (again_, search_, regret_):
         one.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
     given = made.parse_args(argv)
     if len(set(seeds := getattr(given, "seeds", []))) < len(seeds):
@@ -154,6 +161,31 @@ def again(arguments: argparse.Namespace) -> int:
     return int(worst > MOST_DEVIATIONS)
 
 
+def search(arguments: argparse.Namespace) -> int:
+    """Search with several seeds and weigh what they choose."""
+    with endings.user_errors():
+        from assembly.layoutbench import check_table
+        from assembly.layoutsearch import FOUND, search_all, weigh
+        from training.signals import StopRequest
+
+        bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
+        table = check_table(bench, arguments.table)
+
+    def run() -> None:
+        with stop.listening():
+            search_all(bench, seeds, workers=arguments.workers, stop=stop)
+        found = weigh(bench, seeds, table, replays=arguments.replays)
+        print(_chosen_line(found.layouts, found.regrets))
+        print(
+            f"a search costs {found.cost:.2f} trainings; random search with {found.trainings}: "
+            f"regret {found.random_regret:.4f}"
+        )
+        print(words_of(found.regrets, found.random_regret))
+        print(f"written: {bench.run_dir / FOUND}")
+
+    return endings.run_to_end(run, then=lambda: None)
+
+
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise ceiling, random search at several costs, and the given layouts' regret."""
     with endings.user_errors():
@@ -180,15 +212,17 @@ def regret(arguments: argparse.Namespace) -> int:
             f"(sd {found.std(ddof=1):.4f}, {arguments.replays} searches)"
         )
     if chosen is not None:
-        width = "" if chosen.half_width is None else f" +- {chosen.half_width:.4f} (95%)"
-        each = ", ".join(
-            f"{layout} {value:.4f}"
-            for layout, value in zip(arguments.layouts, chosen.each, strict=True)
-        )
-        print(f"chosen: regret {chosen.mean:.4f}{width}, n = {len(chosen.each)}: {each}")
+        print(_chosen_line(arguments.layouts, chosen))
         if arguments.trainings:
             print(words_of(chosen, float(random[arguments.trainings].mean())))
     return 0
+
+
+def _chosen_line(layouts: Sequence[str], chosen: Any) -> str:
+    width = "" if chosen.half_width is None else f" +- {chosen.half_width:.4f} (95%)"
+    pairs = zip(layouts, chosen.each, strict=True)
+    each = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
+    return f"chosen: regret {chosen.mean:.4f}{width}, n = {len(chosen.each)}: {each}"
 
 
 def words_of(chosen: Any, random_mean: float) -> str:

@@ -12,17 +12,23 @@ from nas.derivation.rules import interleaved, par, sandwich
 from nas.derivation.sampled import sampled
 from nas.derivation.top_k import top_k
 
-DERIVATIONS: dict[str, Callable[[Request], Derived]] = {
+Method = Callable[[Request], Derived]
+# From a search.
+SEARCHED: dict[str, Method] = {
     "argmax": argmax,
     "top_k": top_k,
     "sampled": sampled,
     "beam": beam,
     "evolution": evolution,
+}
+# Without one.
+RULES: dict[str, Method] = {
     "interleaved": interleaved,
     "par": par,
     "sandwich": sandwich,
     "random": random_layout,
     "layout": explicit,
 }
+DERIVATIONS = SEARCHED | RULES
 
-__all__ = ["DERIVATIONS", "Considered", "Derived", "Layout", "Request"]
+__all__ = ["DERIVATIONS", "RULES", "SEARCHED", "Considered", "Derived", "Layout", "Request"]

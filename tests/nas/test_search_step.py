@@ -247,3 +247,40 @@ def test_sharpening_moves_alpha_from_its_first_step_on_only(data: str) -> None:
     # alpha moves from step 3 to 11; half of that is step 7, where the weight is still 0.
     same = [torch.equal(a, b) for a, b in zip(*paths, strict=True)]
     assert same == [True] * 8 + [False] * 4
+
+
+@pytest.mark.parametrize("data", ["split", "prequential"])
+def test_alphas_pass_asks_for_no_gradient_of_the_weights_and_keeps_none(data: str) -> None:
+    step, state = make(data=data)
+    run(step, state, 4)
+    wanted: list[set[bool]] = []
+    there: list[bool] = []
+
+    def look(model: LanguageModel, _: Any) -> None:
+        parameters = list(model.parameters())
+        wanted.append({parameter.requires_grad for parameter in parameters})
+        there.append(any(parameter.grad is not None for parameter in parameters))
+
+    state.model.register_forward_pre_hook(look)
+    step(state, tiny.batch())
+    assert wanted == [{False}, {True}]
+    assert there == [False, False]
+
+
+def test_weights_ask_for_gradients_again_where_alphas_pass_fails() -> None:
+    step, state = make(data="prequential")
+    run(step, state, 4)
+    bad = tiny.batch()
+    bad.target_BT += 10_000
+    with pytest.raises((IndexError, RuntimeError)):
+        step(state, bad)
+    assert all(parameter.requires_grad for parameter in state.model.parameters())
+
+
+def test_where_every_slot_drew_identity_alphas_gradient_is_0() -> None:
+    step, state = make(data="prequential", estimator="single_path")
+    state.step = 5
+    identity_LC = torch.tensor([-100.0, -100.0, 100.0]).repeat(3, 1)
+    step = replace(step, noise=lambda *_: identity_LC.clone())
+    step._alpha_step(state, tiny.batch())
+    assert torch.equal(state.parameters["alpha"].grad, torch.zeros(3, 3))

@@ -103,8 +103,8 @@ def position_scores(q_BTHK: Tensor, r_SHK: Tensor) -> Tensor:
 def shifted(raw_PTS: Tensor) -> Tensor:
     """Row i of each matrix shifted left by T-1-i, as a view: its rows are S-1 apart.
 
-    What stands behind the shifted row's end belongs to the next row; no number of a matrix is
-    seen twice, and the first T-1 of each are not seen.
+    The first T-1 numbers of a matrix are not seen. The last number of a row is also the first of
+    the next one, so a row may be read whole but written only without it, the last row apart.
     """
     matrices, segment, keys = raw_PTS.shape
     strides = (segment * keys, keys - 1, 1)
@@ -168,7 +168,9 @@ class _Fused(torch.autograd.Function):
         k_grad_PSK = torch.bmm(score_grad_PTS.mT, content_PTK)
         raw_grad_PTS = torch.empty_like(score_grad_PTS)
         raw_grad_PTS.flatten(1)[:, : segment - 1].zero_()
-        shifted(raw_grad_PTS).copy_(score_grad_PTS)
+        # Two threads would write what two rows share; but for the last row it is a later key's, 0.
+        shifted(raw_grad_PTS)[..., :-1].copy_(score_grad_PTS[..., :-1])
+        raw_grad_PTS[:, -1, -1] = score_grad_PTS[:, -1, -1]
         raw_grad_HNS = raw_grad_PTS.view(heads, batch * segment, -1)
         position_grad_HNK = torch.bmm(raw_grad_HNS, r_HSK)
         r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK)

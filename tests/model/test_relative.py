@@ -93,3 +93,29 @@ def test_in_bfloat16_values_and_gradients_stay_close() -> None:
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == torch.bfloat16
         assert (a.double() - b).norm() < 0.03 * b.norm()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("batch", "heads", "segment", "memory"), [(1, 3, 128, 128), (5, 1, 64, 64), (1, 1, 192, 0)]
+)
+def test_several_threads_give_the_explicit_gradients(
+    threads: int, batch: int, heads: int, segment: int, memory: int
+) -> None:
+    """A copy is cut over threads wherever its count of numbers says, inside a matrix as well."""
+    before, keys = torch.get_num_threads(), memory + segment
+    mask_BTS = Segment(torch.full((batch,), keys), segment).mask(memory, None, torch.float32)
+    shapes = [(batch, segment, heads, 8), *[(batch, keys, heads, 8)] * 2]
+    shapes += [(keys, heads, 8), (heads, 8), (heads, 8)]
+    tensors = [0.3 * normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
+    parts = Parts(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(3):
+            found = value_and_gradients(fused(parts, 0.0).double(), parts)
+            wanted = value_and_gradients(explicit(parts, 0.0).double(), parts)
+            for a, b in zip(found, wanted, strict=True):
+                scale = max(1.0, float(b.detach().abs().max()))
+                torch.testing.assert_close(a, b, rtol=0, atol=2e-5 * scale)
+    finally:
+        torch.set_num_threads(before)

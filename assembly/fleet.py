@@ -44,7 +44,7 @@ def run_all(
         done: called after each job, from several threads.
 
     Raises:
-        ValueError: a run failed; the others have saved their state.
+        ValueError: a run failed; those that had begun have gone on to their end.
         Stopped: a signal came.
     """
     threads = max(1, len(os.sched_getaffinity(0)) // workers)

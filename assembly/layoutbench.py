@@ -46,11 +46,11 @@ def alphabet(bench: Workbench) -> str:
     return "".join(kinds)
 
 
-def key_of(bench: Workbench, seeds: Sequence[int]) -> dict[str, Any]:
+def key_of(bench: Workbench) -> dict[str, Any]:
     """What a table belongs to: rows under another key are not comparable with its rows."""
     run = bench.experiment.run.model_dump(mode="json", include={"precision", "threads"})
     sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
-    return {**bench.inputs(), "run": run, **sections, "seeds": list(seeds)}
+    return {**bench.inputs(), "run": run, **sections}
 
 
 def make_table(
@@ -69,7 +69,7 @@ def make_table(
         OSError: a file cannot be written.
     """
     path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
-    key = key_of(bench, seeds)
+    key = key_of(bench)
     if key_path.exists():
         check_key(key_path, key)
     rows = list(read_table(path).rows) if path.exists() else []
@@ -115,14 +115,15 @@ class Remade:
 
 
 def check_table(bench: Workbench, table: Path) -> LayoutTable:
-    """The table, where it belongs to this experiment and this text.
+    """The whole table, where it belongs to this experiment and this text.
 
     Raises:
-        ValueError: it belongs to another, or is damaged.
+        ValueError: it belongs to another, is damaged, or lacks rows.
         OSError: it, or the JSON file beside it, cannot be read.
     """
     found = read_table(table)
-    check_key(table.with_suffix(".json"), key_of(bench, found.seeds))
+    found.check_whole(table)
+    check_key(table.with_suffix(".json"), key_of(bench))
     return found
 
 
@@ -146,18 +147,25 @@ def remake(
 def add_latencies(bench: Workbench, path: Path) -> Latencies:
     """Time the forward passes of all layouts in turn and write them into the table.
 
+    Where the machine was busy the table stays as it is.
+
     Raises:
-        ValueError: the table is damaged.
+        ValueError: the table is damaged, or belongs to another experiment.
         OSError: it cannot be read or written.
     """
+    key_path = path.with_suffix(".json")
+    check_key(key_path, key_of(bench))
     table, candidates = read_table(path), bench.experiment.model.completed_candidates()
     models = {
         layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
         for layout in table.layouts
     }
     found = time_models(bench, models)
-    rows = [replace(row, latency_ms=found.median_ms.get(row.layout)) for row in table.rows]
-    write_whole(path, as_csv(rows))
+    if found.median_ms:
+        rows = [replace(row, latency_ms=found.median_ms[row.layout]) for row in table.rows]
+        write_whole(path, as_csv(rows))
+        there = json.loads(key_path.read_text(encoding="utf-8"))
+        write_whole(key_path, json.dumps(there | {"latency": found.key}, indent=1) + "\n")
     return found
 
 
@@ -186,11 +194,15 @@ def _job(bench: Workbench, layout: str, seed: int) -> Job:
 
 
 def check_key(path: Path, key: dict[str, Any]) -> None:
-    """Raise ValueError where a folder's rows belong to another key."""
+    """Raise ValueError where rows belong to another key, by the JSON file beside them."""
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # no JSON, or not even text
         raise ValueError(f"{path}: {error}; give another --run") from None
+    if not isinstance(there, dict):
+        raise ValueError(
+            f"{path}: expected an object, found {type(there).__name__}; give another --run"
+        )
     for name, value in json.loads(json.dumps(key)).items():
         if there.get(name) != value:
             raise ValueError(

@@ -16,7 +16,7 @@ from model import load_architecture
 from nas.derivation import RULES
 from nas.layout_table import LayoutTable
 from nas.plan import SearchPlan
-from nas.regret import Regrets, random_search, regret_of
+from nas.regret import Difference, Regrets, difference, random_search, regret_of
 from nas.search_cost import TRAINING, search_flops
 from training.files import write_whole
 from training.run_dir import commit
@@ -36,6 +36,7 @@ class Found:
             the training of the chosen one not.
         random_regret: mean regret of random search at equal cost.
         trainings: how many layouts random search trains for that.
+        difference: the searches' mean regret less random search's.
     """
 
     layouts: tuple[str, ...]
@@ -43,6 +44,7 @@ class Found:
     cost: float
     random_regret: float
     trainings: int
+    difference: Difference
 
 
 def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: StopRequest) -> None:
@@ -55,7 +57,7 @@ def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: St
     experiment = bench.experiment
     scripts = ("derive",) if experiment.derive.method in RULES else ("search", "derive")
     jobs = [
-        Job(f"seed {seed}", with_settings(experiment, {"run.seed": seed}), scripts, folder)
+        Job(f"seed {seed}", with_settings(experiment, _seeds(seed)), scripts, folder)
         for seed, folder in _folders(bench, seeds).items()
     ]
     run_all(
@@ -79,7 +81,14 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
     cost = max(_cost(bench, folder) for folder in folders.values())
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
-    found = Found(layouts, regret_of(table, layouts), cost, float(random.mean()), trainings)
+    found = Found(
+        layouts=layouts,
+        regrets=regret_of(table, layouts),
+        cost=cost,
+        random_regret=random.mean,
+        trainings=trainings,
+        difference=difference(table, layouts, random),
+    )
     parts = {
         "seeds": list(seeds),
         "search": bench.experiment.search.model_dump(mode="json"),
@@ -91,24 +100,37 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
     return found
 
 
+def _seeds(seed: int) -> dict[str, int]:
+    # A method that draws must draw anew, or several seeds would be one.
+    return {"run.seed": seed, "derive.seed": seed}
+
+
 def _folders(bench: Workbench, seeds: Sequence[int]) -> dict[int, Path]:
     return {seed: bench.run_dir / f"seed-{seed}" for seed in seeds}
 
 
 def _cost(bench: Workbench, folder: Path) -> float:
-    """A search's FLOPs over those of training a layout whose slots cost the candidates' mean."""
+    """A search's FLOPs over those of training a layout whose slots cost the candidates' mean.
+
+    Both validate as often; a search validates the soft net and the one-hot one.
+    """
     experiment, costs = bench.experiment, layout_costs(bench)
     if experiment.derive.method in RULES:
         return 0.0
     flops, slots = list(costs.by_label.values()), experiment.model.slots
     layout = costs.rest + slots * sum(flops) / len(flops)
     plan = SearchPlan(experiment.search, search_steps(bench), memory=0, segment=1)
-    tokens = experiment.data.batch * experiment.data.segment
-    scored = _scored(folder) * min(
-        experiment.derive.score_tokens or math.inf, len(bench.prepared.tokens["valid"])
-    )
-    spent = tokens * search_flops(plan, flops, costs.rest, slots) + scored * layout
-    return spent / (tokens * retrain_stages(bench).steps * TRAINING * layout)
+    tokens, valid = experiment.data.batch * experiment.data.segment, _valid_tokens(bench)
+    steps, every = retrain_stages(bench).steps, experiment.run.validate_every
+    soft = costs.rest + slots * sum(flops)
+    spent = tokens * search_flops(plan, flops, costs.rest, slots)
+    spent += plan.steps // every * valid * (soft + layout)
+    spent += _scored(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
+    return spent / (layout * (tokens * steps * TRAINING + steps // every * valid))
+
+
+def _valid_tokens(bench: Workbench) -> int:
+    return len(bench.prepared.tokens["valid"])
 
 
 def _scored(folder: Path) -> int:

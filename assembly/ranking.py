@@ -85,7 +85,7 @@ class Ranked:
             layout_letters(layout): inherited.score(layout) for layout in self.sample.layouts
         }
         path = self.folder / "key.json"
-        key = key_of(self._trained, [])
+        key = key_of(self._trained)
         if path.exists():
             check_key(path, key)
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import io
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -63,15 +63,19 @@ class LayoutTable:
             found[row.layout].append(row.valid_nats if split == "valid" else row.test_nats)
         return found
 
-    def missing(self, alphabet: str) -> list[str]:
-        """Layouts of the space that lack a row of some seed."""
-        length = len(self.rows[0].layout)
+    def check_whole(self, name: Path) -> None:
+        """Raise ValueError where it has less than all layouts of its letters with two seeds."""
         there = {(row.layout, row.seed) for row in self.rows}
-        return [
-            layout
-            for layout in all_layouts(alphabet, length)
-            if any((layout, seed) not in there for seed in self.seeds)
-        ]
+        letters = "".join(sorted(set("".join(self.layouts))))
+        wanted = list(itertools.product(all_layouts(letters, len(self.layouts[0])), self.seeds))
+        missing = [key for key in wanted if key not in there]
+        if missing or len(self.seeds) < 2:
+            example = f", such as {missing[0][0]} with seed {missing[0][1]}" if missing else ""
+            raise ValueError(
+                f"{name}: {len(there)} of {len(wanted)} trainings{example}, with "
+                f"{len(self.seeds)} seeds; it must be whole and have 2 seeds or more: go on with "
+                "`python -m tools.layoutbench make`"
+            )
 
     def pooled_deviation(self, split: str) -> float:
         """The standard deviation of one training over seeds, pooled over all layouts."""
@@ -103,21 +107,28 @@ def read_table(path: Path) -> LayoutTable:
         ValueError: a column is missing, a value is no number, or a row stands twice.
         OSError: it cannot be read.
     """
+    try:
+        rows = list(_rows(path))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    keys = [(row.layout, row.seed) for row in rows]
+    if not rows or len(set(keys)) < len(keys) or len({len(row.layout) for row in rows}) > 1:
+        raise ValueError(f"{path}: no rows, a row twice, or layouts of different lengths")
+    return LayoutTable(tuple(sorted(rows, key=lambda row: (row.layout, row.seed))))
+
+
+def _rows(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         names = [f.name for f in fields(Row)]
         if reader.fieldnames != names:
             raise ValueError(f"{path}: expected the columns {', '.join(names)}")
-        rows = []
         for number, given in enumerate(reader, start=2):
             try:
-                rows.append(_row(given))
+                row = _row(given)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
-    keys = [(row.layout, row.seed) for row in rows]
-    if not rows or len(set(keys)) < len(keys) or len({len(row.layout) for row in rows}) > 1:
-        raise ValueError(f"{path}: no rows, a row twice, or layouts of different lengths")
-    return LayoutTable(tuple(sorted(rows, key=lambda row: (row.layout, row.seed))))
+            yield row
 
 
 def _row(given: Mapping[str, str]) -> Row:

@@ -10,8 +10,8 @@ import retrain
 from assembly.layoutbench import alphabet, key_of
 from assembly.workbench import set_up
 from experiment import load_experiment
+from nas.latency import Latencies
 from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
-from nas.regret import Regrets
 from tools import layoutbench
 
 SMALL = [
@@ -43,7 +43,7 @@ def write_table(experiment_file: Path, folder: Path, *settings: str) -> Path:
     ]
     path = folder / "table.csv"
     path.write_text(as_csv(rows))
-    path.with_suffix(".json").write_text(json.dumps(key_of(bench, [0, 1])))
+    path.with_suffix(".json").write_text(json.dumps(key_of(bench)))
     return path
 
 
@@ -77,11 +77,6 @@ def test_a_table_is_made_timed_checked_and_searched(
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
     assert "model is {" in refused(capsys, *other)
 
-    assert layoutbench.main(["latency", *base, "--run", str(run)]) == 0
-    timed = read_table(run / "layoutbench.csv")
-    assert all(row.latency_ms is None or row.latency_ms > 0 for row in timed.rows)
-    assert {row.layout for row in timed.rows} == {row.layout for row in table.rows}
-
     capsys.readouterr()
     again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]
     code = layoutbench.main([*again, "--table", str(run / "layoutbench.csv")])
@@ -98,13 +93,17 @@ def test_a_table_is_made_timed_checked_and_searched(
 
     found = tmp_path / "found"
     arguments = ["search", *base, "--run", str(found), "--table", str(run / "layoutbench.csv")]
-    assert layoutbench.main([*arguments, "--seeds", "0", "1", "--workers", "2"]) == 0
+    assert layoutbench.main([*arguments, "--seeds", "5", "6", "--workers", "2"]) == 0
     said = capsys.readouterr().out
     weighed = json.loads((found / "regret.json").read_text())
     means = {layout: statistics.fmean(nats) for layout, nats in table.nats("test").items()}
     expected = [means[layout] - min(means.values()) for layout in weighed["layouts"]]
     assert weighed["regrets"]["each"] == pytest.approx(expected)
     assert weighed["trainings"] == 4
+    assert weighed["difference"]["n"] == 2
+    for seed in (5, 6):
+        saved = load_experiment(found / f"seed-{seed}" / "experiment.yaml", [])
+        assert (saved.run.seed, saved.derive.seed) == (seed, seed)
     assert f"a search costs {weighed['cost']:.2f} trainings" in said
 
 
@@ -121,8 +120,52 @@ def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
     assert layoutbench.main(["search", *arguments]) == 0
     said = capsys.readouterr().out
     assert "chosen: regret 0.1000, n = 1: ad 0.1000" in said
-    assert "a search costs 0.00 trainings; random search with 1: regret 0.1" in said
+    assert "a search costs 0.00 trainings" in said
+    assert "random search with 1 trainings: regret 0.1" in said
     assert "no verdict possible (n = 1)" in said
+
+
+def test_seeds_of_the_table_are_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_table(experiment_file, tmp_path)
+    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
+    said = refused(capsys, "search", *arguments, "--seeds", "7", "1")
+    assert "--seeds 1: the table's trainings have the seeds [0, 1]; give others" in said
+
+
+def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_nothing(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    write_table(experiment_file, tmp_path).rename(run / "layoutbench.csv")
+    (tmp_path / "table.json").rename(run / "layoutbench.json")
+    latency = ["latency", str(experiment_file), *SMALL, "--run", str(run)]
+    measured = Latencies({"aa": 4.0, "ad": 3.0, "da": 2.0, "dd": 1.0}, "timed", {"threads": 1})
+    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: measured)
+    assert layoutbench.main(latency) == 0
+    rows = read_table(run / "layoutbench.csv").rows
+    assert {(row.layout, row.latency_ms) for row in rows} == set(measured.median_ms.items())
+    assert json.loads((run / "layoutbench.json").read_text())["latency"] == {"threads": 1}
+    busy = Latencies({}, "not measured", {})
+    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: busy)
+    assert layoutbench.main(latency) == 1
+    assert read_table(run / "layoutbench.csv").rows == rows
+    assert "rows under another key" in refused(capsys, *latency, "--set", "model.d_ffn=40")
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "\xff"])
+def test_a_damaged_key_is_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    table = write_table(experiment_file, tmp_path)
+    table.with_suffix(".json").write_bytes(content.encode("latin-1"))
+    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
+    assert "give another --run" in refused(capsys, "again", *arguments)
 
 
 def test_a_table_of_another_model_is_refused_before_anything_runs(
@@ -158,19 +201,6 @@ def test_a_space_without_a_table_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("regrets", "words"),
-    [
-        (Regrets(0.1, 0.05, (0.1,)), "better than random search"),
-        (Regrets(0.3, 0.05, (0.3,)), "worse than random search"),
-        (Regrets(0.18, 0.05, (0.18,)), "not better than random search"),
-        (Regrets(0.0, None, (0.0,)), "no verdict possible"),
-    ],
-)
-def test_the_words_are_those_of_the_interval(regrets: Regrets, words: str) -> None:
-    assert layoutbench.words_of(regrets, 0.2).startswith(words)
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ["make", "x.yaml", "--seeds", "1", "1"],
@@ -199,7 +229,7 @@ def test_a_table_is_weighed_on_the_screen(
     command = ["regret", "--table", str(path), "--trainings", "4", "--layouts", "aa", "ad"]
     assert layoutbench.main(command) == 0
     said = capsys.readouterr().out
-    assert "Kendall's tau between seeds 1.000" in said
+    assert "Kendall's tau between two seeds 1.000" in said
     assert "random search, 4 trainings: regret 0.0000" in said
     assert "n = 2: aa 0.0000, ad 1.0000" in said
     assert "not better than random search at equal cost" in said

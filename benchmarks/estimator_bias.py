@@ -2,7 +2,7 @@
 
 Ten random SuperNets of 4 slots with 3 candidates each (our own model, in float64) on 12 fixed
 tokens, with a random alpha. The exact gradient is that of the expected loss of a layout drawn from
-pi, summed over all 81 layouts. Every estimator answers 2000 draws of each net at tau 1 and 0.3.
+pi, summed over all 81 layouts. Every estimator answers 20,000 draws of each net at tau 1 and 0.3.
 
     python -m benchmarks.estimator_bias --json benchmarks/results/estimator_bias.json
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nets", type=int, default=10)
-    parser.add_argument("--draws", type=int, default=2000, help="of each net")
+    parser.add_argument("--draws", type=int, default=20_000, help="of each net")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
     tasks = [make_task(seed) for seed in range(arguments.nets)]

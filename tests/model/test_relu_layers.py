@@ -85,3 +85,13 @@ def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
         )
     # 0.9 / 0.9 is a number of bfloat16; a mask of 1 / 0.9 is not, and would give 0.9984.
     assert out.float().max().item() == pytest.approx(1.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_is_not_a_number_stays_so(dtype: torch.dtype, rate: float) -> None:
+    tensors = given(dtype)
+    tensors[0].data[1, 2, 3] = float("nan")
+    out = relu_layers(*tensors, rate, True)
+    assert out[1, 2].isnan().all()
+    assert not out[0].isnan().any()

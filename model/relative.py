@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.dropout import drop, keep_mask
+from model.dropout import drop, keep
 from model.segment import Segment
 
 
@@ -142,9 +142,11 @@ class _Fused(torch.autograd.Function):
         score_PTS.view(heads, batch, segment, keys).add_(mask_BTS)
         wide = torch.promote_types(score_PTS.dtype, torch.float32)
         weight_PTS = torch.softmax(score_PTS, -1, dtype=wide).to(score_PTS.dtype)
-        keep_PTS = keep_mask(weight_PTS, rate) if rate else None
+        keep_PTS, ctx.factor = keep(weight_PTS, rate) if rate else (None, 1.0)
         kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
         out_PTK = torch.bmm(kept_PTS, value_PSK)
+        if keep_PTS is not None:
+            out_PTK.mul_(ctx.factor)
         ctx.save_for_backward(
             content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS
         )
@@ -156,7 +158,9 @@ class _Fused(torch.autograd.Function):
         content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS = ctx.saved_tensors
         batch, segment, heads, width = grad_BTHK.shape
         grad_PTK = grad_BTHK.permute(2, 0, 1, 3).flatten(0, 1).to(value_PSK.dtype)
-        kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
+        kept_PTS = weight_PTS
+        if keep_PTS is not None:
+            kept_PTS, grad_PTK = weight_PTS * keep_PTS, grad_PTK * ctx.factor
         value_grad_PSK = torch.bmm(kept_PTS.mT, grad_PTK)
         weight_grad_PTS = torch.bmm(grad_PTK, value_PSK.mT)
         if keep_PTS is not None:

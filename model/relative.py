@@ -170,14 +170,11 @@ class _Fused(torch.autograd.Function):
         )
         content_grad_PTK = torch.bmm(score_grad_PTS, k_PSK)
         k_grad_PSK = torch.bmm(score_grad_PTS.mT, content_PTK)
-        raw_grad_PTS = torch.empty_like(score_grad_PTS)
-        raw_grad_PTS.flatten(1)[:, : segment - 1].zero_()
-        # Two threads would write what two rows share; but for the last row it is a later key's, 0.
-        shifted(raw_grad_PTS)[..., :-1].copy_(score_grad_PTS[..., :-1])
-        raw_grad_PTS[:, -1, -1] = score_grad_PTS[:, -1, -1]
-        raw_grad_HNS = raw_grad_PTS.view(heads, batch * segment, -1)
+        raw_grad_HNS = _unshifted(score_grad_PTS).view(heads, batch * segment, -1)
         position_grad_HNK = torch.bmm(raw_grad_HNS, r_HSK)
-        r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK)
+        # A search's own pass for alpha asks for the gradient of no weight.
+        needs_r, needs_u, needs_v = ctx.needs_input_grad[3:6]
+        r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK) if needs_r else None
         content_grad = content_grad_PTK.view(heads, batch, segment, width)
         position_grad = position_grad_HNK.view(heads, batch, segment, width)
         q_grad_BTHK = torch.empty_like(grad_BTHK, memory_format=torch.contiguous_format)
@@ -186,12 +183,22 @@ class _Fused(torch.autograd.Function):
             q_grad_BTHK,
             k_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
             value_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
-            r_grad_HSK.transpose(0, 1),
-            content_grad.sum((1, 2)),
-            position_grad.sum((1, 2)),
+            None if r_grad_HSK is None else r_grad_HSK.transpose(0, 1),
+            content_grad.sum((1, 2)) if needs_u else None,
+            position_grad.sum((1, 2)) if needs_v else None,
             None,
             None,
         )
+
+
+def _unshifted(grad_PTS: Tensor) -> Tensor:
+    """The gradient of what `shifted` was given."""
+    raw_grad_PTS = torch.empty_like(grad_PTS)
+    raw_grad_PTS.flatten(1)[:, : grad_PTS.shape[1] - 1].zero_()
+    # Two threads would write what two rows share; but for the last row it is a later key's, 0.
+    shifted(raw_grad_PTS)[..., :-1].copy_(grad_PTS[..., :-1])
+    raw_grad_PTS[:, -1, -1] = grad_PTS[:, -1, -1]
+    return raw_grad_PTS
 
 
 def _plus(q_HBTK: Tensor, bias_HK: Tensor) -> Tensor:

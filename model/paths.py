@@ -43,8 +43,9 @@ FASTEST = {"cpu": "fused"}
 def attend(parts: Parts, place: Place, rate: float, training: bool) -> Tensor:
     """The attended values (B, T, H, K), by the path asked for or the device's fastest.
 
-    Where that path cannot serve, `with_bias` does: a clamp, a window or rows of memory that are
-    not valid yet have no factors, and FlexAttention drops nothing.
+    Where the path asked for cannot serve, the device's does: a clamp, a window or rows of memory
+    that are not valid yet have no factors, and FlexAttention drops nothing. Where that cannot
+    either, `with_bias` does.
 
     Args:
         parts: queries, keys, values, distances, biases, mask.
@@ -53,8 +54,8 @@ def attend(parts: Parts, place: Place, rate: float, training: bool) -> Tensor:
         training: whether anything is dropped.
     """
     rate = rate if training else 0.0
-    asked = place.segment.path or FASTEST.get(parts.q_BTHK.device.type, ALWAYS)
-    path = PATHS[asked]
-    if not path.serves(parts, place, rate):
-        path = PATHS[ALWAYS]
-    return path.run(parts, place, rate)
+    fastest = FASTEST.get(parts.q_BTHK.device.type, ALWAYS)
+    for name in (place.segment.path or fastest, fastest):
+        if PATHS[name].serves(parts, place, rate):
+            return PATHS[name].run(parts, place, rate)
+    return PATHS[ALWAYS].run(parts, place, rate)

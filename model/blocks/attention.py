@@ -72,6 +72,7 @@ class AttentionBlock(nn.Module):
     """
 
     adds_nothing = False
+    head_biases = ("u_HK", "v_HK")
 
     def __init__(self, options: AttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()

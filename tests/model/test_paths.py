@@ -145,11 +145,23 @@ def ran(monkeypatch: pytest.MonkeyPatch, reading: Reading, path: str | None) -> 
         ("clamp_and_one_token", "full", False),
     ],
 )
-def test_where_factors_do_not_serve_the_bias_does(
+def test_where_factors_do_not_serve_the_devices_path_does(
     case: str, age: str, serves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = "factored" if serves else "with_bias"
-    assert ran(monkeypatch, Reading(case, age), "factored") == wanted
+    reading = Reading(case, age)
+    assert ran(monkeypatch, reading, "factored") == ("factored" if serves else "fused")
+    monkeypatch.delitem(FASTEST, "cpu")
+    assert ran(monkeypatch, reading, "factored") == ("factored" if serves else "with_bias")
+
+
+def test_where_the_devices_path_does_not_serve_the_bias_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = Reading("window", "full")
+    for asked in (None, "factored", "flex"):
+        with monkeypatch.context() as patch:
+            patch.setattr("torch.compiler.is_compiling", lambda: True)
+            assert ran(patch, reading, asked) == "with_bias"
 
 
 def test_the_device_decides_where_no_path_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

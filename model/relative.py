@@ -22,7 +22,7 @@ class Parts(NamedTuple):
         q_BTHK: queries.
         k_BSHK: keys of memory and segment.
         value_BSHK: values.
-        r_SHK: projected encodings of the distances S-1 ... 0.
+        r_SHK: projected encodings of the distances S-1 ... 0; empty where the path reads none.
         u_HK: content bias.
         v_HK: position bias.
         mask_BTS: 0 or -inf; its first axis may be 1.

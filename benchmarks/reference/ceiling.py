@@ -29,9 +29,9 @@ class CeilingAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """X plus what the attention adds."""
-        packed = project(self.norm(x_BTD), self.qkv.weight)
-        heads = packed.view(*packed.shape[:-1], 3, self.n_heads, -1)
-        q, k, value = heads.permute(2, 0, 3, 1, 4).unbind()
+        packed_BTE = project(self.norm(x_BTD), self.qkv.weight)
+        packed = packed_BTE.view(*packed_BTE.shape[:2], 3, self.n_heads, -1)
+        q, k, value = packed.permute(2, 0, 3, 1, 4).unbind()
         out_BHTK = F.scaled_dot_product_attention(q, k, value, is_causal=True)
         delta_BTD = project(out_BHTK.transpose(1, 2).flatten(2), self.output.weight)
         return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)

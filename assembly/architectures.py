@@ -1,6 +1,5 @@
 """From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from assembly.costs import cluster_mass, costs, layout_costs
 from assembly.inherited import Inherited, say, with_gap
 from assembly.lengths import search_steps
 from assembly.models import architecture_hash
+from assembly.names import layout_name, short_text
 from assembly.searching import search_folder
 from assembly.workbench import Workbench
 from experiment import Experiment, dump_experiment
@@ -29,8 +29,6 @@ from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Considered, Derived, Request
 from training.files import write_whole
 from training.run_dir import commit, identity_hash
-
-MOST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -86,23 +84,11 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
         "par": str(config.p),
         "sandwich": str(config.k),
         "random": str(config.seed),
-        "layout": _short(layout_letters(derived.layout)),
+        "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)
     if derived.evidence.pi:
-        suffix = _short_text("-".join(map(str, seeds)))
+        suffix = short_text("-".join(map(str, seeds)))
     return config.method if suffix is None else f"{config.method}-{suffix}"
-
-
-def _short(layout: str) -> str:
-    """A layout as part of a file name: letters without blanks, a long one with its hash."""
-    words = layout.split()
-    return _short_text(("" if all(len(word) == 1 for word in words) else "-").join(words))
-
-
-def _short_text(text: str) -> str:
-    if len(text) <= MOST_NAME:
-        return text
-    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _architecture(

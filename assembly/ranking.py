@@ -5,16 +5,18 @@ import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assembly.architectures import derive
-from assembly.costs import layout_costs
 from assembly.fleet import Job, run_all
 from assembly.inherited import Inherited
 from assembly.layoutbench import check_key, key_of
+from assembly.lengths import retrain_stages
+from assembly.names import layout_name
+from assembly.rank_sample import Sample
 from assembly.results import read_result
 from assembly.timing import time_models
 from assembly.workbench import Workbench
@@ -22,33 +24,13 @@ from experiment import with_settings
 from model import build_model, layout_letters, load_architecture
 from nas.derivation import Layout
 from nas.latency import Latencies
-from nas.layout_sample import Choice, equal_layouts, free_layouts
 from nas.rank import Ranking, ranking
 from nas.scoring import Score
 from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
 
-TOLERANCE = 0.03
 _LEFT = ("*/**/*.safetensors", "**/model")
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The layouts of a rank harness.
-
-    Attributes:
-        target_flops: what those of one cost cost, within 3%.
-        groups: "equal" and "free"; a layout may be in both.
-    """
-
-    target_flops: float
-    groups: dict[str, list[Layout]]
-
-    @property
-    def layouts(self) -> list[Layout]:
-        """Each layout once."""
-        return list(dict.fromkeys(each for group in self.groups.values() for each in group))
 
 
 @dataclass
@@ -60,7 +42,7 @@ class Ranked:
         sample: the layouts.
         searches: seeds of the searches whose SuperNets score.
         seeds: of the trainings.
-        steps: of a training; None: the experiment's own length.
+        steps: of a training; None: half of the experiment's own.
         folder: where the trainings are.
         scores: by layout, in letters.
     """
@@ -77,28 +59,33 @@ class Ranked:
         """Score every layout by the SuperNet's weights; take the folder.
 
         Raises:
-            ValueError: the weights are not there, or the folder has rows of other settings.
+            ValueError: the weights are not there, a training seed is a search's, a training is too
+                short for its warm-up, or the folder has rows of other settings.
             OSError: a file cannot be written.
         """
+        check_seeds(self.seeds, self.searches)
+        key = key_of(self._trained)
         inherited = Inherited(self.bench, self.searches, self.bench.experiment.derive.score_tokens)
         self.scores = {
             layout_letters(layout): inherited.score(layout) for layout in self.sample.layouts
         }
         path = self.folder / "key.json"
-        key = key_of(self._trained)
         if path.exists():
             check_key(path, key)
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(key | {"commit": commit()}, indent=1) + "\n")
 
-    @property
+    @cached_property
     def _trained(self) -> Workbench:
         """The experiment as the layouts are trained."""
-        if self.steps is None:
-            return self.bench
-        settings = {"retrain.steps": self.steps}
+        settings = {"retrain.steps": self.training_steps}
         shorter = with_settings(self.bench.experiment, settings, ["retrain.epochs"])
         return replace(self.bench, experiment=shorter)
+
+    @property
+    def training_steps(self) -> int:
+        """Steps of a training, without a fine-tuning that may follow."""
+        return self.steps or max(1, retrain_stages(self.bench).first // 2)
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
         """Train every layout with every seed, as retrain.py does it; those that are done stay.
@@ -125,12 +112,11 @@ class Ranked:
     def _job(self, layout: Layout, seed: int) -> Job:
         letters = layout_letters(layout)
         settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
-        name = letters.replace(" ", "" if set(map(len, letters.split())) == {1} else "-")
         return Job(
             f"{letters}, seed {seed}",
             with_settings(self._trained.experiment, settings),
             ("derive", "retrain"),
-            self.folder / "layouts" / name / f"seed-{seed}",
+            self.folder / "layouts" / layout_name(letters) / f"seed-{seed}",
         )
 
     def _results(self, folder: Path) -> list[Path]:
@@ -147,14 +133,17 @@ class Ranked:
         return time_models(self.bench, models)
 
     def table(self, latencies: Latencies) -> list[dict[str, Any]]:
-        """One row for each layout."""
+        """One row for each layout: nats by the SuperNet on validation, of trainings on test."""
         rows = []
         for layout in self.sample.layouts:
             letters = layout_letters(layout)
             found = [
                 read_result(self._results(self._job(layout, seed).folder)[0]) for seed in self.seeds
             ]
-            nats = [each["valid"]["nats_per_token"] for each in found]
+            nats = {
+                split: [each[split]["nats_per_token"] for each in found]
+                for split in ("test", "valid")
+            }
             score = self.scores[letters]
             rows.append(
                 {
@@ -166,41 +155,29 @@ class Ranked:
                     "attention": sum(each.kind == "attention" for each in layout),
                     "supernet_nats": score.nats_per_token,
                     "supernet_error": score.standard_error,
-                    "alone_nats": float(np.mean(nats)),
-                    **{f"alone_nats_{s}": n for s, n in zip(self.seeds, nats, strict=True)},
+                    "alone_nats": float(np.mean(nats["test"])),
+                    **_by_seed("alone_nats", self.seeds, nats["test"]),
+                    **_by_seed("alone_valid_nats", self.seeds, nats["valid"]),
                 }
             )
         return rows
 
 
-def sample_of(
-    bench: Workbench, searches: Sequence[int], equal: int, free: int, seed: int
-) -> Sample:
-    """Draw the layouts; those of one cost cost what the searches' argmax costs, within 3%.
+def check_seeds(seeds: Sequence[int], searches: Sequence[int]) -> None:
+    """Raise ValueError where a training seed took part in a search."""
+    if both := sorted(set(seeds) & set(searches)):
+        raise ValueError(
+            f"training seeds {_words(seeds)}: {both[0]} is a seed of the searches "
+            f"({_words(searches)}); give --seeds that took no part in them"
+        )
 
-    Raises:
-        ValueError: there is no finished search.
-    """
-    candidates = bench.experiment.model.completed_candidates()
-    config = bench.experiment.derive.model_copy(
-        update={"method": "argmax", "searches": list(searches), "gap": False}
-    )
-    chosen = derive(bench, config).slots
-    labels = [candidate.label for candidate in candidates]
-    target = tuple(labels.index(candidate.label) for candidate in chosen)
-    cost = layout_costs(bench)
-    flops = cost(chosen)
 
-    def layout(choice: Choice) -> Layout:
-        return tuple(candidates[k] for k in choice)
+def _words(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
-    def fits(choice: Choice) -> bool:
-        return abs(cost(layout(choice)) - flops) <= TOLERANCE * flops
 
-    equals = equal_layouts(target, len(candidates), equal, seed, fits) if equal else []
-    frees = free_layouts(len(candidates), len(target), free, seed) if free else []
-    groups = {"equal": equals, "free": frees}
-    return Sample(flops, {name: [layout(c) for c in drawn] for name, drawn in groups.items()})
+def _by_seed(name: str, seeds: Sequence[int], nats: Sequence[float]) -> dict[str, float]:
+    return {f"{name}_{seed}": value for seed, value in zip(seeds, nats, strict=True)}
 
 
 def rankings(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> dict[str, Ranking]:

@@ -4,6 +4,7 @@ A choice is the index of a candidate for each slot.
 """
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 Choice = tuple[int, ...]
 _MOST_LISTED = 100_000
 _TRIES = 100_000
+_MEDIAN_OF = 1001
 
 
 def free_layouts(candidates: int, slots: int, count: int, seed: int) -> list[Choice]:
@@ -44,6 +46,38 @@ def equal_layouts(
             seen.add(choice)
             found.append(choice)
     return found
+
+
+def median_layout(
+    candidates: int, slots: int, seed: int, cost: Callable[[Choice], float]
+) -> Choice:
+    """Of 1001 layouts drawn freely one of median cost."""
+    generator = np.random.default_rng([seed, 2])
+    drawn_NL = generator.integers(candidates, size=(_MEDIAN_OF, slots))
+    choices: list[Choice] = [tuple(choice) for choice in drawn_NL.tolist()]
+    return sorted(choices, key=lambda choice: (cost(choice), choice))[_MEDIAN_OF // 2]
+
+
+def nearest_layout(
+    candidates: int, slots: int, seed: int, cost: Callable[[Choice], float], target: float
+) -> Choice:
+    """A layout whose cost is nearest to the target, where a candidate costs as much in any slot.
+
+    How often each candidate stands in it is all that counts, and every way is tried; with too many
+    candidates and slots for that, all mixtures of two candidates, and 100,000 drawn ones.
+    """
+    choices: list[Choice] = []
+    if math.comb(slots + candidates - 1, slots) <= _MOST_LISTED:
+        choices += itertools.combinations_with_replacement(range(candidates), slots)
+    else:
+        pairs = itertools.combinations(range(candidates), 2)
+        for (one, other), of_one in itertools.product(pairs, range(slots + 1)):
+            choices.append((one,) * of_one + (other,) * (slots - of_one))
+        generator = np.random.default_rng([seed, 3])
+        part_NC = generator.dirichlet(np.ones(candidates), size=_MOST_LISTED)
+        for count_C in generator.multinomial(slots, part_NC):
+            choices.append(tuple(np.repeat(np.arange(candidates), count_C).tolist()))
+    return min(choices, key=lambda choice: (abs(cost(choice) - target), choice))
 
 
 def _drawn(

@@ -51,8 +51,8 @@ def _scatter(axes: Axes, rows: Sequence[Mapping[str, Any]], title: str) -> None:
         elinewidth=0.8,
     )
     axes.set_title(title, loc="left")
-    axes.set_xlabel("nats by the SuperNet's weights")
-    axes.set_ylabel("nats after training alone")
+    axes.set_xlabel("validation nats by the SuperNet's weights")
+    axes.set_ylabel("test nats after training alone")
     axes.grid()
 
 
@@ -60,13 +60,19 @@ def _taus(axes: Axes, group: Mapping[str, Any]) -> None:
     bars = [("SuperNet", group["supernet"], _SUPERNET)]
     for name, tau in group["trivial"].items():
         bars.append((f"{group['direction'][name]} {name}", tau, _OTHER))
-    if group["ceiling"] is not None:
-        bars.append(("two seeds alike", group["ceiling"], INK))
+    if group["agreement"] is not None:
+        bars.append(("two trainings' agreement", group["agreement"], INK))
     shown = [(name, tau, colour) for name, tau, colour in bars if tau["tau"] is not None]
     for place, (_, tau, colour) in enumerate(shown):
         axes.plot([tau["low"], tau["high"]], [place, place], color=colour, linewidth=1.6)
         axes.plot([tau["tau"]], [place], "o", color=colour, markersize=5)
     axes.axvline(0, color=FAINT, linestyle=":", linewidth=0.9)
+    if group["ceiling"] is not None:
+        axes.axvline(group["ceiling"], color=INK, linestyle="--", linewidth=0.9)
+        axes.text(
+            group["ceiling"], 0.02, "perfect ", rotation=90, ha="right", va="bottom", fontsize=7,
+            transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
     axes.set_yticks(range(len(shown)), [plain(name) for name, _, _ in shown])
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlim(-1.05, 1.05)

@@ -1,13 +1,14 @@
 """Does a SuperNet rank layouts as training alone does, and better than counting parameters?
 
 Draws layouts that cost within 3% of what the search's layout costs, and free ones. Each is scored
-by the SuperNet's weights and trained alone, as retrain.py does it. Kendall's tau between the two
-stands beside the tau of parameters, FLOPs, latency and the number of attention slots, and beside
-that of two training seeds. Started again, the same command goes on; more layouts, or other
-training seeds, are added to what is there.
+by the SuperNet's weights on validation and trained alone, as retrain.py does it but for half the
+steps, and tested. Kendall's tau between the two stands beside the tau of parameters, FLOPs, latency
+and the number of attention slots, beside the agreement of two trainings, and beside what a perfect
+predictor would reach. Started again, the same command goes on; more layouts, or other training
+seeds, are added to what is there.
 
     python -m tools.rank runs/quickstart --workers 2
-    python -m tools.rank runs/quickstart --equal 20 --free 20 --steps 200 --seeds 100,101
+    python -m tools.rank runs/quickstart --equal 40 --free 0 --steps 400 --seeds 100,101,102
 
 Writes RUN/rank/rank.csv, rank.json and rank.png; the trainings are in RUN/rank/layouts. Several
 searches: --set 'derive.searches=[0,1,2]' takes the mean over their SuperNets.
@@ -17,6 +18,7 @@ import argparse
 import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -39,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     with endings.user_errors():
         from assembly.arguments import experiment_of
-        from assembly.ranking import Ranked, sample_of
+        from assembly.rank_sample import sample_of
+        from assembly.ranking import Ranked
         from assembly.workbench import set_up
         from training.signals import StopRequest
 
@@ -48,7 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir)
         searches = experiment.derive.searches or [experiment.run.seed]
-        sample = sample_of(bench, searches, arguments.equal, arguments.free, arguments.sample_seed)
+        sample = sample_of(
+            bench,
+            searches,
+            arguments.equal,
+            arguments.free,
+            arguments.sample_seed,
+            arguments.target_flops,
+        )
         ranked = Ranked(
             bench,
             sample,
@@ -72,11 +82,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.parser(__doc__)
     made.prog = "python -m tools.rank"
-    made.add_argument("--equal", type=int, default=12, metavar="N", help="layouts of one cost")
-    made.add_argument("--free", type=int, default=12, metavar="N", help="free layouts")
+    made.add_argument("--equal", type=int, default=20, metavar="N", help="layouts of one cost")
+    made.add_argument("--free", type=int, default=20, metavar="N", help="free layouts")
     made.add_argument("--sample-seed", type=int, default=0, metavar="N", help="of the layouts")
     made.add_argument(
-        "--steps", type=int, metavar="N", help="of a training (default: the experiment's own)"
+        "--steps", type=int, metavar="N", help="of a training (default: half the experiment's own)"
+    )
+    made.add_argument(
+        "--target-flops",
+        type=float,
+        metavar="X",
+        help="what layouts of one cost cost per token (default: what the search's argmax costs; "
+        "the median of free layouts where the search learned no alpha)",
     )
     cli.add_seeds(made, "training seeds (default: 100,101, which took no part in the search)")
     made.add_argument("--workers", type=int, default=1, metavar="N", help="trainings at a time")
@@ -88,15 +105,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         made.error(f"--equal {given.equal} --free {given.free}: expected 2 layouts or more in all")
     if given.steps is not None and given.steps < 1:
         made.error(f"--steps: expected 1 or more, found {given.steps}")
+    if given.target_flops is not None and not 0 < given.target_flops < math.inf:
+        made.error(f"--target-flops: expected more than 0, found {given.target_flops}")
     return given
 
 
 def _greeting(ranked: "Ranked", arguments: argparse.Namespace) -> str:
-    counts = {name: len(group) for name, group in ranked.sample.groups.items()}
+    sample = ranked.sample
+    counts = {name: len(group) for name, group in sample.groups.items()}
+    parts = [f"{counts['free']} free"]
+    if sample.target_flops is not None:
+        mflop = f"{sample.target_flops / 1e6:.3f} MFLOP per token ({sample.target})"
+        parts.insert(0, f"{counts['equal']} within 3% of {mflop}")
     lines = [
-        f"{len(ranked.sample.layouts)} layouts x {len(ranked.seeds)} training seeds: "
-        f"{counts['equal']} within 3% of {ranked.sample.target_flops / 1e6:.3f} MFLOP per token, "
-        f"{counts['free']} free"
+        f"{len(sample.layouts)} layouts x {len(ranked.seeds)} training seeds x "
+        f"{ranked.training_steps} steps: {', '.join(parts)}"
     ]
     lines += [
         f"only {counts[name]} of {wanted} layouts are there ({TITLES[name]})"
@@ -118,12 +141,18 @@ def show(ranked: "Ranked") -> None:
     content = {
         "searches": list(ranked.searches),
         "seeds": list(ranked.seeds),
+        "steps": ranked.training_steps,
         "target_flops": ranked.sample.target_flops,
         "tokens": next(iter(ranked.scores.values())).tokens,
         "latency_note": measured.note,
         "latency_key": measured.key,
         "groups": {
-            name: {**asdict(each), "verdict": each.verdict, "title": TITLES[name]}
+            name: {
+                **asdict(each),
+                "visible": each.visible,
+                "verdict": each.verdict,
+                "title": TITLES[name],
+            }
             for name, each in found.items()
         },
         "rows": rows,
@@ -150,16 +179,19 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def as_text(title: str, found: "Ranking") -> str:
     """Taus with their 95% intervals, and the verdict."""
-    lines = [
-        f"Kendall's tau with training alone, {found.n} layouts, {title} (95% interval)",
-        f"  {'SuperNet':<18} {found.supernet}",
-    ]
+    bars = {"SuperNet": str(found.supernet)}
     for name, tau in found.trivial.items():
-        words = name if tau.tau is None else f"{found.direction[name]} {name}"
-        lines.append(f"  {words:<18} {tau}")
-    ceiling = "needs two training seeds" if found.ceiling is None else str(found.ceiling)
-    lines.append(f"  {'two seeds alike':<18} {ceiling}")
-    return "\n".join([*lines, found.verdict])
+        bars[name if tau.tau is None else f"{found.direction[name]} {name}"] = str(tau)
+    lacking = "needs two training seeds"
+    bars["two trainings' agreement"] = lacking if found.agreement is None else str(found.agreement)
+    bars["a perfect predictor"] = lacking if found.ceiling is None else f"{found.ceiling:+.3f}"
+    return "\n".join(
+        [
+            f"Kendall's tau with training alone, {found.n} layouts, {title} (95% interval)",
+            *(f"  {name:<{max(map(len, bars))}}  {words}" for name, words in bars.items()),
+            found.verdict,
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -7,35 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.layout_sample import equal_layouts, free_layouts
-from nas.rank import Resamples, Tau, kendall, ranking
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_tau_is_scipys_with_and_without_ties(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    one_N, other_N = generator.normal(size=(2, 15))
-    if seed % 2:
-        one_N = np.round(one_N)
-    if seed % 3:
-        other_N = np.round(one_N + other_N)
-    assert kendall(one_N, other_N) == pytest.approx(kendalltau(one_N, other_N).statistic)
+from nas.ceiling import ceiling_tau
+from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
+from nas.rank import Resamples, Tau, ranking
 
 
 def test_tau_is_undefined_where_all_is_alike() -> None:
-    assert kendall(np.ones(5), np.arange(5.0)) is None
     assert Resamples.of(5).tau(np.ones(5), np.arange(5.0)) == Tau(None)
     assert str(Tau(None)) == "undefined (all alike)"
-
-
-def test_a_resample_is_the_layouts_repeated() -> None:
-    generator = np.random.default_rng(1)
-    one_N, other_N = generator.normal(size=(2, 9))
-    resamples = Resamples.of(9)
-    taus_B = resamples.taus(one_N, other_N)
-    for weight_N, tau in zip(resamples.weight_BN[:200], taus_B, strict=False):
-        rows = np.repeat(np.arange(9), weight_N.astype(int))
-        assert tau == pytest.approx(kendalltau(one_N[rows], other_N[rows]).statistic, nan_ok=True)
 
 
 def test_the_interval_is_the_bootstraps() -> None:
@@ -69,8 +48,9 @@ def test_a_good_supernet_is_better_than_trivial_predictors() -> None:
     assert found.supernet.tau == pytest.approx(tau)
     assert found.trivial["parameters"].tau == pytest.approx(trivial)
     assert found.difference.tau == pytest.approx(tau - trivial)
-    assert found.ceiling is not None
-    assert found.ceiling.tau == pytest.approx(kendalltau(*alone_SN).statistic)
+    assert found.agreement is not None
+    assert found.agreement.tau == pytest.approx(kendalltau(*alone_SN).statistic)
+    assert found.ceiling == ceiling_tau(alone_SN)
 
 
 def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
@@ -81,8 +61,78 @@ def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
     assert found.verdict.startswith(
         "the SuperNet ranks no better than the best trivial predictor, more FLOPs: tau +0."
     )
+    assert found.visible is not None
+    assert found.verdict.endswith(
+        f"n = 24 layouts; smallest difference that could have been seen: {found.visible:.3f}"
+    )
     worse = ranking(alone_SN, -supernet_N, {"FLOPs": flops_N})
     assert "ranks worse than" in worse.verdict
+
+
+def test_a_wide_interval_about_0_is_no_verdict_against_it() -> None:
+    alone_SN, supernet_N, parameters_N = layouts(20, 0.7, seed=2)
+    found = ranking(alone_SN, supernet_N, {"parameters": parameters_N})
+    assert found.difference is not None
+    assert found.difference.low is not None
+    assert found.difference.high is not None
+    assert found.difference.low < -0.3 < 0 < found.difference.high
+    assert "ranks no better than" in found.verdict
+
+
+def plain_taus(one_N: np.ndarray, other_N: np.ndarray, weight_BN: np.ndarray) -> np.ndarray:
+    rows = [np.repeat(np.arange(len(one_N)), weight_N.astype(int)) for weight_N in weight_BN]
+    return np.array([kendalltau(one_N[row], other_N[row]).statistic for row in rows])
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.8, 3.0])
+def test_the_lead_is_over_the_best_rival_and_allows_for_the_choice(noise: float) -> None:
+    alone_SN, supernet_N, _ = layouts(14, noise)
+    truth_N = alone_SN.mean(axis=0)
+    generator = np.random.default_rng(3)
+    rivals = [-truth_N + scale * generator.normal(size=14) for scale in (1, 2, 9)]
+    resamples = Resamples.of(14, 100)
+    found = resamples.lead(supernet_N, rivals, truth_N)
+    signed = [sign * rival_N for rival_N in rivals for sign in (1, -1)]
+    own = kendalltau(supernet_N, truth_N).statistic
+    lead_K = own - np.array([kendalltau(each_N, truth_N).statistic for each_N in signed])
+    own_B = plain_taus(supernet_N, truth_N, resamples.weight_BN)
+    lead_KB = own_B - [plain_taus(each_N, truth_N, resamples.weight_BN) for each_N in signed]
+    assert found.tau == pytest.approx(lead_K.min())
+    assert found.low == pytest.approx(np.quantile(lead_KB, 0.025, axis=1).min())
+    gained_B = (lead_K[:, None] - lead_KB).max(axis=0)
+    assert found.high == pytest.approx(min(1, lead_K.min() + np.quantile(gained_B, 0.975)))
+
+
+def test_the_best_trivial_predictor_is_the_opponent() -> None:
+    alone_SN, supernet_N, noise_N = layouts(24, 0.3)
+    near_N = alone_SN.mean(axis=0) + 0.4 * np.random.default_rng(4).normal(size=24)
+    found = ranking(alone_SN, supernet_N, {"latency": noise_N, "FLOPs": near_N})
+    assert found.best == "FLOPs"
+    assert found.difference is not None
+    alone_N = alone_SN.mean(axis=0)
+    less = kendalltau(supernet_N, alone_N).statistic - kendalltau(near_N, alone_N).statistic
+    assert found.difference.tau == pytest.approx(less)
+
+
+def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
+    generator = np.random.default_rng(5)
+    rows_SN = generator.normal(size=12) + np.array([[0.1], [0.5], [2.0]]) * generator.normal(
+        size=(3, 12)
+    )
+    resamples = Resamples.of(12, 200)
+    found = resamples.mean_tau(rows_SN)
+    pairs = list(itertools.combinations(rows_SN, 2))
+    assert found.tau == pytest.approx(np.mean([kendalltau(*pair).statistic for pair in pairs]))
+    taus_B = np.mean([plain_taus(*pair, resamples.weight_BN) for pair in pairs], axis=0)
+    assert (found.low, found.high) == pytest.approx(np.quantile(taus_B, [0.025, 0.975]))
+
+
+def test_agreement_leaves_out_a_pair_that_has_none() -> None:
+    rows_SN = np.array([[1.0, 2, 3, 4], [1.0, 2, 4, 3], [5.0, 5, 5, 5]])
+    found = Resamples.of(4).mean_tau(rows_SN)
+    assert found.tau == pytest.approx(2 / 3)
+    assert found.low is not None
+    assert math.isfinite(found.low)
 
 
 def test_a_trivial_predictor_has_the_direction_that_fits() -> None:
@@ -96,10 +146,11 @@ def test_a_trivial_predictor_has_the_direction_that_fits() -> None:
     assert other.trivial["parameters"].tau == pytest.approx(1)
 
 
-def test_few_layouts_give_no_verdict_and_one_seed_no_ceiling() -> None:
-    alone_SN, supernet_N, parameters_N = layouts(9, 0.1)
+def test_few_layouts_give_no_verdict_and_one_seed_no_agreement() -> None:
+    alone_SN, supernet_N, parameters_N = layouts(19, 0.1)
     found = ranking(alone_SN[:1], supernet_N, {"parameters": parameters_N})
-    assert found.verdict == "no verdict possible (n = 9 layouts; 10 are the least)"
+    assert found.verdict == "no verdict possible (n = 19 layouts; 20 are the least)"
+    assert found.agreement is None
     assert found.ceiling is None
 
 
@@ -107,7 +158,10 @@ def test_without_a_trivial_predictor_chance_is_the_opponent() -> None:
     alone_SN, supernet_N, noise_N = layouts(20, 0.1)
     same = {"FLOPs": np.ones(20)}
     assert "better than chance" in ranking(alone_SN, supernet_N, same).verdict
-    assert "no better than chance" in ranking(alone_SN, noise_N, same).verdict
+    chance = ranking(alone_SN, noise_N, same)
+    assert "no better than chance" in chance.verdict
+    assert "smallest difference that could have been seen: 0." in chance.verdict
+    assert "worse than chance" in ranking(alone_SN, -supernet_N, same).verdict
 
 
 def test_free_layouts_are_different_and_uniform() -> None:
@@ -141,3 +195,33 @@ def test_a_cost_that_draws_do_not_hit_is_met_by_rearrangements() -> None:
     found = equal_layouts(target, 3, 12, 0, lambda choice: choice.count(0) == 18)
     assert len(set(found)) == 12
     assert all(choice.count(0) == 18 for choice in found)
+
+
+def test_the_median_layout_has_half_of_all_below_it() -> None:
+    price = [5.0, 3.0, 0.0]
+
+    def cost(choice: tuple[int, ...]) -> float:
+        return sum(price[k] for k in choice)
+
+    found = median_layout(3, 6, 0, cost)
+    every = sorted(cost(choice) for choice in itertools.product(range(3), repeat=6))
+    assert every[len(every) * 45 // 100] <= cost(found) <= every[len(every) * 55 // 100]
+
+
+@pytest.mark.parametrize(("candidates", "slots"), [(3, 5), (8, 24)])
+def test_the_nearest_layout_costs_what_is_asked_for(candidates: int, slots: int) -> None:
+    price = np.random.default_rng(0).uniform(size=candidates)
+
+    def cost(choice: tuple[int, ...]) -> float:
+        return float(sum(price[k] for k in choice))
+
+    for target in (slots * price.min(), slots * price.mean(), slots * price.max()):
+        found = nearest_layout(candidates, slots, 0, cost, float(target))
+        assert len(found) == slots
+        if candidates**slots < 1000:
+            every = itertools.product(range(candidates), repeat=slots)
+            assert abs(cost(found) - target) == pytest.approx(
+                min(abs(cost(choice) - target) for choice in every)
+            )
+        else:
+            assert cost(found) == pytest.approx(target, rel=0.01)

@@ -56,7 +56,8 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
             result = json.loads(path.read_text())
             assert result["layout"] == row["layout"]
             assert (result["seed"], result["steps"]) == (seed, 4)
-            assert result["valid"]["nats_per_token"] == row[f"alone_nats_{seed}"]
+            assert result["test"]["nats_per_token"] == row[f"alone_nats_{seed}"]
+            assert result["valid"]["nats_per_token"] == row[f"alone_valid_nats_{seed}"]
         architecture = load_architecture(folder / "layouts" / name / "seed-7" / "architecture.json")
         assert architecture.costs is not None
         assert architecture.costs.flops_per_token == pytest.approx(row["flops_per_token"])
@@ -69,15 +70,19 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
         alone = [(row["alone_nats_7"] + row["alone_nats_8"]) / 2 for row in own]
         tau = kendalltau([row["supernet_nats"] for row in own], alone).statistic
         assert group["supernet"]["tau"] == pytest.approx(tau)
-        assert group["verdict"] == "no verdict possible (n = 3 layouts; 10 are the least)"
+        assert group["verdict"] == "no verdict possible (n = 3 layouts; 20 are the least)"
         assert set(group["trivial"]) >= {"parameters", "FLOPs", "attention slots"}
         seeds = kendalltau(*([row[f"alone_nats_{s}"] for row in own] for s in (7, 8))).statistic
-        assert group["ceiling"]["tau"] == pytest.approx(seeds)
+        assert group["agreement"]["tau"] == pytest.approx(seeds)
+        assert 0 <= group["ceiling"] <= 1
     assert (folder / "rank.png").read_bytes().startswith(b"\x89PNG")
     assert not list(folder.glob("layouts/**/*.safetensors"))
     said = capsys.readouterr().out
-    assert "no verdict possible (n = 3 layouts; 10 are the least)" in said
+    assert "no verdict possible (n = 3 layouts; 20 are the least)" in said
     assert "3 within 3% of" in said
+    assert "training seeds x 4 steps: " in said
+    assert "two trainings' agreement  " in said
+    assert "a perfect predictor       +" in said
 
     monkeypatch.setattr("assembly.ranking.run_all", lambda jobs, **rest: _none(jobs))
     assert rank.main([str(run), *SMALL]) == 0
@@ -103,6 +108,25 @@ def test_a_run_without_a_search_is_told_before_anything_trains(
     assert not (tmp_path / "run" / "rank").exists()
 
 
+def test_a_seed_of_the_search_is_refused(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        rank.main([str(run), *SMALL, "--seeds", "0,100"])
+    assert ended.value.code == 2
+    assert "training seeds 0, 100: 0 is a seed of the searches (0)" in capsys.readouterr().err
+    assert not (run / "rank").exists()
+
+
+def test_without_options_20_layouts_of_each_group_are_drawn() -> None:
+    found = rank.parse(["runs/x"])
+    assert (found.equal, found.free, found.seeds, found.steps) == (20, 20, None, None)
+
+
 def test_weights_that_are_gone_are_told_before_anything_trains(
     undisturbed: Path,
     tmp_path: Path,
@@ -121,7 +145,7 @@ def test_weights_that_are_gone_are_told_before_anything_trains(
 @pytest.mark.parametrize(
     "arguments",
     [["--equal", "-1"], ["--equal", "1", "--free", "0"], ["--steps", "0"], ["--workers", "0"],
-     ["--seeds", "1,1"]],
+     ["--seeds", "1,1"], ["--target-flops", "0"], ["--target-flops", "nan"]],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -206,26 +206,28 @@ def regret(arguments: argparse.Namespace) -> int:
         counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
         counts = [n for n in counts if n <= len(table.layouts)] or counts
         random = {n: random_search(table, n, replays=arguments.replays, seed=0) for n in counts}
-    print(
-        f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
-        f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}"
-    )
-    print(
-        f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
-        f"{noise.ceiling:.3f} with the seeds' mean; regret of the best by one training of every "
-        f"layout {noise.regret:.4f}"
-    )
-    print("regrets begin at the table's best layout, whose own luck is in all; differences lack it")
-    for n, found in random.items():
         print(
-            f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
-            f"(sd {found.regret_R.std():.4f}, {arguments.replays} searches)"
+            f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
+            f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}"
         )
-    if chosen is not None:
-        print(_chosen_line(arguments.layouts, chosen))
-        if arguments.trainings:
-            less = difference(table, arguments.layouts, random[arguments.trainings])
-            print(f"chosen less random search: {less}")
+        print(
+            f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
+            f"{noise.ceiling:.3f} with the seeds' mean; regret of the best by one training of every "
+            f"layout {noise.regret:.4f}"
+        )
+        print(
+            "regrets begin at the table's best layout, whose own luck is in all; differences lack it"
+        )
+        for n, found in random.items():
+            print(
+                f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
+                f"(sd {found.regret_R.std():.4f}, {arguments.replays} searches)"
+            )
+        if chosen is not None:
+            print(_chosen_line(arguments.layouts, chosen))
+            if arguments.trainings:
+                less = difference(table, arguments.layouts, random[arguments.trainings])
+                print(f"chosen less random search: {less}")
     return 0
 
 

@@ -16,7 +16,7 @@ search at equal cost. regret: the same for given layouts, and the noise ceiling.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,7 @@ def search(arguments: argparse.Namespace) -> int:
 
 
 def regret(arguments: argparse.Namespace) -> int:
-    """Print the noise ceiling, random search at several costs, and the given layouts' regret."""
+    """Print the noise of the table, random search at several costs, and given layouts' regret."""
     with endings.user_errors():
         from nas.layout_table import read_table
         from nas.regret import difference, noise_of, random_search, regret_of
@@ -206,29 +206,33 @@ def regret(arguments: argparse.Namespace) -> int:
         counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
         counts = [n for n in counts if n <= len(table.layouts)] or counts
         random = {n: random_search(table, n, replays=arguments.replays, seed=0) for n in counts}
-        print(
-            f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
-            f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}"
-        )
-        print(
-            f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
-            f"{noise.ceiling:.3f} with the seeds' mean; regret of the best by one training of every "
-            f"layout {noise.regret:.4f}"
-        )
-        print(
-            "regrets begin at the table's best layout, whose own luck is in all; differences lack it"
-        )
-        for n, found in random.items():
-            print(
-                f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
-                f"(sd {found.regret_R.std():.4f}, {arguments.replays} searches)"
-            )
+        lines = [*_noise_lines(table, noise), *_random_lines(random, arguments.replays)]
         if chosen is not None:
-            print(_chosen_line(arguments.layouts, chosen))
-            if arguments.trainings:
-                less = difference(table, arguments.layouts, random[arguments.trainings])
-                print(f"chosen less random search: {less}")
+            lines.append(_chosen_line(arguments.layouts, chosen))
+        if chosen is not None and arguments.trainings:
+            less = difference(table, arguments.layouts, random[arguments.trainings])
+            lines.append(f"chosen less random search: {less}")
+        print("\n".join(lines), flush=True)
     return 0
+
+
+def _noise_lines(table: Any, noise: Any) -> list[str]:
+    return [
+        f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
+        f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}",
+        f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
+        f"{noise.ceiling:.3f} with the seeds' mean",
+        f"regret of the best by one training of every layout {noise.regret:.4f}",
+        "regrets begin at the table's best layout, whose own luck is in all; differences lack it",
+    ]
+
+
+def _random_lines(random: Mapping[int, Any], replays: int) -> list[str]:
+    return [
+        f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
+        f"(sd {found.regret_R.std():.4f}, {replays} searches)"
+        for n, found in random.items()
+    ]
 
 
 def _chosen_line(layouts: Sequence[str], chosen: Any) -> str:

@@ -122,6 +122,26 @@ def test_a_seed_of_the_search_is_refused(
     assert not (run / "rank").exists()
 
 
+@pytest.mark.parametrize("content", ["[]", "3", "{", "null"])
+def test_a_damaged_key_ends_in_one_line(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+) -> None:
+    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
+    (run / "rank").mkdir()
+    (run / "rank/key.json").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        rank.main([str(run), *SMALL, "--equal", "0"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert "key.json: " in said[-1]
+    assert "give another" in said[-1]
+    assert (run / "rank/key.json").read_text() == content
+
+
 def test_without_options_20_layouts_of_each_group_are_drawn() -> None:
     found = rank.parse(["runs/x"])
     assert (found.equal, found.free, found.seeds, found.steps) == (20, 20, None, None)

@@ -81,8 +81,8 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "no verdict possible (n = 3 layouts; 20 are the least)" in said
     assert "3 within 3% of" in said
     assert "training seeds x 4 steps: " in said
-    assert "two trainings' agreement  " in said
-    assert "a perfect predictor       +" in said
+    assert "agreement of two trainings  " in said
+    assert "a perfect predictor         +" in said
 
     monkeypatch.setattr("assembly.ranking.run_all", lambda jobs, **rest: _none(jobs))
     assert rank.main([str(run), *SMALL]) == 0

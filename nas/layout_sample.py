@@ -12,7 +12,7 @@ import numpy as np
 Choice = tuple[int, ...]
 _MOST_LISTED = 100_000
 _TRIES = 100_000
-_MEDIAN_OF = 1001
+_MEDIAN_OF, _MIXTURES = 1001, 20_000
 
 
 def free_layouts(candidates: int, slots: int, count: int, seed: int) -> list[Choice]:
@@ -64,7 +64,7 @@ def nearest_layout(
     """A layout whose cost is nearest to the target, where a candidate costs as much in any slot.
 
     How often each candidate stands in it is all that counts, and every way is tried; with too many
-    candidates and slots for that, all mixtures of two candidates, and 100,000 drawn ones.
+    candidates and slots for that, all mixtures of two candidates, and 20,000 drawn ones.
     """
     choices: list[Choice] = []
     if math.comb(slots + candidates - 1, slots) <= _MOST_LISTED:
@@ -74,7 +74,7 @@ def nearest_layout(
         for (one, other), of_one in itertools.product(pairs, range(slots + 1)):
             choices.append((one,) * of_one + (other,) * (slots - of_one))
         generator = np.random.default_rng([seed, 3])
-        part_NC = generator.dirichlet(np.ones(candidates), size=_MOST_LISTED)
+        part_NC = generator.dirichlet(np.ones(candidates), size=_MIXTURES)
         for count_C in generator.multinomial(slots, part_NC):
             choices.append(tuple(np.repeat(np.arange(candidates), count_C).tolist()))
     return min(choices, key=lambda choice: (abs(cost(choice) - target), choice))

@@ -31,7 +31,7 @@ def rank_figure(content: Mapping[str, Any]) -> Figure:
         figure = make_figure(8.6, 0.5 + 3.1 * max(len(groups), 1))
         grid = figure.subplots(max(len(groups), 1), 2, squeeze=False)
         margins(figure, left=0.75, right=0.2, top=0.35, bottom=0.5)
-        figure.subplots_adjust(wspace=0.42, hspace=0.45)
+        figure.subplots_adjust(wspace=0.6, hspace=0.45)
         for (scatter, taus), (name, group) in zip(grid, groups.items(), strict=False):
             rows = [row for row in content["rows"] if row[name]]
             _scatter(scatter, rows, f"{group['n']} layouts, {group['title']}")
@@ -61,7 +61,7 @@ def _taus(axes: Axes, group: Mapping[str, Any]) -> None:
     for name, tau in group["trivial"].items():
         bars.append((f"{group['direction'][name]} {name}", tau, _OTHER))
     if group["agreement"] is not None:
-        bars.append(("two trainings' agreement", group["agreement"], INK))
+        bars.append(("agreement of two trainings", group["agreement"], INK))
     shown = [(name, tau, colour) for name, tau, colour in bars if tau["tau"] is not None]
     for place, (_, tau, colour) in enumerate(shown):
         axes.plot([tau["low"], tau["high"]], [place, place], color=colour, linewidth=1.6)

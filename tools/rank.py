@@ -183,7 +183,9 @@ def as_text(title: str, found: "Ranking") -> str:
     for name, tau in found.trivial.items():
         bars[name if tau.tau is None else f"{found.direction[name]} {name}"] = str(tau)
     lacking = "needs two training seeds"
-    bars["two trainings' agreement"] = lacking if found.agreement is None else str(found.agreement)
+    bars["agreement of two trainings"] = (
+        lacking if found.agreement is None else str(found.agreement)
+    )
     bars["a perfect predictor"] = lacking if found.ceiling is None else f"{found.ceiling:+.3f}"
     return "\n".join(
         [

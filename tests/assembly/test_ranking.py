@@ -1,8 +1,10 @@
 """What a rank harness draws, trains and compares, without training anything."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assembly.costs import layout_costs
@@ -11,6 +13,9 @@ from assembly.rank_sample import Sample, sample_of
 from assembly.ranking import Ranked, rankings
 from assembly.workbench import Workbench, set_up
 from experiment import load_experiment
+from model import layout_letters
+from nas.latency import Latencies
+from nas.scoring import Score
 from training.signals import StopRequest
 
 SPOS = "search.estimator=spos"
@@ -102,6 +107,27 @@ def test_a_seed_of_the_search_does_not_train(experiment_file: Path) -> None:
     ):
         ranked.open()
     assert not ranked.folder.exists()
+
+
+def test_a_row_has_test_nats_and_validation_nats_beside_them(experiment_file: Path) -> None:
+    bench = bench_of(experiment_file)
+    ranked = ranked_of(bench, sample_of(bench, [0], 0, 1, 0))
+    (layout,) = ranked.sample.layouts
+    letters = layout_letters(layout)
+    ranked.scores[letters] = Score(np.array([8.0, 4.0]), np.array([2.0, 1.0]))
+    for seed in (7, 8):
+        folder = ranked.folder / "layouts" / layout_name(letters) / f"seed-{seed}/retrain/x/seed-0"
+        folder.mkdir(parents=True)
+        scores = {"perplexity": 9.0, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
+        result = {"name": "x", "seed": seed, "layout": letters, "steps": 4, "best_step": 4}
+        result |= {"parameters": 5, "flops_per_token": 6.0, "validations": 1}
+        for split, nats in {"valid": float(seed), "test": 10.0 + seed}.items():
+            result[split] = scores | {"nats_per_token": nats}
+        (folder / "result.json").write_text(json.dumps(result))
+    (row,) = ranked.table(Latencies({}, "", {}))
+    assert row["supernet_nats"] == 4
+    assert (row["alone_nats"], row["alone_nats_7"], row["alone_nats_8"]) == (17.5, 17, 18)
+    assert (row["alone_valid_nats_7"], row["alone_valid_nats_8"]) == (7, 8)
 
 
 def test_the_claim_is_of_the_test_split() -> None:

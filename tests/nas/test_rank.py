@@ -10,6 +10,7 @@ from scipy.stats import kendalltau
 from nas.ceiling import ceiling_tau
 from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
 from nas.rank import Resamples, Tau, ranking
+from nas.verdict import smallest_visible
 
 
 def test_tau_is_undefined_where_all_is_alike() -> None:
@@ -61,7 +62,11 @@ def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
     assert found.verdict.startswith(
         "the SuperNet ranks no better than the best trivial predictor, more FLOPs: tau +0."
     )
-    assert found.visible is not None
+    assert found.difference is not None
+    assert found.difference.tau is not None
+    assert found.difference.low is not None
+    width = found.difference.tau - found.difference.low
+    assert found.visible == smallest_visible(width, 24)
     assert found.verdict.endswith(
         f"n = 24 layouts; smallest difference that could have been seen: {found.visible:.3f}"
     )
@@ -101,6 +106,12 @@ def test_the_lead_is_over_the_best_rival_and_allows_for_the_choice(noise: float)
     assert found.low == pytest.approx(np.quantile(lead_KB, 0.025, axis=1).min())
     gained_B = (lead_K[:, None] - lead_KB).max(axis=0)
     assert found.high == pytest.approx(min(1, lead_K.min() + np.quantile(gained_B, 0.975)))
+
+
+def test_a_lead_is_at_most_1() -> None:
+    alone_SN, supernet_N, noise_N = layouts(20, 0.05)
+    found = Resamples.of(20, 500).lead(supernet_N, [noise_N], alone_SN.mean(axis=0))
+    assert found.high == 1
 
 
 def test_the_best_trivial_predictor_is_the_opponent() -> None:
@@ -210,13 +221,13 @@ def test_the_median_layout_has_half_of_all_below_it() -> None:
 
 @pytest.mark.parametrize(("candidates", "slots"), [(3, 5), (8, 24)])
 def test_the_nearest_layout_costs_what_is_asked_for(candidates: int, slots: int) -> None:
-    price = np.random.default_rng(0).uniform(size=candidates)
+    price = np.random.default_rng(0).uniform(size=candidates).tolist()
 
     def cost(choice: tuple[int, ...]) -> float:
-        return float(sum(price[k] for k in choice))
+        return math.fsum(price[k] for k in choice)
 
-    for target in (slots * price.min(), slots * price.mean(), slots * price.max()):
-        found = nearest_layout(candidates, slots, 0, cost, float(target))
+    for target in (slots * min(price), slots * sum(price) / candidates, slots * max(price)):
+        found = nearest_layout(candidates, slots, 0, cost, target)
         assert len(found) == slots
         if candidates**slots < 1000:
             every = itertools.product(range(candidates), repeat=slots)

@@ -28,7 +28,7 @@ def test_it_tells_agreement_from_what_a_perfect_predictor_reaches(ceiling: float
     assert scatter.get_xlabel() == "validation nats by the SuperNet's weights"
     assert scatter.get_ylabel() == "test nats after training alone"
     names = [label.get_text() for label in taus.get_yticklabels()]
-    alike = [] if ceiling is None else ["two trainings' agreement"]
+    alike = [] if ceiling is None else ["agreement of two trainings"]
     assert names == ["SuperNet", "more FLOPs", *alike]
     dashed = [line.get_xdata() for line in taus.get_lines() if line.get_linestyle() == "--"]
     assert [list(place) for place in dashed] == ([] if ceiling is None else [[ceiling, ceiling]])

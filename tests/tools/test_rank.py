@@ -81,8 +81,8 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "no verdict possible (n = 3 layouts; 20 are the least)" in said
     assert "3 within 3% of" in said
     assert "training seeds x 4 steps: " in said
-    assert "two trainings' agreement  " in said
-    assert "a perfect predictor       +" in said
+    assert "agreement of two trainings  " in said
+    assert "a perfect predictor         +" in said
 
     monkeypatch.setattr("assembly.ranking.run_all", lambda jobs, **rest: _none(jobs))
     assert rank.main([str(run), *SMALL]) == 0
@@ -120,6 +120,26 @@ def test_a_seed_of_the_search_is_refused(
     assert ended.value.code == 2
     assert "training seeds 0, 100: 0 is a seed of the searches (0)" in capsys.readouterr().err
     assert not (run / "rank").exists()
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{", "null"])
+def test_a_damaged_key_ends_in_one_line(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
+) -> None:
+    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
+    (run / "rank").mkdir()
+    (run / "rank/key.json").write_text(content)
+    with pytest.raises(SystemExit) as ended:
+        rank.main([str(run), *SMALL, "--equal", "0"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert "key.json: " in said[-1]
+    assert "give another" in said[-1]
+    assert (run / "rank/key.json").read_text() == content
 
 
 def test_without_options_20_layouts_of_each_group_are_drawn() -> None:

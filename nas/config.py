@@ -62,7 +62,11 @@ class SharpenConfig(Section):
         description="Nats per token that pi's mean entropy costs alpha at the last step; 0: off.",
     )
     begin: float = Field(
-        default=0.8, ge=0, lt=1, description="Part of alpha's steps before it begins; then linear."
+        default=0.8,
+        ge=0,
+        lt=1,
+        description="Part of alpha's travel (its learning rate summed over its steps) before it "
+        "begins; then linear in travel.",
     )
 
 

@@ -264,8 +264,8 @@ class DeriveConfig(Section):
     flops: float | None = Field(
         default=None,
         gt=0,
-        description="FLOPs per token, default free; random: to hit within 5%; beam and evolution: "
-        "at most so many.",
+        description="FLOPs per token, default free; random: to hit within 5%; top_k, sampled, "
+        "beam and evolution: at most so many.",
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 

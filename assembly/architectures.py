@@ -1,7 +1,7 @@
 """From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -57,25 +57,28 @@ def derivation(bench: Workbench, config: DeriveConfig) -> Derivation:
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
-    experiment = bench.experiment
-    seeds = config.searches or [experiment.run.seed]
+    seeds = config.searches or [bench.experiment.run.seed]
     inherited = Inherited(bench, seeds, config.score_tokens)
-    request = Request(
+    request = replace(request_of(bench, config, seeds), score=inherited.score, say=say)
+    derived = DERIVATIONS[config.method](request)
+    if config.gap and derived.evidence.pi:
+        derived = with_gap(inherited, request, derived)
+    made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
+    return Derivation(made, derived.considered)
+
+
+def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:
+    """What a derivation from these searches is given, but for scores."""
+    experiment = bench.experiment
+    return Request(
         config=config,
         candidates=experiment.model.completed_candidates(),
         slots=experiment.model.slots,
         flops_per_token=layout_costs(bench),
         trajectories={seed: search_folder(bench, seed) / "pi.npz" for seed in seeds},
         search_steps=search_steps(bench),
-        score=inherited.score,
-        say=say,
         alpha_learned=experiment.search.alpha_learns,
     )
-    derived = DERIVATIONS[config.method](request)
-    if config.gap and derived.evidence.pi:
-        derived = with_gap(inherited, request, derived)
-    made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
-    return Derivation(made, derived.considered)
 
 
 def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:

@@ -57,33 +57,36 @@ def _best(considered: Sequence[Considered]) -> Considered:
 
 def describe(architecture: Architecture) -> str:
     """Layout, confidence per slot, costs, gap and agreement, for the screen."""
-    evidence, costs = architecture.evidence, architecture.costs
-    assert evidence is not None
-    assert costs is not None
+    evidence = architecture.evidence or Evidence(method="unknown")
+    costs = architecture.costs
     lines = [f"layout {architecture.letters()}   ({architecture.name})"]
     alike = evidence.agreement.slots if evidence.agreement else None
     for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
         shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
         agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"
         lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}{agree}")
-    lines.append(
-        f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
-    )
+    if costs is not None:
+        lines.append(
+            f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
+        )
     if evidence.agreement is not None:
         lines.append(agreement_line(evidence.agreement))
     return "\n".join([*lines, *_gap_lines(evidence)])
 
 
 def agreement_line(found: Agreement) -> str:
-    """Kappa with its interval."""
+    """Kappa with its interval, and whether chance does as well."""
     searches = f"agreement of {len(found.searches)} searches"
     if found.kappa is None:
         return f"{searches}: all chose one candidate in every slot; no kappa"
-    interval = "no interval (too few slots)"
+    interval = "no interval (too few slots, or too few that differ)"
     if found.interval is not None:
         low, high = found.interval
         interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
-    return f"{searches}: kappa {found.kappa:.3f}, {interval}; chance alone gives 0"
+    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
+    if found.p_by_chance is not None:
+        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
+    return said
 
 
 def _gap_lines(evidence: Evidence) -> list[str]:
@@ -99,6 +102,7 @@ def _gap_lines(evidence: Evidence) -> list[str]:
         )
     )
     return [
-        f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error): {parts}",
+        f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over the "
+        f"text, not over searches): {parts}",
         f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
     ]

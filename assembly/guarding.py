@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assembly.lengths import search_steps
 from assembly.searching import adds_nothing
@@ -28,8 +29,14 @@ def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
     rate_M = [plan.alpha_lr(step) * plan.alpha_due(step) for step in steps]
     nothing = adds_nothing(bench)
     found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
-    directed_L = found.directed_L[~np.isnan(found.directed_L)]
     said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
-    if len(directed_L):
-        said += f", alpha's path directed with t = {np.median(directed_L):.1f} in the median slot"
-    return [said, *warnings_of(found)]
+    return [said + _direction(found.directed_L), *warnings_of(found)]
+
+
+def _direction(directed_L: NDArray[np.float64]) -> str:
+    judged_L = directed_L[~np.isnan(directed_L)]
+    if not len(judged_L):
+        return ", too few steps of alpha until it settled to say how directed they were"
+    said = f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
+    few = len(directed_L) - len(judged_L)
+    return said + (f" ({few} of {len(directed_L)} settled in too few steps to tell)" if few else "")

@@ -21,6 +21,7 @@ from data import EvaluationStreams
 from model import LanguageModel, Mix
 from nas.derivation import Derived, Layout, Request
 from nas.derivation.sampled import draws
+from nas.derivation.searched import read_searches
 from nas.estimators import all_terms
 from nas.gap import discretisation_gap
 from nas.scoring import Score, mean_score, score_of
@@ -64,17 +65,23 @@ class Inherited:
             labels = [
                 candidate.label for candidate in self.bench.experiment.model.completed_candidates()
             ]
-            self._scores[key] = self._of([[(labels.index(label), None)] for label in key])
+            mix: Mix = [[(labels.index(label), None)] for label in key]
+            self._scores[key] = self._mean([mix] * len(self.seeds))
             self._tell()
         return self._scores[key]
 
-    def soft(self, pi_LC: NDArray[Any]) -> Score:
-        """The score of the net that holds every candidate with its pi, without noise."""
-        return self._of(all_terms(torch.from_numpy(pi_LC).to(self.bench.device, torch.float32)))
+    def soft(self, pi_RLC: NDArray[Any]) -> Score:
+        """The score of the nets that hold every candidate with its pi, without noise.
 
-    def _of(self, mix: Mix) -> Score:
+        Args:
+            pi_RLC: of each of the R searches; a SuperNet was trained under its own.
+        """
+        pi_RLC = pi_RLC.astype(np.float32)
+        return self._mean([all_terms(torch.from_numpy(pi).to(self.bench.device)) for pi in pi_RLC])
+
+    def _mean(self, mix_R: Sequence[Mix]) -> Score:
         scores = []
-        for net in self._nets:
+        for net, mix in zip(self._nets, mix_R, strict=True):
             nats_NB, tokens_NB = evaluate_cells(
                 net, self._streams, device=self.bench.device, mix=mix
             )
@@ -100,16 +107,20 @@ class Inherited:
 
 
 def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derived:
-    """Add the discretisation gap; say why where the SuperNet's weights are not to be had."""
+    """Add the discretisation gap; say why where the SuperNet's weights are not to be had.
+
+    With several searches each SuperNet has its own pi in the soft net, and layouts are drawn from
+    pi of their mean alpha, as the derived one was found.
+    """
     config = request.config
-    rounded_LC = np.array([list(pi.values()) for pi in derived.evidence.pi])
-    pi_LC = rounded_LC / rounded_LC.sum(axis=1, keepdims=True)
+    searched = read_searches(request, config.method)
     drawn = [
         tuple(request.candidates[k] for k in choice)
-        for choice in draws(pi_LC, config.draws, config.seed)
+        for choice in draws(searched.pi_LC, config.draws, config.seed)
     ]
     try:
-        gap = discretisation_gap(inherited.score, inherited.soft(pi_LC), drawn, derived.layout)
+        soft = inherited.soft(searched.own_pi_RLC)
+        gap = discretisation_gap(inherited.score, soft, drawn, derived.layout)
     except (ValueError, OSError) as error:
         say(f"discretisation gap: not measured: {words_of(error)}")
         return derived

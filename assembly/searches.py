@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 import cli
 import command_line
+from assembly.architectures import request_of
 from assembly.considered import agreement_line
 from assembly.guarding import guard_lines
 from assembly.searching import search_folder, search_identity, search_phase
 from assembly.workbench import Workbench, with_seed
-from nas.agreement import agreement
+from nas.derivation import NEED_PI
+from nas.derivation.searched import read_searches
 from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.phase import Phase
 from training.run_dir import is_claimed
@@ -95,19 +95,26 @@ def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
 
 
 def _agreement(bench: Workbench, seeds: Sequence[int]) -> str:
-    """How far the last pi of the searches agree, slot by slot and in all."""
-    last_RLC = np.stack(
-        [load_pi(search_folder(bench, seed) / "pi.npz")["alpha"][-1] for seed in seeds]
-    )
-    found = agreement(seeds, last_RLC.argmax(axis=2))
+    """How far the searches agree, slot by slot and in all, as derive.py will say it."""
+    request = request_of(bench, bench.experiment.derive, seeds)
+    searched = read_searches(request, "agreement")
+    found = searched.agreement()
+    if found is None:
+        return "\nno agreement of these searches: alpha does not move, so pi chooses nothing"
     slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(found.slots))
-    return f"\npairs of searches that chose alike, by slot: {slots}\n{agreement_line(found)}"
+    return (
+        f"\nby {searched.words}, pairs of searches that chose alike, by slot: {slots}\n"
+        f"{agreement_line(found)}"
+    )
 
 
 def _next(bench: Workbench, seeds: Sequence[int]) -> str:
+    experiment = bench.experiment
+    by_pi = experiment.derive.method in NEED_PI and not experiment.search.alpha_learns
+    method = " --method evolution" if by_pi else ""
     if len(seeds) > 1:
         derive = command_line.command("derive.py", bench.run_dir)
-        return f"{derive} --seeds {','.join(map(str, seeds))}"
+        return f"{derive}{method} --seeds {','.join(map(str, seeds))}"
     lowest = cli.is_lowest_seed(search_folder(bench, seeds[0]))
     others = [] if lowest else [f"run.seed={seeds[0]}"]
-    return command_line.command("derive.py", bench.run_dir, *others)
+    return command_line.command("derive.py", bench.run_dir, *others) + method

@@ -62,7 +62,11 @@ class SharpenConfig(Section):
         description="Nats per token that pi's mean entropy costs alpha at the last step; 0: off.",
     )
     begin: float = Field(
-        default=0.8, ge=0, lt=1, description="Part of alpha's steps before it begins; then linear."
+        default=0.8,
+        ge=0,
+        lt=1,
+        description="Part of alpha's travel (its learning rate summed over its steps) before it "
+        "begins; then linear in travel.",
     )
 
 
@@ -260,8 +264,8 @@ class DeriveConfig(Section):
     flops: float | None = Field(
         default=None,
         gt=0,
-        description="FLOPs per token, default free; random: to hit within 5%; beam and evolution: "
-        "at most so many.",
+        description="FLOPs per token, default free; random: to hit within 5%; top_k, sampled, "
+        "beam and evolution: at most so many.",
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Where a warning begins; what they are beside real searches and placebos: docs/experiments.md.
+# Where a warning begins. How often directed searches and placebos are warned of with these:
+# docs/experiments.md, by benchmarks/guard_rates.py.
 MOST_NOTHING = 0.6
 MOST_OF_ONE = 0.95
 LEAST_MARGIN = 0.1
-BLOCKS = 20
 LEAST_DIRECTED = 2.5
+# A slot is settled where its margin stays above this; what comes after says nothing of direction.
+SETTLED = 0.9
+# Parts of a slot's path, and how many steps of the largest rate one has at least: Adam's
+# momentum makes neighbouring steps alike, so shorter parts would look directed.
+MOST_PARTS, LEAST_PARTS = 20, 8
+LEAST_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,9 @@ class Watch:
         one_share: the largest mean pi of a candidate over the slots.
         one_label: that candidate.
         mean_margin: pi of the likeliest less that of the second, mean over the slots.
-        directed_L: per slot, how directed alpha's path was: the t statistic of the increments of
-            the likeliest candidate's lead over `BLOCKS` parts of equal learning rate. Without any
-            gradient but noise it is about 1; nan where there are fewer steps than parts.
+        directed_L: per slot, how directed alpha's path was until it settled: the t statistic of
+            the increments of the likeliest candidate's lead over parts of equal learning rate.
+            Without any gradient but noise it is about 1; nan where there are too few steps.
     """
 
     nothing_share: float
@@ -49,7 +55,7 @@ def watch(
 
     Args:
         alpha_NLC: alpha before its first step and after each.
-        rate_M: the learning rate of each of these M = N - 1 steps.
+        rate_M: the learning rate of each of these M = N - 1 steps; 0 where alpha was not due.
         labels: of the candidates.
         nothing: which of them add nothing.
     """
@@ -73,23 +79,47 @@ def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDA
 
     The lead is the last step's likeliest candidate's alpha less the mean of the others'. A random
     walk's increments have mean 0; choosing the largest at the end makes its sign positive, and its
-    size a little larger than a t variate's.
+    size a little larger than a t variate's. Steps after the slot settled are left out: pi is near
+    1 there, the gradient near 0, and standing still would look like having no direction.
+
+    Args:
+        alpha_NLC: alpha before its first step and after each.
+        rate_M: the learning rate of each step; those with 0 are no steps of alpha.
     """
-    steps, slots, count = alpha_NLC.shape
-    if steps <= BLOCKS or count == 1:
-        return np.full(slots, np.nan)
-    top_L = alpha_NLC[-1].argmax(-1)
-    own_NL = np.take_along_axis(alpha_NLC, top_L[None, :, None], axis=2)[..., 0]
-    lead_NL = own_NL - (alpha_NLC.sum(-1) - own_NL) / (count - 1)
-    travel_N = np.concatenate([[0.0], np.cumsum(rate_M)])
-    at = np.searchsorted(travel_N, np.linspace(0, travel_N[-1], BLOCKS + 1)[:-1])
-    at = np.append(at, steps - 1)
-    gain_BL = np.diff(lead_NL[at], axis=0)
-    spread_L = gain_BL.std(axis=0, ddof=1)
-    mean_L = gain_BL.mean(axis=0)
-    still_L = spread_L == 0
-    t_L = mean_L / np.where(still_L, 1.0, spread_L) * math.sqrt(BLOCKS)
-    return np.where(still_L, np.sign(mean_L) * np.inf, t_L) if still_L.any() else t_L
+    rates_M = np.asarray(rate_M, dtype=np.float64)
+    moved_M = rates_M > 0
+    path_NLC = alpha_NLC[np.concatenate([[True], moved_M])]
+    found_L = np.full(path_NLC.shape[1], np.nan)
+    if path_NLC.shape[2] > 1:
+        for slot in range(len(found_L)):
+            found_L[slot] = _directed(path_NLC[:, slot], rates_M[moved_M])
+    return found_L
+
+
+def _directed(alpha_NC: NDArray[np.float64], rate_M: NDArray[np.float64]) -> float:
+    """The t statistic of one slot; nan where it settled in too few steps to tell."""
+    top = int(alpha_NC[-1].argmax())
+    end = _settled(_softmax(alpha_NC), top)
+    if end == 0:
+        return math.nan
+    travel_N = np.concatenate([[0.0], rate_M[:end].cumsum()])
+    parts = min(MOST_PARTS, int(travel_N[-1] / (rate_M[:end].max() * LEAST_STEPS)))
+    if parts < LEAST_PARTS:
+        return math.nan
+    lead_N = alpha_NC[:, top] - np.delete(alpha_NC, top, axis=1).mean(1)
+    at = np.searchsorted(travel_N, np.linspace(0, travel_N[-1], parts + 1)[:-1])
+    gain_P = np.diff(lead_N[np.append(at, end)])
+    mean, spread = float(gain_P.mean()), float(gain_P.std(ddof=1))
+    if spread == 0:
+        return math.copysign(math.inf, mean) if mean else 0.0
+    return mean / spread * math.sqrt(parts)
+
+
+def _settled(pi_NC: NDArray[np.float64], top: int) -> int:
+    """The first row from which on the margin stays above SETTLED; without one the last row."""
+    margin_N = pi_NC[:, top] - np.delete(pi_NC, top, axis=1).max(1)
+    below = np.flatnonzero(margin_N <= SETTLED)
+    return min(int(below[-1]) + 1, len(pi_NC) - 1) if len(below) else 0
 
 
 def warnings_of(found: Watch) -> list[str]:
@@ -113,14 +143,14 @@ def warnings_of(found: Watch) -> list[str]:
             f"{LEAST_MARGIN}). Search for more steps, or raise search.alpha.lr"
         )
         return lines
-    directed_L = found.directed_L[~np.isnan(found.directed_L)]
-    weak = int((directed_L < LEAST_DIRECTED).sum())
-    if len(directed_L) and weak > len(directed_L) / 2:
+    # One that settled too fast to be judged is not weak.
+    weak_L = found.directed_L < LEAST_DIRECTED
+    if weak_L.sum() > len(weak_L) / 2:
         lines.append(
-            f"warning: in {weak} of {len(directed_L)} slots alpha moved as noise would move it "
-            f"(median t of its increments {np.median(directed_L):.1f}, below {LEAST_DIRECTED}): "
-            "the choice there says little. Compare with other seeds and a placebo "
-            "(docs/experiments.md)"
+            f"warning: in {weak_L.sum()} of {len(weak_L)} slots alpha moved as noise would move it "
+            f"(median t of its increments there {np.median(found.directed_L[weak_L]):.1f}, below "
+            f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds and a "
+            "placebo (docs/experiments.md)"
         )
     return lines
 

@@ -5,6 +5,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nas.config import SearchConfig
 from nas.estimators import HARD
 from nas.tau import tau_at
@@ -92,11 +95,26 @@ class SearchPlan:
         return ALPHA_TRAVEL / max(total, 1.0)
 
     def sharpen(self, step: int) -> float:
-        """What pi's mean entropy costs alpha in this step, in nats per token a nat."""
+        """What pi's mean entropy costs alpha in this step, in nats per token a nat.
+
+        It rises with alpha's travel and not with its steps: under a falling learning rate the last
+        fifth of the steps moves alpha by a hundredth of its way, and would do nothing.
+        """
         config = self.config.alpha.sharpen
-        last = max(self.steps - 1 - self.alpha_start, 1)
-        progress = (step - self.alpha_start) / last
-        return config.weight * max(0.0, (progress - config.begin) / (1.0 - config.begin))
+        return config.weight * max(0.0, (self.travel(step) - config.begin) / (1.0 - config.begin))
+
+    def travel(self, step: int) -> float:
+        """Part of alpha's learning rate, summed over its steps, that is spent after this step."""
+        if step < self.alpha_start:
+            return 0.0
+        return float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
+
+    @cached_property
+    def _travel_N(self) -> NDArray[np.float64]:
+        """After each of the N steps in which alpha is due."""
+        steps = range(self.alpha_start, self.steps, self.config.alpha.every)
+        spent_N = np.cumsum([self.alpha_lr(step) for step in steps])
+        return spent_N / spent_N[-1]
 
     def tau(self, step: int) -> float:
         """Temperature of this step, where it follows a schedule."""

@@ -19,7 +19,7 @@ _T80 = (
 
 
 def t95(freedom: int) -> float:
-    """The two-sided 95% quantile of Student's t."""
+    """Two-sided 95% quantile of Student's t; above 30 degrees of freedom that of 30."""
     return _T95[min(freedom, len(_T95)) - 1]
 
 

@@ -21,6 +21,8 @@ SEARCHED: dict[str, Method] = {
     "beam": beam,
     "evolution": evolution,
 }
+# Of those, what has nothing to go by where alpha did not learn.
+NEED_PI = frozenset({"argmax", "top_k"})
 # Without one.
 RULES: dict[str, Method] = {
     "interleaved": interleaved,
@@ -31,4 +33,13 @@ RULES: dict[str, Method] = {
 }
 DERIVATIONS = SEARCHED | RULES
 
-__all__ = ["DERIVATIONS", "RULES", "SEARCHED", "Considered", "Derived", "Layout", "Request"]
+__all__ = [
+    "DERIVATIONS",
+    "NEED_PI",
+    "RULES",
+    "SEARCHED",
+    "Considered",
+    "Derived",
+    "Layout",
+    "Request",
+]

@@ -22,7 +22,7 @@ def beam(request: Request) -> Derived:
     config = request.config
     searched = read_searches(request, "beam")
     scores = Scores(request, searched, config.evaluations, "beam")
-    scores.add(scores.first_allowed())
+    scores.add(*scores.likeliest(1))
     before = 0
     while before < len(scores.found) and not scores.full:
         before = len(scores.found)

@@ -51,7 +51,7 @@ class _Breeder:
     def first(self, pi_LC: Array, count: int) -> list[Choice]:
         """The likeliest layout, then draws from pi and from all layouts in turn."""
         uniform_LC = np.full_like(pi_LC, 1 / pi_LC.shape[1])
-        start = self.scores.first_allowed()
+        (start,) = self.scores.likeliest(1)
         self.scores.add(start)
         found = [start]
         for index in range(1, count):

@@ -8,16 +8,23 @@ from nas.derivation.searched import Array, read_searches
 
 
 def sampled(request: Request) -> Derived:
-    """Score the different ones of `derive.samples` draws from pi; take the best.
+    """Score the different ones of `derive.samples` draws that fit derive.flops; take the best.
 
     Raises:
-        ValueError: there is no finished search, or its weights are not there.
+        ValueError: there is no finished search, its weights are not there, or no draw costs at
+            most derive.flops.
     """
     config = request.config
     searched = read_searches(request, "sampled")
     scores = Scores(request, searched, config.samples, "sampled")
     for choice in draws(searched.pi_LC, config.samples, config.seed):
-        scores.add(choice)
+        if scores.allowed(choice):
+            scores.add(choice)
+    if not scores.found:
+        raise ValueError(
+            f"sampled: none of {config.samples} draws costs at most derive.flops "
+            f"{config.flops:.4g}; give a larger one, or more derive.samples"
+        )
     return scores.derived(f"{config.samples} draws of seed {config.seed} from pi of")
 
 

@@ -12,7 +12,7 @@ from nas.derivation.searched import Searched
 from nas.derivation.top_k_layouts import likeliest
 
 Choice = tuple[int, ...]
-_LOOKED_AT = 1000
+_LOOKED_AT = 100_000
 
 
 @dataclass
@@ -68,19 +68,24 @@ class Scores:
         chosen = list(self.found) if among is None else list(among)
         return sorted(chosen, key=lambda choice: self.found[choice].score.nats_per_token)[:count]
 
-    def first_allowed(self) -> Choice:
-        """The likeliest layout that costs no more than derive.flops.
+    def likeliest(self, count: int) -> list[Choice]:
+        """The likeliest layouts that cost no more than derive.flops, at most `count` of them.
 
         Raises:
-            ValueError: none of the likeliest ones does.
+            ValueError: none of the 100,000 likeliest does.
         """
-        for _, choice in likeliest(self.searched.log_pi_LC, _LOOKED_AT):
-            if self.allowed(choice):
-                return choice
-        budget = self.request.config.flops
+        looked_at = min(count, _LOOKED_AT)
+        while True:
+            found = likeliest(self.searched.log_pi_LC, looked_at)
+            fitting = [choice for _, choice in found if self.allowed(choice)][:count]
+            if len(fitting) == count or len(found) < looked_at or looked_at == _LOOKED_AT:
+                break
+            looked_at = min(10 * looked_at, _LOOKED_AT)
+        if fitting:
+            return fitting
         raise ValueError(
-            f"{self.method}: none of the {_LOOKED_AT} likeliest layouts costs at most derive.flops "
-            f"{budget:.4g}; give a larger one"
+            f"{self.method}: none of the {len(found)} likeliest layouts costs at most derive.flops "
+            f"{self.request.config.flops:.4g}; give a larger one"
         )
 
     def derived(self, words: str) -> Derived:

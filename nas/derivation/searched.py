@@ -5,12 +5,13 @@ R searches, L slots, C candidates.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model import Evidence
+from model import Agreement, Evidence
 from nas.agreement import agreement
 from nas.derivation.base import Request
 from nas.trajectory import load_pi, margins
@@ -23,23 +24,33 @@ class Searched:
     """What the searches of a request found.
 
     Attributes:
-        log_pi_LC: of the mean alpha of all of them.
-        choice_RL: the likeliest candidate of each search.
+        alpha_RLC: the mean alpha of each.
         words: what was averaged, for the method's text.
         labels: of the candidates.
         seeds: of the searches.
+        learned: whether alpha moved at all.
     """
 
-    log_pi_LC: Array
-    choice_RL: NDArray[np.int64]
+    alpha_RLC: Array
     words: str
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
+    learned: bool
+
+    @cached_property
+    def log_pi_LC(self) -> Array:
+        """Of the mean alpha of all of them."""
+        return _log_softmax(self.alpha_RLC.mean(axis=0))
 
     @property
     def pi_LC(self) -> Array:
         """The probabilities."""
         return np.exp(self.log_pi_LC)
+
+    @property
+    def own_pi_RLC(self) -> Array:
+        """The probabilities of each search by itself."""
+        return np.exp(_log_softmax(self.alpha_RLC))
 
     @property
     def likeliest_L(self) -> tuple[int, ...]:
@@ -58,7 +69,23 @@ class Searched:
                 for pi_C in self.pi_LC
             ),
             margins=tuple(round(float(margin), 6) for margin in margins(self.pi_LC)),
-            agreement=agreement(self.seeds, self.choice_RL) if len(self.seeds) > 1 else None,
+            agreement=self.agreement(),
+        )
+
+    def agreement(self) -> Agreement | None:
+        """How far the searches' likeliest candidates agree; None for one, or where none learned."""
+        if len(self.seeds) == 1 or not self.learned:
+            return None
+        return agreement(self.seeds, self.alpha_RLC.argmax(axis=2))
+
+
+def check_learned(request: Request, method: str) -> None:
+    """Raise ValueError where the search left alpha alone: the order by pi is then arbitrary."""
+    if not request.alpha_learned:
+        raise ValueError(
+            f"{method}: with search.estimator spos alpha does not move and pi stays uniform; take "
+            "derive.method sampled, beam or evolution, which score layouts with the trained "
+            "SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
         )
 
 
@@ -76,11 +103,11 @@ def read_searches(request: Request, method: str) -> Searched:
     seeds = tuple(request.trajectories)
     of = "" if len(seeds) == 1 else f" of {len(seeds)} searches"
     return Searched(
-        log_pi_LC=_log_softmax(alpha_RLC.mean(axis=0)),
-        choice_RL=alpha_RLC.argmax(axis=2),
+        alpha_RLC=alpha_RLC,
         words=f"the mean alpha of the last {last} of {steps} steps{of}",
         labels=tuple(candidate.label for candidate in request.candidates),
         seeds=seeds,
+        learned=request.alpha_learned,
     )
 
 
@@ -104,6 +131,6 @@ def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:
     return alpha_NLC[-last:].astype(np.float64).mean(axis=0), last, len(alpha_NLC)
 
 
-def _log_softmax(alpha_LC: Array) -> Array:
-    shifted_LC = alpha_LC - alpha_LC.max(axis=1, keepdims=True)
-    return shifted_LC - np.log(np.exp(shifted_LC).sum(axis=1, keepdims=True))
+def _log_softmax(alpha: Array) -> Array:
+    shifted = alpha - alpha.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -2,19 +2,18 @@
 
 from nas.derivation.base import Derived, Request
 from nas.derivation.scored import Scores
-from nas.derivation.searched import read_searches
-from nas.derivation.top_k_layouts import likeliest
+from nas.derivation.searched import check_learned, read_searches
 
 
 def top_k(request: Request) -> Derived:
-    """Score the `derive.top` layouts of largest product of pi; take the best.
+    """Score the `derive.top` layouts of largest product of pi within derive.flops; take the best.
 
     Raises:
-        ValueError: there is no finished search, or its weights are not there.
+        ValueError: there is no finished search, its alpha did not learn, its weights are not
+            there, or nothing that is likely costs at most derive.flops.
     """
-    searched = read_searches(request, "top_k")
-    layouts = likeliest(searched.log_pi_LC, request.config.top)
-    scores = Scores(request, searched, len(layouts), "top_k")
-    for _, choice in layouts:
+    check_learned(request, "top_k")
+    scores = Scores(request, read_searches(request, "top_k"), request.config.top, "top_k")
+    for choice in scores.likeliest(request.config.top):
         scores.add(choice)
     return scores.derived("the likeliest by")

@@ -19,6 +19,7 @@ from assembly.workbench import Workbench, set_up
 from cli import find_experiment
 from experiment import load_experiment
 from model import Architecture, build_model, load_architecture, parse_layout
+from nas.trajectory import softmax
 from tests.test_pipeline import run
 
 pytestmark = pytest.mark.usefixtures("_without_figures")
@@ -85,7 +86,7 @@ def test_the_soft_net_is_the_searchs_last_validation(searched: Path) -> None:
     text = (searched / "search/seed-0/metrics.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
     last = [row["nats_per_token"] for row in rows if row.get("net") == "soft"][-1]
-    assert Inherited(bench, [0]).soft(pi_LC).nats_per_token == pytest.approx(last, abs=1e-6)
+    assert Inherited(bench, [0]).soft(pi_LC[None]).nats_per_token == pytest.approx(last, abs=1e-6)
 
 
 def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(
@@ -199,6 +200,13 @@ def test_several_searches_score_by_the_mean_of_their_supernets(
 
     assert nats([0]) != nats([3])
     assert nats([0, 3]) == pytest.approx((nats([0]) + nats([3])) / 2, abs=1e-9)
+    own = [np.load(folder / f"search/seed-{seed}/pi.npz")["alpha"][-6:] for seed in (0, 3)]
+    pi_RLC = softmax(np.stack([alpha_NLC.astype(np.float64).mean(0) for alpha_NLC in own]))
+    softs = [
+        Inherited(bench, [seed]).soft(pi_LC[None]).nats_per_token
+        for seed, pi_LC in zip((0, 3), pi_RLC, strict=True)
+    ]
+    crossed = Inherited(bench, [0, 3]).soft(pi_RLC[::-1]).nats_per_token
     run(derive, folder, "--seeds", "0,3")
     architecture = load_architecture(folder / "architecture.json")
     assert architecture.name == "argmax-0-3"
@@ -207,3 +215,6 @@ def test_several_searches_score_by_the_mean_of_their_supernets(
     assert evidence is not None
     assert evidence.agreement is not None
     assert evidence.agreement.searches == (0, 3)
+    assert evidence.gap is not None
+    assert evidence.gap.soft.nats_per_token == pytest.approx(np.mean(softs), abs=1e-6)
+    assert abs(crossed - np.mean(softs)) > 1e-5, "else each SuperNet might have the other's pi"

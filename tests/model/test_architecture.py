@@ -91,6 +91,8 @@ def test_evidence_of_scores_is_written_where_there_is_some_and_then_read() -> No
     assert again.evidence is not None
     assert again.evidence.agreement is not None
     assert again.evidence.agreement.interval == (0.1, 0.9)
+    bare["evidence"]["agreement"]["p_by_chance"] = 0.0
+    assert json.loads(Architecture.from_json(json.dumps(bare), "x").to_json()) == bare
 
 
 def test_a_clamp_is_written_and_read() -> None:
@@ -179,6 +181,31 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "agreement": (
         lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "slots": [1.0]}),
         "evidence.agreement.slots: 1 entries for 5 slots",
+    ),
+    "searches": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "searches": [1, 1]}),
+        "evidence.agreement.searches: must differ, found [1, 1]",
+    ),
+    "interval": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "interval": [0.9, 0.1]}),
+        "evidence.agreement.interval: must rise and lie in [-1, 1], found [0.9, 0.1]",
+    ),
+    "interval_below": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "interval": [-1.5, 0.1]}),
+        "evidence.agreement.interval: must rise and lie in [-1, 1], found [-1.5, 0.1]",
+    ),
+    "no_margins": (
+        lambda v: v["evidence"].update(margins=[]),
+        "evidence.margins: 0 entries beside 5 of pi",
+    ),
+    "no_pi": (lambda v: v["evidence"].update(pi=[]), "evidence.margins: 5 entries beside 0 of pi"),
+    "sum_of_pi": (
+        lambda v: v["evidence"]["pi"].__setitem__(2, dict.fromkeys(v["evidence"]["pi"][2], 0.6)),
+        "evidence.pi[2]: must sum to 1, found 1.2",
+    ),
+    "labels_of_pi": (
+        lambda v: v["evidence"]["pi"].__setitem__(2, {"x": 1.0}),
+        "evidence.pi[2]: has other labels than evidence.pi[0]",
     ),
     "mass": (lambda v: v["costs"]["key"]["mass"].pop(), "costs.key.mass: 2 entries for 3 clusters"),
     "path": (

@@ -63,6 +63,8 @@ def test_the_error_of_a_mean_over_draws_has_both_sources() -> None:
     assert error_of_mean([alike, other]) == pytest.approx(0.2)
     rough = Score(np.array([18.0, 22.0, 19.0, 21.0]), tokens_P)
     assert error_of_mean([rough, rough]) == pytest.approx(rough.standard_error)
+    both = [rough, Score(rough.nats_P + 4, tokens_P)]
+    assert error_of_mean(both) == pytest.approx((rough.standard_error**2 + 0.2**2) ** 0.5)
 
 
 def test_the_gap_by_hand() -> None:

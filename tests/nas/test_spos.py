@@ -1,5 +1,7 @@
 """Uniform single paths: weights train, alpha stands still, and what cannot be asked is refused."""
 
+import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from torch import Tensor
 
 import derive
 import search
+from model import load_architecture
 from nas.config import SearchConfig
 from nas.plan import SearchPlan
 from nas.trajectory import load_pi
@@ -106,7 +109,8 @@ def test_a_search_ends_with_pi_uniform_and_argmax_says_why_it_cannot_choose(
 ) -> None:
     monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
     arguments = [str(experiment_file), "--run", str(tmp_path / "run")]
-    assert search.main([*arguments, "--set", "search.estimator=spos"]) == 0
+    settings = ["--set", "search.estimator=spos", "--seeds", "0,1"]
+    assert search.main([*arguments, *settings]) == 0
     folder = tmp_path / "run/search/seed-0"
     assert not load_pi(folder / "pi.npz")["alpha"].any()
     assert np.allclose(load_pi(folder / "pi.npz")["pi"], 1 / 3)
@@ -116,6 +120,16 @@ def test_a_search_ends_with_pi_uniform_and_argmax_says_why_it_cannot_choose(
     assert valid[-1]["nats_per_token"] < valid[0]["nats_per_token"]
     out = capsys.readouterr().out
     assert "alpha: does not move, pi stays uniform" in out
+    assert "no agreement of these searches: alpha does not move" in out
+    assert "kappa" not in out
+    (after,) = re.findall(r"next: .*derive\.py (.*)", out)
+    assert after.endswith("--method evolution --seeds 0,1")
+    few = ["--set", "derive.population=4", "--set", "derive.generations=1"]
+    assert derive.main([*shlex.split(after), *few]) == 0
+    assert "agreement" not in capsys.readouterr().out
+    evidence = load_architecture(tmp_path / "run/architecture.json").evidence
+    assert evidence is not None
+    assert evidence.agreement is None
     with pytest.raises(SystemExit) as stop:
         derive.main([str(tmp_path / "run")])
     assert stop.value.code == 2

@@ -1,8 +1,8 @@
 """Each exact path of relative attention, forward and backward, at three sizes on one device.
 
 Timed is what lies between the projections: the projected distances (where a path reads them), the
-scores, the attended values, and the gradients of queries, keys, values, W_r, u and v. All memory is valid and nothing is
-dropped. What is found decides the table FASTEST in model/paths.py.
+scores, the attended values, and the gradients of queries, keys, values, W_r, u and v. All memory is
+valid and nothing is dropped. What is found decides the table FASTEST in model/paths.py.
 
     python -m benchmarks.attention_paths
     python -m benchmarks.attention_paths --device cuda --dtype bfloat16 --json found.json

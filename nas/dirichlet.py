@@ -69,7 +69,8 @@ class _LogGammaQuantile(torch.autograd.Function):
 
 def _series(shape: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor]:
     """S and dS/dc, to the last digit for every z that the clamped exponential allows."""
-    count = 90 + 15 * math.ceil(math.sqrt(float(shape.max())))
+    # At least 2, so that the usual shapes take equally many terms, and equal memory.
+    count = 90 + 15 * max(2, math.ceil(math.sqrt(float(shape.max()))))
     below_N = shape.unsqueeze(-1) + torch.arange(1, count + 1, dtype=shape.dtype)
     term_N = torch.cumprod(log_z.exp().unsqueeze(-1) / below_N, dim=-1)
     slope = -(term_N * torch.cumsum(1 / below_N, dim=-1)).sum(-1)

@@ -151,7 +151,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "schedule: exponential",
             "schedule: expo",
             "16: search.tau.schedule: must be one of constant, linear, cosine, exponential, "
-            "step; found 'expo'; did you mean 'exponential'?",
+            "step, learnable; found 'expo'; did you mean 'exponential'?",
         ),
         (
             "  tau:\n",

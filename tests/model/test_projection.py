@@ -76,6 +76,7 @@ ON_A_SMALLER_PROCESSOR = """
 import torch
 from model.relu_layers import relu_layers
 
+torch.manual_seed(0)
 x, w1, b1 = torch.randn(4, 8, 16, requires_grad=True), torch.randn(32, 16), torch.randn(32)
 w2, b2 = torch.randn(16, 32), torch.randn(16)
 wide = torch.relu(x @ w1.T + b1) @ w2.T + b2

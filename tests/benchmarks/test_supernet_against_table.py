@@ -10,7 +10,9 @@ from torch import Tensor
 from benchmarks import supernet_against_table as module
 from model import Mix
 
-LOSSES = dict(zip(itertools.product((0, 1), repeat=3), np.random.default_rng(0).normal(size=8)))
+LOSSES = dict(
+    zip(itertools.product((0, 1), repeat=3), np.random.default_rng(0).normal(size=8), strict=True)
+)
 
 
 def loss(mix: Mix) -> Tensor:

@@ -70,8 +70,7 @@ def make_table(
     """
     path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
     key = key_of(bench)
-    if key_path.exists():
-        check_key(key_path, key)
+    known = check_key(key_path, key) if key_path.exists() else {}
     rows = list(read_table(path).rows) if path.exists() else []
     there = {(row.layout, row.seed) for row in rows}
     jobs = [
@@ -81,7 +80,9 @@ def make_table(
         if (layout, seed) not in there
     ]
     bench.run_dir.mkdir(parents=True, exist_ok=True)
-    write_whole(key_path, json.dumps(key | {"commit": commit()}, indent=1) + "\n")
+    if jobs:
+        known = known | key | {"commit": commit()}
+        write_whole(key_path, json.dumps(known, indent=1) + "\n")
     lock, whole = threading.Lock(), len(layouts) * len(seeds)
 
     def done(job: Job) -> None:
@@ -154,7 +155,7 @@ def add_latencies(bench: Workbench, path: Path) -> Latencies:
         OSError: it cannot be read or written.
     """
     key_path = path.with_suffix(".json")
-    check_key(key_path, key_of(bench))
+    known = check_key(key_path, key_of(bench))
     table, candidates = read_table(path), bench.experiment.model.completed_candidates()
     models = {
         layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
@@ -164,8 +165,7 @@ def add_latencies(bench: Workbench, path: Path) -> Latencies:
     if found.median_ms:
         rows = [replace(row, latency_ms=found.median_ms[row.layout]) for row in table.rows]
         write_whole(path, as_csv(rows))
-        there = json.loads(key_path.read_text(encoding="utf-8"))
-        write_whole(key_path, json.dumps(there | {"latency": found.key}, indent=1) + "\n")
+        write_whole(key_path, json.dumps(known | {"latency": found.key}, indent=1) + "\n")
     return found
 
 
@@ -193,8 +193,13 @@ def _job(bench: Workbench, layout: str, seed: int) -> Job:
     )
 
 
-def check_key(path: Path, key: dict[str, Any]) -> None:
-    """Raise ValueError where rows belong to another key, by the JSON file beside them."""
+def check_key(path: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """What the JSON file beside the rows says.
+
+    Raises:
+        ValueError: the rows belong to another key.
+        OSError: it cannot be read.
+    """
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # no JSON, or not even text
@@ -209,3 +214,4 @@ def check_key(path: Path, key: dict[str, Any]) -> None:
                 f"{path}: {name} is {there.get(name)}, now {value}; rows under another key are no "
                 "comparison: give another --run"
             )
+    return there

@@ -74,8 +74,10 @@ def test_a_table_is_made_timed_checked_and_searched(
     with monkeypatch.context() as patched:
         patched.setattr("assembly.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
         assert layoutbench.main(make) == 0
+        assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
-    assert "model is {" in refused(capsys, *other)
+    assert layoutbench.main(other) == 2
+    assert "model is {" in capsys.readouterr().err
 
     capsys.readouterr()
     again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]

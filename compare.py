@@ -14,22 +14,24 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = cli.parser(__doc__).parse_args(argv)
-    with cli.user_errors():
-        cli.refuse_several("compare.py")
+    with endings.user_errors():
+        endings.refuse_several("compare.py")
+        from assembly.arguments import experiment_of
         from assembly.comparison import contestants, finish_comparison, train_contestants
-        from assembly.workbench import experiment_of, set_up
+        from assembly.workbench import set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir)
         entries = contestants(bench)
-    return cli.run_to_end(
+    return endings.run_to_end(
         lambda: train_contestants(bench, entries),
         then=lambda: finish_comparison(bench, entries),
     )

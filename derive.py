@@ -1,39 +1,57 @@
 """Turn the search into a fixed layout: an architecture JSON that trains without the SuperNet.
 
     python derive.py runs/quickstart
-    python derive.py runs/quickstart --method par
+    python derive.py runs/quickstart --method top_k
+    python derive.py runs/quickstart --seeds 0,1,2
     python derive.py configs/quickstart.yaml --method layout --set 'derive.layout=a d a d d d'
 
-Writes RUN/architectures/NAME.json and RUN/architecture.json, the chosen one.
-Next: python retrain.py RUN
+top_k, sampled, beam and evolution score layouts by the SuperNet's weights on the validation text.
+From a search, the discretisation gap is measured too (derive.gap). Several --seeds: from the mean
+alpha of these searches, with their agreement.
+
+Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
+chosen one. Next: python retrain.py RUN
 """
 
 import sys
 from collections.abc import Sequence
 
 import cli
+import command_line
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
-    parser.add_argument("--method", help="argmax, interleaved, par, sandwich, random or layout")
+    parser.add_argument(
+        "--method",
+        help="argmax, top_k, sampled, beam, evolution; interleaved, par, sandwich, random, layout",
+    )
+    cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     arguments = parser.parse_args(argv)
     if arguments.method is not None:
         arguments.set.append(f"derive.method={arguments.method}")
-    with cli.user_errors():
-        cli.refuse_several("derive.py")
-        from assembly.architectures import choose, derive, describe
-        from assembly.workbench import carried, experiment_of, set_up
+    if arguments.seeds is not None:
+        arguments.set.append(f"derive.searches={arguments.seeds}")
+    with endings.user_errors():
+        endings.refuse_several("derive.py")
+        from assembly.architectures import choose, derivation
+        from assembly.arguments import carried, experiment_of
+        from assembly.considered import considered_text, describe
+        from assembly.workbench import set_up
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir, carried(arguments))
-        architecture = choose(bench, derive(bench, experiment.derive))
+        found = derivation(bench, experiment.derive)
+        architecture = choose(bench, found)
+    if found.considered:
+        print(considered_text(found.considered))
     print(describe(architecture))
     print(f"architecture: {run_dir / 'architecture.json'}")
-    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
+    print(f"next: {command_line.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 
 

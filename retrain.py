@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,10 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
+    with endings.user_errors():
         from assembly.architectures import check_layout, find_architecture
+        from assembly.arguments import carried, experiment_of
         from assembly.retraining import finish_retrain, retrain_phase, show_result
-        from assembly.workbench import carried, experiment_of, set_up
+        from assembly.workbench import set_up
         from training.ranks import join
 
         ranks = join()
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ranks.is_first:
             show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
 
-    return cli.run_to_end(run, then=finish)
+    return endings.run_to_end(run, then=finish)
 
 
 if __name__ == "__main__":

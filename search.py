@@ -6,26 +6,31 @@ every step. Started again, the same command goes on from the last checkpoint.
 
     python search.py configs/quickstart.yaml
     python search.py configs/quickstart.yaml --set search.tau.end=0.1 --run runs/tau01
+    python search.py configs/quickstart.yaml --seeds 0,1,2
     torchrun --nproc_per_node 2 search.py configs/quickstart.yaml
 
 Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
-pi.csv, figures/, and RUN/report.html. Next: python derive.py RUN
+pi.csv, figures/, and RUN/report.html. Several --seeds run one after the other; search/figures/
+then shows how far they differ. Next: python derive.py RUN
 """
 
 import sys
 from collections.abc import Sequence
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
+    cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
-        from assembly.searching import finish_search, search_phase
-        from assembly.workbench import experiment_of, set_up
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
+        from assembly.searches import finish_searches, open_first, run_searches
+        from assembly.workbench import set_up
         from training.ranks import join
 
         ranks = join()
@@ -33,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir, ranks=ranks)
-        phase = search_phase(bench)
-        phase.open()
+        seeds = arguments.seeds or [experiment.run.seed]
+        opened = open_first(bench, seeds)
 
     def run() -> None:
-        phase.run(experiment.run)
+        run_searches(bench, seeds, opened)
         ranks.leave()
 
-    return cli.run_to_end(run, then=lambda: finish_search(bench, phase) if ranks.is_first else None)
+    return endings.run_to_end(run, then=lambda: finish_searches(bench, seeds))
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ import sys
 from collections.abc import Sequence
 
 import cli
+import endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = _parser().parse_args(argv)
-    with cli.user_errors():
-        cli.refuse_several("sweep.py")
+    with endings.user_errors():
+        endings.refuse_several("sweep.py")
+        from assembly.arguments import experiment_of
         from assembly.sweeping.running import join_sweep, start_sweep
-        from assembly.workbench import experiment_of
 
         experiment, run_dir = experiment_of(arguments)
         if experiment.sweep is None:
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         begin = join_sweep if arguments.worker else start_sweep
         run = begin(experiment, run_dir, arguments)
-    return cli.run_to_end(run.run, then=run.finish)
+    return endings.run_to_end(run.run, then=run.finish)
 
 
 def _parser() -> argparse.ArgumentParser:

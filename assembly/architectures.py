@@ -1,12 +1,19 @@
 """From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
 
-import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from assembly.considered import considered_csv
+from assembly.costs import cluster_mass, costs, layout_costs
+from assembly.inherited import Inherited, say, with_gap
 from assembly.lengths import search_steps
-from assembly.workbench import Workbench, architecture_hash, cluster_mass, costs, layout_costs
+from assembly.models import architecture_hash
+from assembly.names import layout_name, short_text
+from assembly.searching import search_folder
+from assembly.workbench import Workbench
 from experiment import Experiment, dump_experiment
 from model import (
     Architecture,
@@ -19,59 +26,77 @@ from model import (
     parse_layout,
 )
 from nas.config import DeriveConfig
-from nas.derivation import DERIVATIONS, Derived, Request
+from nas.derivation import DERIVATIONS, Considered, Derived, Request
 from training.files import write_whole
 from training.run_dir import commit, identity_hash
 
-MOST_NAME = 60
+
+@dataclass(frozen=True)
+class Derivation:
+    """An architecture and the layouts among which it was chosen.
+
+    Attributes:
+        architecture: the derived one.
+        considered: what was scored with the SuperNet's weights; empty where nothing was.
+    """
+
+    architecture: Architecture
+    considered: tuple[Considered, ...] = ()
 
 
 def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
-    """Derive a layout by a registered method.
+    """The architecture of `derivation`."""
+    return derivation(bench, config).architecture
+
+
+def derivation(bench: Workbench, config: DeriveConfig) -> Derivation:
+    """Derive a layout by a registered method; from a search with its discretisation gap.
 
     Raises:
         ValueError: the method is unknown or cannot serve here.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
+    seeds = config.searches or [bench.experiment.run.seed]
+    inherited = Inherited(bench, seeds, config.score_tokens)
+    request = replace(request_of(bench, config, seeds), score=inherited.score, say=say)
+    derived = DERIVATIONS[config.method](request)
+    if config.gap and derived.evidence.pi:
+        derived = with_gap(inherited, request, derived)
+    made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
+    return Derivation(made, derived.considered)
+
+
+def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:
+    """What a derivation from these searches is given, but for scores."""
     experiment = bench.experiment
-    seed = experiment.run.seed
-    trajectory = bench.run_dir / "search" / f"seed-{seed}" / "pi.npz"
-    derived = DERIVATIONS[config.method](
-        Request(
-            config=config,
-            candidates=experiment.model.completed_candidates(),
-            slots=experiment.model.slots,
-            flops_per_token=layout_costs(bench),
-            trajectory=trajectory,
-            search_steps=search_steps(bench),
-        )
+    return Request(
+        config=config,
+        candidates=experiment.model.completed_candidates(),
+        slots=experiment.model.slots,
+        flops_per_token=layout_costs(bench),
+        trajectories={seed: search_folder(bench, seed) / "pi.npz" for seed in seeds},
+        search_steps=search_steps(bench),
+        alpha_learned=experiment.search.alpha_learns,
     )
-    return _architecture(bench, derived, _name(config, seed, derived))
 
 
-def _name(config: DeriveConfig, search_seed: int, derived: Derived) -> str:
+def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     """What the architecture's files and folders are called: its method and what varies it."""
     suffix = {
-        "argmax": str(search_seed),
         "par": str(config.p),
         "sandwich": str(config.k),
         "random": str(config.seed),
-        "layout": _short(layout_letters(derived.layout)),
+        "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)
+    if derived.evidence.pi:
+        suffix = short_text("-".join(map(str, seeds)))
     return config.method if suffix is None else f"{config.method}-{suffix}"
 
 
-def _short(layout: str) -> str:
-    """A layout as part of a file name: letters without blanks, a long one with its hash."""
-    words = layout.split()
-    text = ("" if all(len(word) == 1 for word in words) else "-").join(words)
-    if len(text) <= MOST_NAME:
-        return text
-    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture:
+def _architecture(
+    bench: Workbench, derived: Derived, name: str, seeds: Sequence[int]
+) -> Architecture:
     """The architecture of a derived layout: sizes, costs, evidence, provenance."""
     config, data = bench.experiment.model, bench.experiment.data
     bare = Architecture(
@@ -98,7 +123,7 @@ def _architecture(bench: Workbench, derived: Derived, name: str) -> Architecture
             "provenance": {
                 "corpus_name": data.corpus,
                 **bench.inputs(),
-                "search_seed": str(bench.experiment.run.seed),
+                "search_seed": ", ".join(map(str, seeds)),
                 "search": identity_hash(bench.experiment.search.model_dump(mode="json")),
                 "commit": commit() or "unknown",
             },
@@ -164,23 +189,11 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     return architecture
 
 
-def choose(bench: Workbench, architecture: Architecture) -> Architecture:
-    """Write the architecture as one of the run's and as the chosen one."""
-    architecture = write_architecture(bench, architecture)
+def choose(bench: Workbench, derivation: Derivation) -> Architecture:
+    """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
+    architecture = write_architecture(bench, derivation.architecture)
+    if derivation.considered:
+        table = bench.run_dir / "architectures" / f"{architecture.name}.csv"
+        write_whole(table, considered_csv(derivation.considered))
     write_whole(bench.run_dir / "architecture.json", architecture.to_json())
     return architecture
-
-
-def describe(architecture: Architecture) -> str:
-    """Layout, confidence per slot and costs, for the screen."""
-    lines = [f"layout {architecture.letters()}   ({architecture.name})"]
-    evidence, costs = architecture.evidence, architecture.costs
-    assert evidence is not None
-    assert costs is not None
-    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
-        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
-        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}")
-    lines.append(
-        f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
-    )
-    return "\n".join(lines)

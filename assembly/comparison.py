@@ -5,15 +5,17 @@ import io
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assembly.architectures import derive, write_architecture
+from assembly.costs import layout_costs
+from assembly.models import check_tokenizer
 from assembly.results import read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
-from assembly.workbench import Workbench, check_tokenizer, layout_costs
+from assembly.workbench import Workbench, with_seed
 from model import Architecture, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.latency import Latencies
@@ -146,12 +148,6 @@ def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
             phase.open()
             phase.run(seeded.experiment.run)
             finish_retrain(seeded, phase, entry.architecture)
-
-
-def with_seed(bench: Workbench, seed: int) -> Workbench:
-    """The same workbench with another seed."""
-    run = bench.experiment.run.model_copy(update={"seed": seed})
-    return replace(bench, experiment=bench.experiment.model_copy(update={"run": run}))
 
 
 def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:

@@ -1,26 +1,21 @@
 """Two experiments, each searched, derived and retrained with fresh seeds, compared in pairs."""
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assembly.fleet import Job, run_all
 from assembly.results import read_result
-from assembly.sweeping.process import TrialProcess
-from assembly.sweeping.trial import Around, Interrupted, Limits, run_seed
+from assembly.sweeping.trial import SCRIPTS
 from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import Experiment, with_settings
 from model import Architecture, build_model, load_architecture
 from nas.latency import Latencies
 from nas.verdict import paired_interval, smallest_visible
-from training.signals import Stopped, StopRequest
-
-_HOURS = 24.0
-_ALIVE_S, _WAIT_S = 60.0, 75.0
+from training.signals import StopRequest
 
 
 @dataclass(frozen=True)
@@ -59,46 +54,22 @@ def train_sides(
         ValueError: a run failed.
         Stopped: a signal came; every run has saved its state.
     """
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    jobs = [(side, seed) for seed in seeds for side in sides]
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(_train, side, seed, run, threads, stop) for side, seed in jobs]
-        _, rest = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in rest:
-            future.cancel()
-    if stop.number is not None:
-        raise Stopped(stop.number)
-    for (side, seed), future in zip(jobs, futures, strict=True):
-        error = None if future.cancelled() else future.exception()
-        if error is not None:
-            raise ValueError(f"{side.name}, seed {seed}: {error}")
+    jobs = [
+        Job(
+            f"{side.name}, seed {seed}",
+            with_settings(side.experiment, {"run.seed": seed}),
+            SCRIPTS,
+            run / side.name / f"seed-{seed}",
+        )
+        for seed in seeds
+        for side in sides
+    ]
 
+    def said(job: Job) -> None:
+        bits = result_of(job.folder, job.experiment.run.seed)["test"]["bits_per_byte"]
+        print(f"{job.name}: test {bits:.4f} bits per byte", flush=True)
 
-def _train(side: Side, seed: int, run: Path, threads: int, stop: StopRequest) -> None:
-    def alive(process: TrialProcess | None) -> None:
-        if stop.number is not None:
-            if process is not None:
-                process.stop()
-            raise Interrupted
-        if process is not None:
-            process.sign()
-
-    own = side.experiment.run
-    settings = {"run.figures": False, "run.seed": seed, "run.threads": own.threads or threads}
-    folder = run / side.name / f"seed-{seed}"
-    around = Around(
-        environment={},
-        alive=alive,
-        curve=None,
-        again=lambda: None,
-        alive_s=_ALIVE_S,
-        wait_s=_WAIT_S,
-    )
-    if stop.number is None:
-        limits = Limits(None, _HOURS * 3600)
-        run_seed(with_settings(side.experiment, settings), ["retrained"], folder, limits, around)
-        bits = result_of(folder, seed)["test"]["bits_per_byte"]
-        print(f"{side.name}, seed {seed}: test {bits:.4f} bits per byte", flush=True)
+    run_all(jobs, workers=workers, stop=stop, done=said)
 
 
 def result_of(folder: Path, seed: int) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from assembly.size import memory_bytes
+from nas.estimators import HARD
 from nas.search_step import SearchStep
 from training.forecast import Forecast, Maker, forecast
 from training.loop import Batch, Step
@@ -34,19 +35,21 @@ class _Same:
 def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast:
     """The memory of a search: a step in which alpha moves, under the greediest draw.
 
-    Where a step computes the drawn candidate alone, each candidate is tried in all slots.
+    Where a step computes the drawn candidates alone, each choice of them is tried in all slots.
     """
     config = step.plan.config
     slots, count = state.parameters["alpha"].shape
-    hard = "single_path" in (config.estimator, config.alpha_estimator)
-    makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, count if hard else 1, count)]
+    computed = max(HARD.get(name) or 0 for name in (config.estimator, config.alpha_estimator))
+    makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, computed, count)]
     return forecast(state, batch, step.weight_step.forward, makers, step.plan.alpha_start)
 
 
-def _draws(slots: int, tried: int, count: int) -> Iterator[Tensor]:
-    """Noise under which every slot draws the first candidate, the second, ..."""
-    for candidate in range(tried):
-        yield 1e3 * one_hot(torch.full((slots,), candidate), count).float()
+def _draws(slots: int, computed: int, count: int) -> Iterator[Tensor]:
+    """Noise under which every slot draws the same candidates first, for each order of them."""
+    for drawn in permutations(range(count), min(computed, count)):
+        places = torch.tensor(drawn, dtype=torch.int64)
+        noise_C = torch.zeros(count).index_put_((places,), 1e3 / (1.0 + torch.arange(len(drawn))))
+        yield noise_C.expand(slots, count)
 
 
 def _maker(step: SearchStep, noise_LC: Tensor) -> Maker:

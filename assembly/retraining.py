@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-import cli
-from assembly import workbench
+import command_line
+from assembly.costs import costs
 from assembly.forecasting import memory_lines, retrain_memory
 from assembly.lengths import retrain_stages
+from assembly.models import architecture_hash, check_tokenizer
 from assembly.results import read_result
 from assembly.size import check_architecture_size
 from assembly.summary import (
@@ -23,7 +24,7 @@ from assembly.summary import (
     text_summary,
     tying_lines,
 )
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from training.evaluation import Evaluation
@@ -41,7 +42,7 @@ MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     """Phase 2: the derived model from scratch."""
     experiment = bench.experiment
-    workbench.check_tokenizer(bench, architecture)
+    check_tokenizer(bench, architecture)
     check_architecture_size(bench, architecture)
     torch.manual_seed(experiment.run.seed)
     model = build_model(architecture, dropout=experiment.model.dropouts()).to(bench.device)
@@ -66,7 +67,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
             "data": bench.data_identity(),
             "dropout": asdict(experiment.model.dropouts()),
             "retrain": experiment.retrain.model_dump(mode="json"),
-            "architecture": workbench.architecture_hash(architecture),
+            "architecture": architecture_hash(architecture),
             **bench.inputs(),
         },
         files={**bench.files(), "architecture.json": architecture.to_json()},
@@ -76,7 +77,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         batches=batches,
         step=step,
         nets={"model": lambda state: bench.validate(state.model, valid)},
-        writer=workbench.tensorboard_writer(bench, folder),
+        writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
     )
 
@@ -89,7 +90,7 @@ def retrain_folder(bench: Workbench, name: str) -> Path:
 def _retrain_summary(
     bench: Workbench, architecture: Architecture, model: LanguageModel, stages: Stages
 ) -> str:
-    flops = workbench.costs(bench, model).total
+    flops = costs(bench, model).total
     return "\n".join(
         [
             text_summary(bench),
@@ -145,7 +146,7 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
     )
     if chosen:
         print(_carry(bench, result))
-        print(f"next: {cli.command('compare.py', bench.run_dir, *bench.settings)}")
+        print(f"next: {command_line.command('compare.py', bench.run_dir, *bench.settings)}")
     else:
         print(f"model: {result.parent / 'model'}")
 
@@ -179,7 +180,7 @@ def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[
         "steps": phase.steps,
         "tokens": phase.state.tokens,
         "parameters": parameter_count(model),
-        "flops_per_token": workbench.costs(bench, model).total,
+        "flops_per_token": costs(bench, model).total,
         "best_step": phase.state.best.step,
         "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
         "evaluation": bench.cut(),

@@ -1,15 +1,18 @@
 """Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown at the end."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-import cli
-from assembly import workbench
+from assembly.costs import layout_costs
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
+from assembly.models import build_supernet
 from assembly.size import check_supernet_size
 from assembly.summary import (
     optimiser_line,
@@ -18,25 +21,31 @@ from assembly.summary import (
     text_summary,
     tying_lines,
 )
-from assembly.workbench import Workbench
-from model import LanguageModel
-from nas.config import SearchConfig
-from nas.estimators import one_hot_net, soft_net
+from assembly.workbench import Workbench, tensorboard_writer
+from model import LanguageModel, Mix
+from nas.config import DEFAULT_FLOOR, SearchConfig
+from nas.estimators import one_hot_net, soft_net, spos
+from nas.gumbel import gumbel_noise
+from nas.learned_tau import build_rho, tau_now
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.trajectory import Trajectory, entropy_share, margins, softmax, write_pi_csv
+from nas.trajectory import Trajectory, entropy_share, margins, softmax
+from training.evaluation import Evaluation, joined
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import WeightStep
 
+# The layouts that are validated where alpha does not move: the same in every search.
+_VALIDATED, _VALIDATED_SEED = 4, 0
+
 
 def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     experiment = bench.experiment
     check_supernet_size(bench)
-    model = workbench.build_supernet(bench)
+    model = build_supernet(bench)
     plan = _plan(bench, model)
     labels = [candidate.label for candidate in experiment.model.candidates]
     alpha_LC = build_alpha(experiment.model.slots, len(labels))
@@ -44,14 +53,15 @@ def search_phase(bench: Workbench) -> Phase:
     text = search_text(bench)
     if text.alpha is not None:
         streams["alpha"] = model.initial_state(bench.own_streams)
+    rho = build_rho(experiment.search.tau)
     state = TrainState(
         model=model,
         optimisers={
             "weights": build_optimiser(model, experiment.search.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan),
+            "alpha": build_alpha_optimiser(alpha_LC, plan, rho.values()),
         },
         streams=streams,
-        parameters={"alpha": alpha_LC},
+        parameters={"alpha": alpha_LC, **rho},
         loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
     )
     bench.ranks.seed(experiment.run.seed)
@@ -62,13 +72,12 @@ def search_phase(bench: Workbench) -> Phase:
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
     memory = search_memory(step, state, text.weights.batch(0))
-    folder = bench.run_dir / "search" / f"seed-{experiment.run.seed}"
+    folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
-    valid = bench.streams("valid")
     return Phase(
         title="search",
         folder=folder,
-        identity=_search_identity(bench),
+        identity=search_identity(bench),
         files=bench.files(),
         summary="\n".join(
             [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
@@ -77,21 +86,36 @@ def search_phase(bench: Workbench) -> Phase:
         state=state,
         batches=text.weights,
         step=step,
-        nets={
-            "soft": lambda state: bench.validate(
-                state.model, valid, soft_net(state.parameters["alpha"])
-            ),
-            "onehot": lambda state: bench.validate(
-                state.model, valid, one_hot_net(state.parameters["alpha"])
-            ),
-        },
-        columns=_SearchColumns(plan),
+        nets=_nets(bench),
+        columns=_SearchColumns(plan, adds_nothing(bench)),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=workbench.tensorboard_writer(bench, folder),
+        writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
     )
+
+
+def search_folder(bench: Workbench, seed: int) -> Path:
+    """Where the search of a seed writes."""
+    return bench.run_dir / "search" / f"seed-{seed}"
+
+
+def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
+    """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
+    valid = bench.streams("valid")
+
+    def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
+        return lambda state: bench.validate(state.model, valid, mix(state.parameters["alpha"]))
+
+    if bench.experiment.search.alpha_learns:
+        return {"soft": under(soft_net), "onehot": under(one_hot_net)}
+
+    def drawn(number: int, alpha_LC: Tensor) -> Mix:
+        return spos(alpha_LC, gumbel_noise(_VALIDATED_SEED, number, *alpha_LC.shape), 1.0)
+
+    layouts = [under(partial(drawn, number)) for number in range(_VALIDATED)]
+    return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
@@ -105,7 +129,8 @@ def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
     )
 
 
-def _search_identity(bench: Workbench) -> dict[str, Any]:
+def search_identity(bench: Workbench) -> dict[str, Any]:
+    """Whose folder a search's is; all seeds of an experiment have the same."""
     experiment = bench.experiment
     return {
         "precision": experiment.run.precision,
@@ -116,24 +141,61 @@ def _search_identity(bench: Workbench) -> dict[str, Any]:
     }
 
 
+def adds_nothing(bench: Workbench) -> dict[str, bool]:
+    """Which candidates cost nothing, because they add nothing."""
+    costs = layout_costs(bench).by_label
+    return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
+
+
 @dataclass(frozen=True)
 class _SearchColumns:
-    """tau of the step just done, entropy of pi as a part of uniform, smallest margin."""
+    """What is watched of a search at each log line.
+
+    tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
+    candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
+    clipping, over all slots.
+
+    Attributes:
+        plan: schedules.
+        adds_nothing: which candidates do, by label.
+    """
 
     plan: SearchPlan
+    adds_nothing: Mapping[str, bool]
 
     def __call__(self, state: TrainState) -> Mapping[str, float]:
         pi_LC = softmax(state.parameters["alpha"].detach().numpy())
+        nothing = list(self.adds_nothing.values())
+        norms = {
+            f"grad_norm_{label}": _gradient_norm(state.model, label)
+            for label, idle in self.adds_nothing.items()
+            if not idle
+        }
         return {
-            "tau": self.plan.tau(state.step - 1),
+            "tau": float(tau_now(self.plan, state, state.step - 1)),
             "entropy": entropy_share(pi_LC),
             "least_margin": float(margins(pi_LC).min()),
+            "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
+            **norms,
         }
+
+
+def _gradient_norm(model: LanguageModel, label: str) -> float:
+    """The norm of the gradients that stand on all blocks of a candidate; 0 where none does."""
+    gradients = [
+        parameter.grad
+        for slot in model.slots
+        if label in slot.labels
+        for parameter in slot.blocks[label].parameters()
+        if parameter.grad is not None
+    ]
+    norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]
+    return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
 def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
     experiment = bench.experiment
-    table = workbench.layout_costs(bench)
+    table = layout_costs(bench)
     config = experiment.search
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
     return "\n".join(
@@ -145,11 +207,29 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             *tying_lines(model),
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
             optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.estimator}, draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
-            f"tau {config.tau.schedule} {plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}",
-            f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
-            f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}",
+            f"estimator {config.estimator}{_frozen_text(config)}, "
+            f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
+            f"tau {config.tau.schedule} {_tau_text(plan)}",
+            _alpha_text(bench, plan),
         ]
+    )
+
+
+def _tau_text(plan: SearchPlan) -> str:
+    config = plan.config.tau
+    if config.schedule != "learnable":
+        return f"{plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}"
+    floor = DEFAULT_FLOOR if config.floor is None else config.floor
+    return f"(experimental) from {config.start:.3g}, above {floor:.3g}"
+
+
+def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:
+    config = bench.experiment.search
+    if not config.alpha_learns:
+        return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    return (
+        f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
+        f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}"
     )
 
 
@@ -159,36 +239,12 @@ def _kind_text(config: SearchConfig) -> str:
     return said + (f"moves every {every} steps, " if every > 1 else "")
 
 
+def _frozen_text(config: SearchConfig) -> str:
+    return f" ({config.frozen} until alpha moves)" if config.frozen else ""
+
+
 def _split_text(bench: Workbench) -> str:
     config = bench.experiment.search.alpha
     if config.data != "split":
         return ""
     return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"
-
-
-def finish_search(bench: Workbench, phase: Phase) -> None:
-    """Figures and the report; says what pi came to."""
-    from report.page import write_report
-    from report.trajectory import write_search_figures
-
-    write_pi_csv(phase.folder / "pi.npz", phase.folder / "pi.csv")
-    figures = bench.experiment.run.figures
-    if figures:
-        write_search_figures(phase.folder)
-    pi_LC = softmax(phase.state.parameters["alpha"].detach().numpy())
-    labels = [candidate.label for candidate in bench.experiment.model.candidates]
-    header = "  ".join(f"{label:>10}" for label in labels)
-    print(f"\npi after the last step\n{'slot':>4}  {header}  margin")
-    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
-        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
-        print(f"{slot:>4}  {row}  {margin:.3f}")
-    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
-    print(
-        "One search says little about the next: compare it with other seeds "
-        "(--set run.seed=1) and with a placebo (docs/experiments.md)."
-    )
-    seed = bench.experiment.run.seed
-    others = [] if cli.is_lowest_seed(phase.folder) else [f"run.seed={seed}"]
-    if figures:
-        print(f"report: {write_report(bench.run_dir)}")
-    print(f"next: {cli.command('derive.py', bench.run_dir, *others)}")

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from assembly.workbench import Workbench, cluster_mass
+from assembly.costs import cluster_mass
+from assembly.workbench import Workbench
 from data import Tokenizer
 from model import AutoSoftmaxConfig, Dropout, LanguageModel, SoftmaxConfig
 from training.config import OptimiserConfig

@@ -1,32 +1,25 @@
-"""From an experiment to its parts: text, streams, model, optimisers, run directory."""
+"""One experiment with its text and its device: what every phase starts from."""
 
-import hashlib
-import json
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-import cli
+from assembly.devices import find_device, own_gpu
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
-from experiment import Experiment, dump_experiment, load_experiment
-from model import Architecture, Costs, LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
+from experiment import Experiment, dump_experiment
+from model import LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
 from model.slot import run as run_slot
-from nas.derivation import Layout
 from nas.sweep.address import without_password
 from training.allocator import keep_freed_memory
 from training.compiling import compiled_run
 from training.evaluation import Evaluation, evaluate
-from training.launch import Launch, launched
+from training.launch import launched
 from training.ranks import ALONE, Ranks
 from training.run_dir import environment
 from training.shared_evaluation import evaluate_shared
@@ -173,6 +166,12 @@ class Workbench:
         }
 
 
+def with_seed(bench: Workbench, seed: int) -> Workbench:
+    """The same workbench with another seed."""
+    run = bench.experiment.run.model_copy(update={"seed": seed})
+    return replace(bench, experiment=bench.experiment.model_copy(update={"run": run}))
+
+
 def as_saved(experiment: Experiment) -> Experiment:
     """The experiment as it is kept in files: without the password of a sweep's storage."""
     if experiment.sweep is None:
@@ -202,7 +201,7 @@ def set_up(
         )
     device = find_device(experiment.run.device)
     if device.type == "cuda" and (launch := launched()) is not None:
-        device = _own_gpu(experiment.run.device, launch)
+        device = own_gpu(experiment.run.device, launch)
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
     elif ranks.world > 1:
@@ -218,140 +217,12 @@ def set_up(
     return Workbench(experiment, run_dir, prepared, device, settings, ranks)
 
 
-def _own_gpu(name: str, launch: Launch) -> torch.device:
-    """The GPU of one of several processes."""
-    there = torch.cuda.device_count()
-    if name not in ("auto", "cuda") or launch.local_world > there:
-        raise ValueError(
-            f"run.device: {name} with {launch.local_world} processes and {there} GPUs on this "
-            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
-            "give cpu"
-        )
-    device = torch.device("cuda", launch.local_rank)
-    torch.cuda.set_device(device)
-    return device
-
-
 def _nothing(message: str) -> None:
     """What the first process says already."""
 
 
 def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
-
-
-def find_device(name: str, key: str = "run.device") -> torch.device:
-    """The device of a name; auto is a GPU where there is one.
-
-    Raises:
-        ValueError: it is not there; the message begins with `key`.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
-            "use cpu or auto"
-        )
-    return device
-
-
-def carried(arguments: Namespace) -> tuple[str, ...]:
-    """The settings of this command that the next one needs too."""
-    own = ("derive.", "run.tensorboard")
-    return tuple(setting for setting in arguments.set if not setting.startswith(own))
-
-
-def build_supernet(bench: Workbench) -> LanguageModel:
-    """The language model in which every slot holds all candidates."""
-    config = bench.experiment.model
-    torch.manual_seed(bench.experiment.run.seed)
-    return _language_model(bench, [config.completed_candidates()] * config.slots)
-
-
-def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
-    """The experiment and the run directory that a command line names.
-
-    Raises:
-        ValueError: the experiment is not valid, or a run directory holds none.
-        OSError: the file cannot be read.
-    """
-    place = cli.locate(arguments)
-    return load_experiment(place.file, arguments.set), place.run
-
-
-def _language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageModel:
-    config = bench.experiment.model
-    return LanguageModel(
-        slots,
-        d_model=config.d_model,
-        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-        softmax=bench.softmax,
-        dropout=config.dropouts(),
-        tie_slots=config.tie_slots,
-    ).to(bench.device)
-
-
-def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
-    """Part of the training tokens in the head and in each tail."""
-    bounds = (0, *cutoffs, len(counts_V))
-    total = int(counts_V.sum())
-    return tuple(int(counts_V[low:high].sum()) / total for low, high in pairwise(bounds))
-
-
-def costs(bench: Workbench, model: LanguageModel) -> Costs:
-    """Forward FLOPs per token at the experiment's batch and segment."""
-    data = bench.experiment.data
-    mass = cluster_mass(bench.prepared.counts_V, model.softmax.bounds[:-1])
-    return model.flops_per_token(data.batch, data.segment, mass)
-
-
-@dataclass(frozen=True)
-class LayoutCosts:
-    """Costs of layouts by adding up one table of candidates, without building a model each."""
-
-    by_label: Mapping[str, float]
-    rest: float
-
-    def __call__(self, layout: Layout) -> float:
-        """Forward FLOPs per token of a layout."""
-        return self.rest + sum(self.by_label[candidate.label] for candidate in layout)
-
-
-def layout_costs(bench: Workbench) -> LayoutCosts:
-    """The table of forward FLOPs per token; all slots are alike."""
-    config = bench.experiment.model
-    with torch.device("meta"):
-        model = LanguageModel(
-            [config.completed_candidates()],
-            d_model=config.d_model,
-            vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-            softmax=bench.softmax,
-            dropout=config.dropouts(),
-        )
-    table = costs(bench, model)
-    return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)
-
-
-def architecture_hash(architecture: Architecture) -> str:
-    """Hash of what is built; evidence and provenance do not count."""
-    core = architecture.model_dump(mode="json", include=architecture.built_of)
-    return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
-
-
-def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
-    """Raise ValueError where an architecture was derived for another tokenizer."""
-    tokenizer = bench.prepared.tokenizer
-    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
-    ours = (tokenizer.vocabulary_size, tokenizer.digest)
-    if theirs != ours:
-        raise ValueError(
-            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
-            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
-            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
-            f'the same layout on this text give --layout "{architecture.letters()}"'
-        )
 
 
 def tensorboard_writer(bench: Workbench, folder: Path) -> Callable[[int], Any] | None:

@@ -1,8 +1,8 @@
 """Each exact path of relative attention, forward and backward, at three sizes on one device.
 
-Timed is what lies between the projections: the projected distances, the scores, the attended
-values, and the gradients of queries, keys, values, W_r, u and v. All memory is valid and nothing is
-dropped. What is found decides the table FASTEST in model/paths.py.
+Timed is what lies between the projections: the projected distances (where a path reads them), the
+scores, the attended values, and the gradients of queries, keys, values, W_r, u and v. All memory is
+valid and nothing is dropped. What is found decides the table FASTEST in model/paths.py.
 
     python -m benchmarks.attention_paths
     python -m benchmarks.attention_paths --device cuda --dtype bfloat16 --json found.json
@@ -90,11 +90,13 @@ def path_step(shape: Shape, path: str, device: str, dtype: str) -> Callable[[], 
     place = Place(segment, shape.memory, None, None, w_r_ED)
 
     def take() -> None:
-        r_SD = segment.encodings(shape.memory, shape.d_model, None, kind["dtype"])
-        r_SHK = (r_SD @ w_r_ED.T).view(keys, heads, width)
+        r_SHK = q_BTHK.new_empty(0, heads, width)
+        if PATHS[path].distances:
+            r_SD = segment.encodings(shape.memory, shape.d_model, None, kind["dtype"])
+            r_SHK = (r_SD @ w_r_ED.T).view(keys, heads, width)
         mask_BTS = segment.mask(shape.memory, None, kind["dtype"])
         parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-        assert PATHS[path].serves(parts, place, 0.0), path
+        assert PATHS[path].serves(kind["device"], place, 0.0), path
         out_BTHK = PATHS[path].run(parts, place, 0.0)
         torch.autograd.grad(out_BTHK, inputs, grad_BTHK)
 

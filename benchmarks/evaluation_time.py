@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         row = {
             "segment": segment,
             "ms_per_token": {n: timings.row(n)["median_ms"] / tokens for n in sides},
+            "sides": {n: timings.row(n) for n in sides},
             "ratio": timings.ratio("not kept", "kept"),
             "nats_per_token": dict(zip(sides, nats, strict=True)),
         }

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,6 +24,7 @@ from training.run_dir import commit
 MOST_SPOILT = 3
 # Makes a step in the process that takes it.
 Maker = Callable[..., Callable[[], object]]
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class Timings:
         """The median of the rounds' ratios."""
         return statistics.median(self.ratios(side, to))
 
-    def row(self, side: str) -> dict[str, float]:
-        """Median and range of a side in milliseconds."""
+    def row(self, side: str) -> dict[str, Any]:
+        """Median, range and rounds of a side in milliseconds."""
         found = [1e3 * second for second in self.seconds[side]]
-        return {"median_ms": statistics.median(found), "low_ms": min(found), "high_ms": max(found)}
+        ends = {"low_ms": min(found), "high_ms": max(found)}
+        return {"median_ms": statistics.median(found), **ends, "rounds_ms": found}
 
 
 def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5) -> Timings:
@@ -83,8 +85,7 @@ def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         spoilt, done = 0, 0
         while done < rounds:
-            names = [*sides][done % len(sides) :] + [*sides][: done % len(sides)]
-            found, others = _round({name: workers[name] for name in names}, calls)
+            found, others = _round(rotated(workers, done), calls)
             if others <= MOST_OTHER_CORES:
                 done += 1
                 for name, value in found.items():
@@ -97,6 +98,13 @@ def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5
                     "stop them and measure again"
                 )
     return Timings(seconds)
+
+
+def rotated(sides: Mapping[str, _Kind], turn: int) -> dict[str, _Kind]:
+    """The sides in the order of a turn: in each another one is the first."""
+    names = [*sides]
+    first = turn % len(names)
+    return {name: sides[name] for name in names[first:] + names[:first]}
 
 
 def _round(workers: Mapping[str, "_Worker"], calls: int) -> tuple[dict[str, float], float]:

@@ -2,7 +2,7 @@
 
 All take the retraining's step on the same global batch; the processes of torchrun share its streams
 out and add their gradients up over gloo. A round starts each side anew, warms it up and times some
-steps; the sides take turns. Start-up is not timed.
+steps; each round begins with another side. Start-up is not timed.
 
     python -m benchmarks.processes_time --shape small
     python -m benchmarks.processes_time --shape large --steps 10
@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.step_time import SIZES, Shape
 
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def compared(rounds: Sequence[Mapping[str, float]], tokens: int) -> dict[str, dict[str, float]]:
+def compared(rounds: Sequence[Mapping[str, float]], tokens: int) -> dict[str, dict[str, Any]]:
     """Medians over the rounds, and the median of the rounds' speeds beside the base's.
 
     Args:
@@ -78,13 +79,14 @@ def compared(rounds: Sequence[Mapping[str, float]], tokens: int) -> dict[str, di
         tokens: of a step.
     """
     rows = {}
-    for name in rounds[0]:
+    for name in SIDES:
         ms = [1e3 * each[name] for each in rounds]
         median = statistics.median(ms)
         rows[name] = {
             "median_ms": median,
             "low_ms": min(ms),
             "high_ms": max(ms),
+            "rounds_ms": ms,
             "tokens_per_s": 1e3 * tokens / median,
             "speed": statistics.median(each[BASE] / each[name] for each in rounds),
         }
@@ -97,13 +99,14 @@ def quiet_rounds(shape: str, steps: int, wanted: int) -> list[dict[str, float]]:
     Raises:
         ValueError: other processes were too busy in more than 3 times as many.
     """
-    from benchmarks.harness import MOST_SPOILT
+    from benchmarks.harness import MOST_SPOILT, rotated
     from nas.quiet import MOST_OTHER_CORES, other_cores, read_cpu
 
     found: list[dict[str, float]] = []
     for _ in range((1 + MOST_SPOILT) * wanted):
         before, own_s = read_cpu(), _children_s()
-        taken = {name: seconds(shape, steps, started) for name, started in SIDES.items()}
+        turn = rotated(SIDES, len(found)).items()
+        taken = {name: seconds(shape, steps, started) for name, started in turn}
         after, own_s = read_cpu(), _children_s() - own_s
         others = 0.0
         if before is not None and after is not None:

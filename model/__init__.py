@@ -7,7 +7,6 @@ from model.adjusting import adjustable_options, adjusted
 from model.architecture import (
     Architecture,
     ArchitectureCosts,
-    Evidence,
     FlopsKey,
     TokenizerIdentity,
     load_architecture,
@@ -16,6 +15,7 @@ from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
 from model.dropout import Dropout
+from model.evidence import Agreement, Evidence, Gap, Measured
 from model.language_model import Costs, LanguageModel, Mix
 from model.layout import layout_letters, parse_layout
 from model.saving import build_model, load_model, save_model
@@ -26,6 +26,7 @@ from model.stream import StreamState
 __all__ = [
     "BLOCKS",
     "AdaptiveSoftmax",
+    "Agreement",
     "Architecture",
     "ArchitectureCosts",
     "AutoSoftmaxConfig",
@@ -38,7 +39,9 @@ __all__ = [
     "Dropout",
     "Evidence",
     "FlopsKey",
+    "Gap",
     "LanguageModel",
+    "Measured",
     "Mix",
     "ModelConfig",
     "Slot",

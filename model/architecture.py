@@ -18,13 +18,13 @@ from pydantic import (
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
+from model.evidence import Evidence, Share
 from model.layout import layout_letters
 from model.problems import MOST_SHOWN, describe, few
 from model.tying import tied_slots
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -80,18 +80,6 @@ class ArchitectureCosts(_Part):
     key: FlopsKey
 
 
-class Evidence(_Part):
-    """Why these candidates were chosen."""
-
-    method: str = Field(max_length=200, description="Name of the derivation.")
-    pi: tuple[dict[str, Share], ...] = Field(
-        default=(), description="Final probability of each label, per slot; none: not searched."
-    )
-    margins: tuple[Share, ...] = Field(
-        default=(), description="Per slot, pi of the choice less that of the runner-up."
-    )
-
-
 class Architecture(_Part):
     """A derived model: one candidate per slot and all that is needed to build it."""
 
@@ -126,12 +114,7 @@ class Architecture(_Part):
         except ValueError as error:
             problems.append(str(error))
         if self.evidence is not None:
-            for field in ("pi", "margins"):
-                found = len(getattr(self.evidence, field))
-                if found not in (0, len(self.slots)):
-                    problems.append(
-                        f"evidence.{field}: {found} entries for {len(self.slots)} slots"
-                    )
+            problems += self.evidence.problems(len(self.slots))
         if self.costs is not None and len(self.costs.key.mass) != len(self.softmax.cutoffs) + 1:
             problems.append(
                 f"costs.key.mass: {len(self.costs.key.mass)} entries for "

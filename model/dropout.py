@@ -35,14 +35,14 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     """Dropout (Srivastava et al. 2014): zero with probability `rate`, else times 1 / (1 - rate).
 
     On a CPU the mask comes from 16 random bits for each number, which is many times faster than
-    torch's own; the rate is then a multiple of 1/65536, and the factor is the one that belongs to
-    it, so that the mean stays exact.
+    torch's own (`keep`).
     """
     if not training or rate == 0.0:
         return x
     if _by_torch(x):
         return F.dropout(x, rate, True)
-    return x * keep_mask(x, rate)
+    mask, factor = keep(x, rate)
+    return (x * mask).mul_(factor)
 
 
 def add_dropped(
@@ -53,26 +53,21 @@ def add_dropped(
     if _by_torch(x):
         delta = drop(delta, rate, training)
         return x + (delta if weight is None else weight * delta)
-    if weight is None:
-        if rate == 0.0:
-            return x + delta
-        return torch.addcmul(x, delta.to(x.dtype), keep_mask(x, rate))
+    if weight is None and rate == 0.0:
+        return x + delta
     added: Tensor = _AddWeighted.apply(x, delta, weight, rate)  # type: ignore[no-untyped-call]
     return added
-
-
-def keep_mask(like: Tensor, rate: float) -> Tensor:
-    """0 with probability `rate`, else 1 / (1 - rate), in the shape and dtype of a CPU tensor."""
-    mask, factor = keep(like, rate)
-    return mask.mul_(factor)
 
 
 def keep(like: Tensor, rate: float) -> tuple[Tensor, float]:
     """0 with probability `rate`, else 1, in the shape and dtype of a CPU tensor; 1 / (1 - rate).
 
-    The bits come from a generator that is seeded by torch's, so that torch's state decides.
+    The rate is rounded to a multiple of 1/65536, but neither to 0 nor to 1, and the factor is the
+    one that belongs to it. It is no part of the mask: bfloat16 would round it, and the mean of
+    all that is kept with it. The bits come from a generator that is seeded by torch's, so that
+    torch's state decides.
     """
-    threshold = round(rate * _LEVELS)
+    threshold = min(max(round(rate * _LEVELS), 1), _LEVELS - 1)
     count = like.numel()
     seed = int(torch.randint(2**63 - 1, ()))
     bits_N = np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.int16)[:count]
@@ -89,13 +84,14 @@ class _AddWeighted(torch.autograd.Function):
     """What is kept is the mask; a weight of 0 has a gradient all the same."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, delta: Tensor, weight: Tensor, rate: float) -> Tensor:
-        mask = keep_mask(x, rate) if rate else None
-        ctx.save_for_backward(delta, weight, mask)
-        wide = delta.to(x.dtype)
+    def forward(ctx: Any, x: Tensor, delta: Tensor, weight: Tensor | None, rate: float) -> Tensor:
+        mask, ctx.factor = keep(x, rate) if rate else (None, 1.0)
+        ctx.delta_dtype = delta.dtype
+        ctx.save_for_backward(None if weight is None else delta, weight, mask)
+        wide, scale = delta.to(x.dtype), _scale(weight, ctx.factor)
         if mask is None:
-            return torch.add(x, wide, alpha=float(weight))
-        return torch.addcmul(x, wide, mask, value=float(weight))
+            return torch.add(x, wide, alpha=scale)
+        return torch.addcmul(x, wide, mask, value=scale)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -107,4 +103,10 @@ class _AddWeighted(torch.autograd.Function):
             weight_grad = torch.linalg.vecdot(
                 delta_grad.flatten(), delta.to(delta_grad.dtype).flatten()
             ).to(weight.dtype)
-        return grad, delta_grad.mul_(float(weight)).to(delta.dtype), weight_grad, None
+            weight_grad *= ctx.factor
+        scaled = delta_grad.mul_(_scale(weight, ctx.factor))
+        return grad, scaled.to(ctx.delta_dtype), weight_grad, None
+
+
+def _scale(weight: Tensor | None, factor: float) -> float:
+    return factor if weight is None else float(weight) * factor

@@ -22,14 +22,15 @@ from model.segment import angles
 FLASH_WIDEST = 256
 
 
-def serves(parts: Parts, place: Place, rate: float) -> bool:
+def serves(device: torch.device, place: Place, rate: float) -> bool:
     """Whether the scores have this form, and nothing but later keys is hidden.
 
     torch's compiler cannot make the mask that keeps flash attention in the choice.
     """
     if torch.compiler.is_compiling():
         return False
-    segment, keys = place.segment, parts.k_BSHK.shape[1]
+    segment = place.segment
+    keys = place.memory + segment.length
     clamped = place.clamp is not None and place.clamp < keys - 1
     return not clamped and segment.hides_later_keys_alone(place.memory, place.window)
 

@@ -15,12 +15,12 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from model.relative import Parts, Place
 
 
-def serves(parts: Parts, place: Place, rate: float) -> bool:
+def serves(device: torch.device, place: Place, rate: float) -> bool:
     """Whether nothing is dropped and, where gradients are needed, the device has them.
 
     While slots are compiled it does not: each would make its own mask of blocks.
     """
-    differentiable = parts.q_BTHK.device.type == "cuda" or not torch.is_grad_enabled()
+    differentiable = device.type == "cuda" or not torch.is_grad_enabled()
     return rate == 0 and differentiable and not torch.compiler.is_compiling()
 
 

@@ -16,45 +16,45 @@ class Path:
 
     Attributes:
         run: makes them of the parts, their place and the dropout of the attention weights.
-        serves: whether it can.
+        serves: whether it can on a device, at a place, with this dropout.
+        distances: whether it reads the projected encodings of the distances.
     """
 
     run: Callable[[Parts, Place, float], Tensor]
-    serves: Callable[[Parts, Place, float], bool]
+    serves: Callable[[torch.device, Place, float], bool]
+    distances: bool = True
 
 
-def _fused_serves(parts: Parts, place: Place, rate: float) -> bool:
+def _fused_serves(device: torch.device, place: Place, rate: float) -> bool:
     """Its dropout is a CPU's, and a compiler finds more in `with_bias`."""
-    on_cpu = parts.q_BTHK.device.type == "cpu"
-    return (on_cpu or rate == 0) and not torch.compiler.is_compiling()
+    return (device.type == "cpu" or rate == 0) and not torch.compiler.is_compiling()
 
 
 ALWAYS = "with_bias"
 PATHS = {
     "with_bias": Path(lambda parts, place, rate: with_bias(parts, rate), lambda *given: True),
     "fused": Path(lambda parts, place, rate: fused(parts, rate), _fused_serves),
-    "factored": Path(factored.factored, factored.serves),
+    "factored": Path(factored.factored, factored.serves, distances=False),
     "flex": Path(flex.flex, flex.serves),
 }
 # By device, as measured (docs/benchmarks.md); on others nothing has been measured yet.
 FASTEST = {"cpu": "fused"}
 
 
-def attend(parts: Parts, place: Place, rate: float, training: bool) -> Tensor:
-    """The attended values (B, T, H, K), by the path asked for or the device's fastest.
+def chosen(device: torch.device, place: Place, rate: float) -> Path:
+    """The path asked for, or the device's fastest.
 
-    Where that path cannot serve, `with_bias` does: a clamp, a window or rows of memory that are
-    not valid yet have no factors, and FlexAttention drops nothing.
+    Where the path asked for cannot serve, the device's does: a clamp, a window or rows of memory
+    that are not valid yet have no factors, and FlexAttention drops nothing. Where that cannot
+    either, `with_bias` does.
 
     Args:
-        parts: queries, keys, values, distances, biases, mask.
-        place: where they come from; its segment names the path.
-        rate: dropout of the attention weights.
-        training: whether anything is dropped.
+        device: where the queries are.
+        place: where they and the keys come from; its segment names the path.
+        rate: dropout of the attention weights; 0 where nothing is dropped.
     """
-    rate = rate if training else 0.0
-    asked = place.segment.path or FASTEST.get(parts.q_BTHK.device.type, ALWAYS)
-    path = PATHS[asked]
-    if not path.serves(parts, place, rate):
-        path = PATHS[ALWAYS]
-    return path.run(parts, place, rate)
+    fastest = FASTEST.get(device.type, ALWAYS)
+    for name in (place.segment.path or fastest, fastest):
+        if PATHS[name].serves(device, place, rate):
+            return PATHS[name]
+    return PATHS[ALWAYS]

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _HAS_ONEDNN = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+# Without AVX-512 oneDNN has no bfloat16 and raises where torch's own product only takes longer.
+_HAS_BFLOAT16 = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+_DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -24,13 +27,11 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return projected
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False) -> Tensor:
-    """F.linear of CPU tensors of one dtype, without gradients; a relu follows if asked."""
-    if not _HAS_ONEDNN or x.dtype not in (torch.float32, torch.bfloat16):
-        out = F.linear(x, weight, bias)
-        return out.relu_() if relu else out
-    act = "relu" if relu else "none"
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, act, [], "")
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """F.linear of CPU tensors of one dtype, without gradients."""
+    if not _HAS_ONEDNN or x.dtype not in _DTYPES:
+        return F.linear(x, weight, bias)
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 class _Project(torch.autograd.Function):

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.dropout import drop, keep_mask
+from model.dropout import drop, keep
 from model.segment import Segment
 
 
@@ -22,7 +22,7 @@ class Parts(NamedTuple):
         q_BTHK: queries.
         k_BSHK: keys of memory and segment.
         value_BSHK: values.
-        r_SHK: projected encodings of the distances S-1 ... 0.
+        r_SHK: projected encodings of the distances S-1 ... 0; empty where the path reads none.
         u_HK: content bias.
         v_HK: position bias.
         mask_BTS: 0 or -inf; its first axis may be 1.
@@ -142,9 +142,11 @@ class _Fused(torch.autograd.Function):
         score_PTS.view(heads, batch, segment, keys).add_(mask_BTS)
         wide = torch.promote_types(score_PTS.dtype, torch.float32)
         weight_PTS = torch.softmax(score_PTS, -1, dtype=wide).to(score_PTS.dtype)
-        keep_PTS = keep_mask(weight_PTS, rate) if rate else None
+        keep_PTS, ctx.factor = keep(weight_PTS, rate) if rate else (None, 1.0)
         kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
         out_PTK = torch.bmm(kept_PTS, value_PSK)
+        if keep_PTS is not None:
+            out_PTK.mul_(ctx.factor)
         ctx.save_for_backward(
             content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS
         )
@@ -156,7 +158,9 @@ class _Fused(torch.autograd.Function):
         content_PTK, position_HNK, k_PSK, value_PSK, r_HSK, weight_PTS, keep_PTS = ctx.saved_tensors
         batch, segment, heads, width = grad_BTHK.shape
         grad_PTK = grad_BTHK.permute(2, 0, 1, 3).flatten(0, 1).to(value_PSK.dtype)
-        kept_PTS = weight_PTS if keep_PTS is None else weight_PTS * keep_PTS
+        kept_PTS = weight_PTS
+        if keep_PTS is not None:
+            kept_PTS, grad_PTK = weight_PTS * keep_PTS, grad_PTK * ctx.factor
         value_grad_PSK = torch.bmm(kept_PTS.mT, grad_PTK)
         weight_grad_PTS = torch.bmm(grad_PTK, value_PSK.mT)
         if keep_PTS is not None:
@@ -166,14 +170,11 @@ class _Fused(torch.autograd.Function):
         )
         content_grad_PTK = torch.bmm(score_grad_PTS, k_PSK)
         k_grad_PSK = torch.bmm(score_grad_PTS.mT, content_PTK)
-        raw_grad_PTS = torch.empty_like(score_grad_PTS)
-        raw_grad_PTS.flatten(1)[:, : segment - 1].zero_()
-        # Two threads would write what two rows share; but for the last row it is a later key's, 0.
-        shifted(raw_grad_PTS)[..., :-1].copy_(score_grad_PTS[..., :-1])
-        raw_grad_PTS[:, -1, -1] = score_grad_PTS[:, -1, -1]
-        raw_grad_HNS = raw_grad_PTS.view(heads, batch * segment, -1)
+        raw_grad_HNS = _unshifted(score_grad_PTS).view(heads, batch * segment, -1)
         position_grad_HNK = torch.bmm(raw_grad_HNS, r_HSK)
-        r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK)
+        # A search's own pass for alpha asks for the gradient of no weight.
+        needs_r, needs_u, needs_v = ctx.needs_input_grad[3:6]
+        r_grad_HSK = torch.bmm(raw_grad_HNS.mT, position_HNK) if needs_r else None
         content_grad = content_grad_PTK.view(heads, batch, segment, width)
         position_grad = position_grad_HNK.view(heads, batch, segment, width)
         q_grad_BTHK = torch.empty_like(grad_BTHK, memory_format=torch.contiguous_format)
@@ -182,12 +183,22 @@ class _Fused(torch.autograd.Function):
             q_grad_BTHK,
             k_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
             value_grad_PSK.view(heads, batch, -1, width).permute(1, 2, 0, 3),
-            r_grad_HSK.transpose(0, 1),
-            content_grad.sum((1, 2)),
-            position_grad.sum((1, 2)),
+            None if r_grad_HSK is None else r_grad_HSK.transpose(0, 1),
+            content_grad.sum((1, 2)) if needs_u else None,
+            position_grad.sum((1, 2)) if needs_v else None,
             None,
             None,
         )
+
+
+def _unshifted(grad_PTS: Tensor) -> Tensor:
+    """The gradient of what `shifted` was given."""
+    raw_grad_PTS = torch.empty_like(grad_PTS)
+    raw_grad_PTS.flatten(1)[:, : grad_PTS.shape[1] - 1].zero_()
+    # Two threads would write what two rows share; but for the last row it is a later key's, 0.
+    shifted(raw_grad_PTS)[..., :-1].copy_(grad_PTS[..., :-1])
+    raw_grad_PTS[:, -1, -1] = grad_PTS[:, -1, -1]
+    return raw_grad_PTS
 
 
 def _plus(q_HBTK: Tensor, bias_HK: Tensor) -> Tensor:

@@ -63,7 +63,8 @@ class _ReluLayers(torch.autograd.Function):
         ctx.dtypes = [tensor.dtype for tensor in (x_BTD, inner_FD, inner_F, outer_DF, outer_D)]
         with torch.autocast("cpu", enabled=False):
             x_BTD, inner_FD = x_BTD.to(working), inner_FD.to(working)
-            h_BTF = product(x_BTD, inner_FD, inner_F.to(working), relu=True)
+            # oneDNN can do the relu as well, but makes 0 of NaN: a broken run would go on.
+            h_BTF = product(x_BTD, inner_FD, inner_F.to(working)).relu_()
             factor = 1.0
             if rate:
                 mask, factor = keep(h_BTF, rate)

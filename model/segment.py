@@ -19,6 +19,8 @@ _Made = TypeVar("_Made")
 class Segment:
     """T tokens of every stream; masks and encodings are made once and then shared by the slots.
 
+    In compiled code each slot makes its own (`once`).
+
     Attributes:
         seen_B: tokens of each stream before the segment: so many rows of memory are valid.
         length: T.

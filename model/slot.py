@@ -103,7 +103,7 @@ def run(slot: Slot, *inputs: Any) -> Result:
 
 
 def _next_memory(memory_BMD: Tensor | None, x_BTD: Tensor) -> Tensor | None:
-    """The last M rows of [memory; x], detached."""
+    """The last M rows of [memory; x], detached, in storage of their own: x can be freed."""
     if memory_BMD is None:
         return None
     rows, segment = memory_BMD.shape[1], x_BTD.shape[1]

@@ -58,7 +58,11 @@ class ClusterTables(nn.Module):
         Returns:
             The head's entry of each id (that of its tail where it has one), and of each tail the
             places of its ids and their rows in its table; all on the tables' device.
+
+        Raises:
+            ValueError: ids on the CPU are not of this vocabulary.
         """
+        self._check(id_N)
         words, found = self.bounds[0], []
         entry_N = id_N.clamp(max=words - 1)
         for tail, (low, high) in enumerate(pairwise(self.bounds)):
@@ -74,14 +78,7 @@ class ClusterTables(nn.Module):
         With tables from N(0, 0.02) the factor brings the residual stream to the size of what
         the slots add to it.
         """
-        id_N = ids_BT.flatten()
-        # Elsewhere the check would stop the device in every step.
-        if id_N.device.type == "cpu" and (highest := int(id_N.max())) >= self.bounds[-1]:
-            raise ValueError(
-                f"id {highest} is not below the vocabulary {self.bounds[-1]}; "
-                "encode the text with the tokenizer of this model"
-            )
-        entry_N, tails = self.by_cluster(id_N)
+        entry_N, tails = self.by_cluster(ids_BT.flatten())
         out_ND = F.embedding(entry_N.clamp(max=self.bounds[0] - 1), self.head)
         for (row_R, word_R), table, projection in zip(
             tails, self.tables, self.projections, strict=True
@@ -89,6 +86,20 @@ class ClusterTables(nn.Module):
             tail_RD = F.embedding(word_R, table) @ projection
             out_ND = out_ND.index_copy(0, row_R, tail_RD.to(out_ND.dtype))
         return out_ND.view(*ids_BT.shape, -1) * self.d_model**0.5
+
+    def _check(self, id_N: Tensor) -> None:
+        # Elsewhere it would stop the device in every step.
+        if id_N.device.type != "cpu":
+            return
+        words = self.bounds[-1]
+        lowest, highest = (int(end) for end in id_N.aminmax())
+        if highest >= words:
+            problem = f"id {highest} is not below the vocabulary {words}"
+        elif lowest < 0:
+            problem = f"id {lowest} is not one of the vocabulary's 0 to {words - 1}"
+        else:
+            return
+        raise ValueError(f"{problem}; encode the text with the tokenizer of this model")
 
     def embedding_flops(self, mass_J1: Sequence[float]) -> float:
         """FLOPs of `embed` per token: look-ups are free, tails are projected."""
@@ -115,6 +126,9 @@ class AdaptiveSoftmax(ClusterTables):
         """-log p(target) in nats; a tail is computed only where a target lies in it.
 
         On a GPU, targets that are still on the CPU save a wait for each tail.
+
+        Raises:
+            ValueError: targets on the CPU are not of this vocabulary.
         """
         h_ND = h_BTD.flatten(0, -2)
         entry_N, tails = self.by_cluster(target_BT.flatten())

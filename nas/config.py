@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from training.config import (
     EPOCHS,
@@ -14,28 +14,60 @@ from training.config import (
     check_warmup,
 )
 
-Estimator = Literal["soft", "straight_through", "single_path"]
+AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
+Estimator = Literal[AlphaEstimator, "spos"]
+
+
+DEFAULT_FLOOR = 0.1
 
 
 class TauConfig(Section):
     """The temperature of the Gumbel softmax over the steps in which alpha moves."""
 
-    schedule: Literal["constant", "linear", "cosine", "exponential", "step"] = Field(
-        default="linear", description="How tau goes from start to end."
+    schedule: Literal["constant", "linear", "cosine", "exponential", "step", "learnable"] = Field(
+        default="linear",
+        description="How tau goes from start to end. learnable (experimental): a parameter, "
+        "trained on alpha's steps at alpha's rate; it lowers the loss of the relaxed net, which "
+        "need not make it decide.",
     )
     start: float = Field(default=1.0, gt=0, description="tau until and at alpha's first step.")
     end: float | None = Field(default=None, gt=0, description="tau at the last step (default 0.3).")
     stairs: int | None = Field(
         default=None, ge=2, description="Number of equal stairs (step only; default 5)."
     )
+    floor: float | None = Field(
+        default=None, gt=0, description="tau stays above it (learnable only; default 0.1)."
+    )
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "TauConfig":
-        if self.schedule == "constant" and self.end is not None:
-            raise ValueError(f"end: has no effect with schedule constant, found {self.end}")
+        if self.schedule in ("constant", "learnable") and self.end is not None:
+            raise ValueError(f"end: has no effect with schedule {self.schedule}, found {self.end}")
         if self.schedule != "step" and self.stairs is not None:
             raise ValueError(f"stairs: has no effect with schedule {self.schedule}")
+        if self.schedule != "learnable" and self.floor is not None:
+            raise ValueError(f"floor: has no effect with schedule {self.schedule}")
+        floor = DEFAULT_FLOOR if self.floor is None else self.floor
+        if self.schedule == "learnable" and floor >= self.start:
+            raise ValueError(f"floor: must be below start {self.start}, found {floor}")
         return self
+
+
+class SharpenConfig(Section):
+    """A late pull of pi towards a decision; off by default."""
+
+    weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="Nats per token that pi's mean entropy costs alpha at the last step; 0: off.",
+    )
+    begin: float = Field(
+        default=0.8,
+        ge=0,
+        lt=1,
+        description="Part of alpha's travel (its learning rate summed over its steps) before it "
+        "begins; then linear in travel.",
+    )
 
 
 class AlphaConfig(Section):
@@ -53,10 +85,10 @@ class AlphaConfig(Section):
         default=0.25, description="Part of the steps before alpha's first step."
     )
     every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
-    estimator: Estimator | None = Field(
+    estimator: AlphaEstimator | None = Field(
         default=None,
         description="Of alpha's own step; null: search.estimator. Weights may train by single_path "
-        "and alpha by straight_through every so many steps (not with data shared).",
+        "and alpha by two_path or straight_through every so many steps (not with data shared).",
     )
     lr: float | Literal["auto"] = Field(
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
@@ -71,6 +103,7 @@ class AlphaConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."
     )
+    sharpen: SharpenConfig = SharpenConfig()
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "AlphaConfig":
@@ -81,6 +114,16 @@ class AlphaConfig(Section):
         if self.lr != "auto" and self.lr <= 0:
             raise ValueError(f"lr: must be above 0 or auto, found {self.lr}")
         return self
+
+    @field_validator("estimator", mode="before")
+    @classmethod
+    def _alpha_learns(cls, value: object) -> object:
+        if value == "spos":
+            raise ValueError(
+                "spos gives alpha no gradient; take one that does, such as straight_through, or "
+                "with search.estimator: spos leave it out, and alpha does not move"
+            )
+        return value
 
 
 class SearchConfig(Section):
@@ -98,7 +141,14 @@ class SearchConfig(Section):
     estimator: Estimator = Field(
         default="soft",
         description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
-        "all computed; single_path: only the drawn one is computed.",
+        "all computed; single_path: only the drawn one is computed; two_path: the first two drawn, "
+        "the first active; dirichlet: all, weights from a Dirichlet of mean pi; spos: one drawn "
+        "uniformly, and alpha stands still unless alpha.estimator says how it learns.",
+    )
+    frozen: Literal["spos"] | None = Field(
+        default=None,
+        description="spos: until alpha's first step the weights train on one uniformly drawn "
+        "candidate a slot; null: by search.estimator, alpha being 0.",
     )
     hold: int | Literal["auto"] = Field(
         default="auto",
@@ -123,12 +173,34 @@ class SearchConfig(Section):
                 "(search.estimator), and with data shared both gradients come from one backward "
                 "pass; use search.alpha.data: prequential"
             )
+        if self.alpha.data == "split" and not self.alpha_learns:
+            raise ValueError(
+                "alpha.data: split keeps text for alpha, which estimator spos never moves; use "
+                "prequential, or say by search.alpha.estimator how alpha learns"
+            )
+        if self.tau.schedule == "learnable" and not self.alpha_learns:
+            raise ValueError(
+                "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
+                "take another schedule, or say by search.alpha.estimator how alpha learns"
+            )
+        if self.frozen and self.estimator in ("single_path", "spos"):
+            raise ValueError(
+                f"frozen: has no effect with estimator {self.estimator}, whose draws are uniform "
+                "until alpha's first step; leave it out"
+            )
+        if self.frozen and self.alpha.freeze == 0:
+            raise ValueError("frozen: has no effect with alpha.freeze 0; leave it out")
         return self
 
     @property
     def alpha_estimator(self) -> Estimator:
         """The estimator of alpha's own step."""
         return self.alpha.estimator or self.estimator
+
+    @property
+    def alpha_learns(self) -> bool:
+        """Whether alpha ever moves."""
+        return self.alpha_estimator != "spos"
 
 
 def check_schedules(config: SearchConfig, steps: int) -> None:
@@ -146,14 +218,54 @@ class DeriveConfig(Section):
     """How the choice is made discrete."""
 
     method: str = Field(default="argmax", description="Name of a registered derivation.")
-    average: float = Field(
-        default=0.2, gt=0, le=1, description="argmax: part of the steps whose alpha is averaged."
+    searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Seeds of the searches whose alphas are averaged; null: run.seed's alone.",
     )
+    average: float = Field(
+        default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
+    )
+    top: int = Field(
+        default=8, ge=1, le=10_000, description="top_k: how many of the likeliest layouts."
+    )
+    samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
+    width: int = Field(
+        default=4, ge=1, le=1000, description="beam: layouts whose neighbours are scored."
+    )
+    evaluations: int = Field(
+        default=200, ge=1, le=100_000, description="beam: most layouts that are scored."
+    )
+    population: int = Field(
+        default=16, ge=2, le=10_000, description="evolution: layouts of a generation."
+    )
+    generations: int = Field(
+        default=8, ge=1, le=10_000, description="evolution: generations after the first."
+    )
+    mutation: float = Field(
+        default=0.1, gt=0, le=1, description="evolution: probability that a slot changes."
+    )
+    score_tokens: int | None = Field(
+        default=None,
+        ge=64,
+        description="Validation tokens that layouts are scored on with the SuperNet's weights, "
+        "the same for all; null: all of them.",
+    )
+    gap: bool = Field(
+        default=True,
+        description="From a search: measure what discretising costs, with the SuperNet's weights.",
+    )
+    draws: int = Field(default=8, ge=2, le=10_000, description="gap: layouts drawn from pi.")
     p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
     k: int = Field(default=2, ge=0, description="sandwich: slots at each end.")
-    seed: int = Field(default=0, ge=0, description="random: seed of the draw.")
+    seed: int = Field(
+        default=0, ge=0, description="random, sampled, evolution, gap: seed of the draws."
+    )
     flops: float | None = Field(
-        default=None, gt=0, description="random: FLOPs per token to hit within 5% (default: free)."
+        default=None,
+        gt=0,
+        description="FLOPs per token, default free; random: to hit within 5%; top_k, sampled, "
+        "beam and evolution: at most so many.",
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 
@@ -161,6 +273,8 @@ class DeriveConfig(Section):
     def _layout_is_given(self) -> "DeriveConfig":
         if self.method == "layout" and self.layout is None:
             raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
+        if self.searches is not None and len(set(self.searches)) < len(self.searches):
+            raise ValueError(f"searches: must differ, found {self.searches}")
         return self
 
 

@@ -1,8 +1,12 @@
 """What a search's settings come to: alpha's first step and rate, how long draws are held."""
 
 import math
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nas.config import SearchConfig
 from nas.estimators import HARD
@@ -33,9 +37,21 @@ class SearchPlan:
         """First step in which alpha moves."""
         return math.ceil(self.config.alpha.freeze * self.steps)
 
+    def estimator(self, step: int) -> str:
+        """That of the weights in this step."""
+        if self.config.frozen and step < self.alpha_start:
+            return self.config.frozen
+        return self.config.estimator
+
+    def draw(self, step: int) -> int:
+        """The number of the draw that stands in this step; a new one with alpha's first step."""
+        if self.config.frozen and step < self.alpha_start:
+            return step // self._hold({self.config.frozen})
+        return step // self.hold
+
     @property
     def hold(self) -> int:
-        """Steps for which one draw stands.
+        """Steps for which one draw stands, once alpha moves.
 
         A new hard draw every segment makes attention read memory rows that other subnets made;
         held for as long as the memory reaches back plus one, most rows are the subnet's own.
@@ -43,19 +59,22 @@ class SearchPlan:
         text of its own (split). A prequential step of alpha reads the weights' memory and leaves
         none, so its estimator has no say. The noise is the same for both either way.
         """
-        if self.config.hold != "auto":
-            return self.config.hold
         fill = {self.config.estimator}
         if self.config.alpha.data == "split":
             fill.add(self.config.alpha_estimator)
-        if not fill & HARD:
+        return self._hold(fill)
+
+    def _hold(self, fill: Set[str]) -> int:
+        if self.config.hold != "auto":
+            return self.config.hold
+        if not fill & HARD.keys():
             return 1
         return max(4, math.ceil(self.memory / self.segment) + 1)
 
     def alpha_due(self, step: int) -> bool:
         """Whether alpha moves in this step."""
         since = step - self.alpha_start
-        return since >= 0 and since % self.config.alpha.every == 0
+        return self.config.alpha_learns and since >= 0 and since % self.config.alpha.every == 0
 
     def alpha_lr(self, step: int) -> float:
         """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""
@@ -75,6 +94,29 @@ class SearchPlan:
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in steps)
         return ALPHA_TRAVEL / max(total, 1.0)
 
+    def sharpen(self, step: int) -> float:
+        """What pi's mean entropy costs alpha in this step, in nats per token a nat.
+
+        It rises with alpha's travel and not with its steps: under a falling learning rate the last
+        fifth of the steps moves alpha by a hundredth of its way, and would do nothing.
+        """
+        config = self.config.alpha.sharpen
+        return config.weight * max(0.0, (self.travel(step) - config.begin) / (1.0 - config.begin))
+
+    def travel(self, step: int) -> float:
+        """Part of alpha's learning rate, summed over its steps, that is spent after this step."""
+        if step < self.alpha_start:
+            return 0.0
+        return float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
+
+    @cached_property
+    def _travel_N(self) -> NDArray[np.float64]:
+        """After each of the N steps in which alpha is due."""
+        steps = range(self.alpha_start, self.steps, self.config.alpha.every)
+        spent_N = np.cumsum([self.alpha_lr(step) for step in steps])
+        return spent_N / spent_N[-1]
+
     def tau(self, step: int) -> float:
-        """Temperature of this step."""
+        """Temperature of this step, where it follows a schedule."""
+        assert self.config.tau.schedule != "learnable", "it is a parameter: nas/learned_tau.py"
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)

@@ -1,4 +1,8 @@
-"""Is the machine quiet? Cores that other processes use, from the kernel's counters."""
+"""Is the machine quiet? Cores that others use, from the kernel's counters.
+
+Others are the processes of this system and, where it is a virtual machine, whoever its host gave
+the time to that our processes waited for (the counter "steal").
+"""
 
 import os
 import time
@@ -11,7 +15,7 @@ MOST_OTHER_CORES = 0.25
 
 @dataclass(frozen=True)
 class CpuReading:
-    """Seconds of CPU used by everybody and by this process, and when."""
+    """Seconds of CPU used by everybody or stolen, those of this process, and when."""
 
     all_s: float
     own_s: float
@@ -23,17 +27,17 @@ def read_cpu() -> CpuReading | None:
     if not _STAT.exists():
         return None
     fields = [int(value) for value in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
-    user, nice, system, _idle, _iowait, irq, softirq, _steal = fields
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
     tick = os.sysconf("SC_CLK_TCK")
     own = os.times()
     return CpuReading(
-        all_s=(user + nice + system + irq + softirq) / tick,
+        all_s=(user + nice + system + irq + softirq + steal) / tick,
         own_s=own.user + own.system,
         at_s=time.monotonic(),
     )
 
 
 def other_cores(before: CpuReading, after: CpuReading) -> float:
-    """Cores that other processes used between two readings."""
+    """Cores that others used between two readings."""
     others_s = (after.all_s - before.all_s) - (after.own_s - before.own_s)
     return max(0.0, others_s / max(after.at_s - before.at_s, 1e-6))

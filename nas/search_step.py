@@ -1,7 +1,9 @@
 """One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from model import Mix
 from nas.estimators import ESTIMATORS, on_device
 from nas.gumbel import gumbel_noise
+from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
 from training.loop import Batch, Batches, Metrics
 from training.optimisers import set_learning_rate
@@ -21,20 +24,36 @@ def build_alpha(slots: int, candidates: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(slots, candidates))
 
 
-def build_alpha_optimiser(alpha_LC: nn.Parameter, plan: SearchPlan) -> torch.optim.Optimizer:
-    """Adam over alpha alone.
+def build_alpha_optimiser(
+    alpha_LC: nn.Parameter, plan: SearchPlan, rho: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Adam over alpha, and over rho where tau is trained; rho has no decay.
 
     Its eps has a meaning here: Adam takes steps of one size however small the gradient is, so
     with a tiny eps candidates that make no difference drift apart as fast as those that do.
     """
     config = plan.config.alpha
+    groups: list[dict[str, Any]] = [{"params": [alpha_LC]}]
+    groups += [{"params": [parameter], "weight_decay": 0.0} for parameter in rho]
     return torch.optim.Adam(
-        [alpha_LC],
+        groups,
         lr=plan.alpha_peak_lr,
         betas=config.betas,
         eps=config.eps,
         weight_decay=config.weight_decay,
     )
+
+
+def entropy_gradient(alpha_LC: Tensor) -> Tensor:
+    """The gradient of pi's entropy, mean over the slots: -pi (log pi + H) / L.
+
+    With its weight it is added to alpha's gradient, so that descent lowers the entropy. It knows
+    nothing of the text and can hurt (2405.16610): so it comes late, and is off by default.
+    """
+    log_pi_LC = torch.log_softmax(alpha_LC, dim=-1)
+    pi_LC = log_pi_LC.exp()
+    entropy_L1 = -(pi_LC * log_pi_LC).sum(-1, keepdim=True)
+    return -pi_LC * (log_pi_LC + entropy_L1) / len(alpha_LC)
 
 
 @dataclass(frozen=True)
@@ -62,12 +81,14 @@ class SearchStep:
         if self.plan.config.alpha.data == "shared":
             return self._shared(state, batch)
         if self.plan.alpha_due(state.step):
+            # Those of the step before would lie beside alpha's pass.
+            state.optimisers["weights"].zero_grad(set_to_none=True)
             self._alpha_step(state, batch)
         return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
 
     def mix(self, state: TrainState) -> Mix:
         """The weights' mix: noise held for `plan.hold` steps, alpha and tau as they are now."""
-        return self._mix(state, self.plan.config.estimator)
+        return self._mix(state, self.plan.estimator(state.step))
 
     def alpha_mix(self, state: TrainState) -> Mix:
         """The mix of alpha's own step, of the same noise."""
@@ -75,30 +96,34 @@ class SearchStep:
 
     def _mix(self, state: TrainState, estimator: str) -> Mix:
         alpha_LC = state.parameters["alpha"]
-        noise_LC = self.noise(self.seed, state.step // self.plan.hold, *alpha_LC.shape)
-        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, self.plan.tau(state.step))
+        noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, tau_now(self.plan, state, state.step))
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
         """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
-        alpha_LC = state.parameters["alpha"]
+        trained = _trained(state)
         name = "weights"
         if self.alpha_batches is not None:
             name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
         stream = stream_at(state, name, batch)
-        gradient_LC = torch.zeros_like(alpha_LC)
+        gradients = [torch.zeros_like(parameter) for parameter in trained]
 
         def backward(loss: Tensor) -> None:
-            # Where every slot drew identity, alpha is not in the graph: its gradient is 0.
-            (part_LC,) = torch.autograd.grad(loss, [alpha_LC], materialize_grads=True)
-            gradient_LC.add_(part_LC)
+            if not loss.requires_grad:  # every slot drew identity: alpha's gradient is 0
+                return
+            parts = torch.autograd.grad(loss, trained, materialize_grads=True)
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.add_(part)
 
-        _, stream = self.weight_step.forward.accumulate(
-            state, batch, stream, lambda: self.alpha_mix(state), backward
-        )
+        with _fixed(state.model):
+            _, stream = self.weight_step.forward.accumulate(
+                state, batch, stream, lambda: self.alpha_mix(state), backward
+            )
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
-        alpha_LC.grad = gradient_LC
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.grad = gradient
         self._update_alpha(state)
 
     def _alpha_index(self, state: TrainState) -> int:
@@ -106,17 +131,43 @@ class SearchStep:
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
         """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
-        alpha_LC = state.parameters["alpha"]
-        alpha_LC.grad = torch.zeros_like(alpha_LC)
+        for parameter in _trained(state):
+            parameter.grad = torch.zeros_like(parameter)
         metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
             self._update_alpha(state)
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
-        gradient_LC = state.parameters["alpha"].grad
-        assert gradient_LC is not None
-        self.weight_step.forward.ranks.sum([gradient_LC])
+        gradients = [p.grad for p in _trained(state) if p.grad is not None]
+        assert len(gradients) == len(state.parameters), "each has one, if of zeros"
+        self.weight_step.forward.ranks.sum(gradients)
+        if weight := self.plan.sharpen(state.step):
+            alpha_LC = state.parameters["alpha"]
+            assert alpha_LC.grad is not None
+            alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()
+
+
+@contextmanager
+def _fixed(model: nn.Module) -> Iterator[None]:
+    """The weights without gradients for a while.
+
+    Functions with a backward of their own would make them otherwise, though nobody asks for them,
+    and keep what they take.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def _trained(state: TrainState) -> list[nn.Parameter]:
+    """What moves on alpha's steps: alpha, and rho where tau is learnable."""
+    return list(state.parameters.values())

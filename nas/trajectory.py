@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
 from npz_file import READ_ERRORS, read_npz
 from training.files import write_whole
@@ -35,7 +36,7 @@ def entropy_share(pi_LC: NDArray[np.float32]) -> float:
     return float(entropy_L.mean() / np.log(pi_LC.shape[-1]))
 
 
-def margins(pi_LC: NDArray[np.float32]) -> NDArray[np.float32]:
+def margins(pi_LC: NDArray[Any]) -> NDArray[Any]:
     """Per slot: the likeliest candidate's probability less the second one's."""
     if pi_LC.shape[-1] == 1:
         return pi_LC[..., 0]
@@ -50,11 +51,13 @@ class Trajectory:
     labels: Sequence[str]
     plan: SearchPlan
     alpha: list[NDArray[np.float32]] = field(default_factory=list)
+    tau: list[np.float32] = field(default_factory=list)
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Record alpha after a step (a hook of the loop)."""
         assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
         self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
+        self.tau.append(self._tau(state))
 
     def save(self, path: Path) -> None:
         """Write pi.npz whole."""
@@ -66,7 +69,7 @@ class Trajectory:
             step=np.arange(1, count + 1),
             pi=softmax(alpha_NLC),
             alpha=alpha_NLC,
-            tau=np.array([self.plan.tau(step) for step in range(count)], dtype=np.float32),
+            tau=np.array(self.tau, dtype=np.float32),
             labels=np.array(self.labels),
             alpha_start=np.array(self.plan.alpha_start),
         )
@@ -86,13 +89,21 @@ class Trajectory:
                 raise ValueError(f"{path}: alpha has shape {alpha_NLC.shape}")
             if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
                 raise ValueError(f"{path}: is of another run")
+            tau_N = arrays["tau"][: state.step]
+            if tau_N.dtype != np.float32 or tau_N[-1] != self._tau(state):
+                raise ValueError(f"{path}: tau is of another run")
         except ValueError as error:
             remedy = _REMEDY.format(path.parent)
             raise ValueError(
                 f"{str(error).removesuffix(f'; {remedy}')}; the checkpoint of step {state.step} "
                 f"relies on it: {remedy}"
             ) from error
-        self.alpha = list(alpha_NLC)
+        self.alpha, self.tau = list(alpha_NLC), list(tau_N)
+
+    def _tau(self, state: TrainState) -> np.float32:
+        """That of the step just done; a learnable one as that step left it, like alpha."""
+        tau = tau_now(self.plan, state, state.step - 1)
+        return np.float32(tau if isinstance(tau, float) else tau.item())
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:

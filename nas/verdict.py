@@ -18,6 +18,11 @@ _T80 = (
 )  # fmt: skip
 
 
+def t95(freedom: int) -> float:
+    """Two-sided 95% quantile of Student's t; above 30 degrees of freedom that of 30."""
+    return _T95[min(freedom, len(_T95)) - 1]
+
+
 def smallest_visible(half_width: float, n: int) -> float:
     """The difference that a 95% interval of n pairs would have shown with 80% probability."""
     at = min(n - 1, len(_T95)) - 1
@@ -33,8 +38,7 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     n = len(differences)
     if n < 2:
         raise ValueError(f"an interval needs two differences or more, found {n}")
-    t = _T95[min(n - 1, len(_T95)) - 1]
-    return statistics.fmean(differences), t * statistics.stdev(differences) / math.sqrt(n)
+    return statistics.fmean(differences), t95(n - 1) * statistics.stdev(differences) / math.sqrt(n)
 
 
 def verdict(

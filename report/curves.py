@@ -15,6 +15,7 @@ _MOST_POINTS = 1500
 _NETS = {
     "soft": ("validation, soft mixture", "#0072b2", "o"),
     "onehot": ("validation, one-hot", "#d55e00", "s"),
+    "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
     "model": ("validation", "#0072b2", "o"),
 }
 _SEARCHED = "#d55e00"
@@ -24,7 +25,7 @@ _NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#00
 def curves(metrics: pd.DataFrame) -> Figure:
     """Training and validation perplexity of one search or one retraining, per token."""
     with house_style():
-        figure, axes = _one_panel()
+        figure, axes = one_panel()
         train = perplexities(metrics, "train")
         if len(train):
             rows = thin(len(train), _MOST_POINTS)
@@ -48,7 +49,7 @@ def curves(metrics: pd.DataFrame) -> Figure:
                     markersize=4,
                     label=label,
                 )
-        _finish(axes)
+        finish_curves(axes)
     return figure
 
 
@@ -62,7 +63,7 @@ def validation_curves(
         searched: the layout that has the colour of the searched one in the other figures.
     """
     with house_style():
-        figure, axes = _one_panel()
+        figure, axes = one_panel()
         others = [name for name in metrics_by_name if name != searched]
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
             place = 0 if name == searched else others.index(name)
@@ -83,7 +84,7 @@ def validation_curves(
                     label=label,
                 )
                 label = None
-        _finish(axes, "validation perplexity per token")
+        finish_curves(axes, "validation perplexity per token")
     return figure
 
 
@@ -101,14 +102,16 @@ def perplexities(metrics: pd.DataFrame, kind: str, net: str | None = None) -> pd
     return rows[drawn & (rows["perplexity"] > 0).to_numpy()]
 
 
-def _one_panel() -> tuple[Figure, Axes]:
+def one_panel() -> tuple[Figure, Axes]:
+    """A figure of curves, still empty."""
     figure = make_figure(7.6, 3.6)
     axes = figure.subplots()
     margins(figure, left=0.75, right=0.2, top=0.2, bottom=0.5)
     return figure, axes
 
 
-def _finish(axes: Axes, ylabel: str = "perplexity per token") -> None:
+def finish_curves(axes: Axes, ylabel: str = "perplexity per token") -> None:
+    """Axes, grid and legend, once all lines are drawn."""
     axes.set_ylabel(ylabel)
     axes.set_xlabel("step")
     axes.grid(axis="y")

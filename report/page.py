@@ -22,6 +22,7 @@ from report.layout import boxes, last_pi, likeliest
 from report.results import result_row, result_table
 from report.runs import Trajectory, read_json, read_metrics, read_trajectory, seed_folders
 from report.scatter import measure_of, scatter
+from report.spread import SPREAD_FIGURES, alike, write_spread_figures
 from report.style import png
 from report.trajectory import SEARCH_FIGURES, write_search_figures
 
@@ -37,6 +38,7 @@ def write_report(run_folder: Path) -> Path:
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
         _comparison(run_folder),
+        _several(run_folder),
         *(_search(folder, trajectory) for folder, trajectory in searches.items()),
         _retraining(run_folder),
         _next_steps(run_folder),
@@ -127,6 +129,18 @@ def _comparison(run_folder: Path) -> str:
     )
 
 
+def _several(run_folder: Path) -> str:
+    """How far several searches differ."""
+    if len(folders := alike(run_folder)) < 2:
+        return ""
+    figures = [
+        html.image(path.read_bytes(), SPREAD_FIGURES[path.name])
+        for path in write_spread_figures(run_folder)
+    ]
+    seeds = ", ".join(folder.name.removeprefix("seed-") for folder in folders)
+    return html.section(f"Searches of seeds {seeds} together", "".join(figures))
+
+
 def _search(folder: Path, trajectory: Trajectory | None) -> str:
     """The figures of one search seed."""
     figures = _current_figures(folder)
@@ -192,8 +206,10 @@ _FILES = {  # pattern in the run folder: what it holds
     "search/seed-*/pi.npz": "pi, alpha and tau of every step",
     "search/seed-*/metrics.jsonl": "losses of the search",
     "search/seed-*/figures": "the figures of this page",
+    "search/figures": "the figures of several searches",
     "architecture.json": "the chosen layout",
     "architectures/*.json": "a layout",
+    "architectures/*.csv": "the layouts that were scored for it",
     "retrain/*/seed-*/result.json": "result of a retraining",
     "retrain/*/seed-*/metrics.jsonl": "losses of a retraining",
     "model": "the chosen model, to carry away",

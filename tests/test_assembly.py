@@ -20,10 +20,12 @@ import retrain
 import search
 from assembly.architectures import derive as derive_by
 from assembly.comparison import contestants
+from assembly.costs import layout_costs
 from assembly.lengths import retrain_stages, search_text
+from assembly.models import architecture_hash
 from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
-from assembly.workbench import Workbench, architecture_hash, layout_costs, set_up
+from assembly.workbench import Workbench, set_up
 from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind, files
 from experiment import load_experiment

@@ -14,9 +14,10 @@ import derive
 import retrain
 import search
 from assembly.architectures import derive as derive_layout
+from assembly.costs import layout_costs
 from assembly.retraining import retrain_phase
 from assembly.searching import search_phase
-from assembly.workbench import Workbench, layout_costs, set_up
+from assembly.workbench import Workbench, set_up
 from experiment import load_experiment
 from model import Architecture, load_architecture, load_model, optimal_cutoffs
 from tests.test_pipeline import run

@@ -173,7 +173,7 @@ def test_a_layout_that_is_no_rule_names_the_rules(
 ) -> None:
     arguments = [experiment_file, "--layout", "interleavd"]
     lines = refused(retrain, capsys, *arguments, run=tmp_path / "run")
-    assert "a rule (argmax, interleaved, par" in lines[0]
+    assert "a rule (argmax, top_k, sampled, beam, evolution, interleaved, par" in lines[0]
 
 
 def test_a_missing_package_is_one_line(tmp_path: Path) -> None:

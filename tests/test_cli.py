@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import cli
+import command_line
+import endings
 from training.run_dir import environment, record_resume
 from training.signals import Stopped
 
@@ -32,19 +34,19 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
         raise KeyboardInterrupt
 
     for run in (stopped, full, interrupted):
-        cli.run_to_end(run, then=lambda: None)
+        endings.run_to_end(run, then=lambda: None)
         said = capsys.readouterr().err
         assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
         assert "# put the password in the place of ***" in said
-    with pytest.raises(SystemExit), cli.user_errors():
+    with pytest.raises(SystemExit), endings.user_errors():
         interrupted()
     assert "secret" not in capsys.readouterr().err
-    assert "secret" not in cli.command("search.py", Path("r"), URL)
+    assert "secret" not in command_line.command("search.py", Path("r"), URL)
 
 
 def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", "a=[1, 2]"])
-    assert cli._again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
+    assert command_line.again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
 
 
 @pytest.mark.usefixtures("_called_with_a_password")

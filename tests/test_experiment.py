@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cli
+import endings
 from experiment import ExperimentError, dump_experiment, load_experiment
 from yaml_strict import dump_yaml, read_yaml
 
@@ -150,7 +151,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "schedule: exponential",
             "schedule: expo",
             "16: search.tau.schedule: must be one of constant, linear, cosine, exponential, "
-            "step; found 'expo'; did you mean 'exponential'?",
+            "step, learnable; found 'expo'; did you mean 'exponential'?",
         ),
         (
             "  tau:\n",
@@ -163,6 +164,19 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
             "16: search.alpha.estimator: soft is not the weights' single_path (search.estimator), "
             "and with data shared both gradients come from one backward pass; use "
             "search.alpha.data: prequential",
+        ),
+        (
+            "  tau:\n",
+            "  alpha: {estimator: spos}\n  tau:\n",
+            "15: search.alpha.estimator: spos gives alpha no gradient; take one that does, such as "
+            "straight_through, or with search.estimator: spos leave it out, and alpha does not "
+            "move",
+        ),
+        (
+            "  tau:\n",
+            "  estimator: spos\n  alpha: {data: split}\n  tau:\n",
+            "16: search.alpha.data: split keeps text for alpha, which estimator spos never moves; "
+            "use prequential, or say by search.alpha.estimator how alpha learns",
         ),
         ("[200, 500]", "200", "12: model.softmax.cutoffs: expected a list, found 200"),
         (
@@ -209,13 +223,15 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         (
             "[interleaved, par]",
             "[interlaved, par]",
-            "24: compare.opponents[0]: must be one of argmax, interleaved, par, sandwich, "
+            "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
+            "interleaved, par, sandwich, "
             "random, layout; found 'interlaved'; did you mean 'interleaved'?",
         ),
         (
             "compare:",
             "derive: {method: argmx}\ncompare:",
-            "23: derive.method: must be one of argmax, interleaved, par, sandwich, random, "
+            "23: derive.method: must be one of argmax, top_k, sampled, beam, evolution, "
+            "interleaved, par, sandwich, random, "
             "layout; found 'argmx'; did you mean 'argmax'?",
         ),
         (
@@ -499,20 +515,20 @@ def test_a_directory_without_an_experiment_is_refused(tmp_path):
     ],
 )
 def test_a_users_error_is_lines_and_exit_code_2(capsys, error, line):
-    with pytest.raises(SystemExit) as stop, cli.user_errors():
+    with pytest.raises(SystemExit) as stop, endings.user_errors():
         raise error
     assert stop.value.code == 2
     assert capsys.readouterr().err == line
 
 
 def test_our_own_errors_keep_their_traceback():
-    with pytest.raises(TypeError), cli.user_errors():
+    with pytest.raises(TypeError), endings.user_errors():
         raise TypeError
 
 
 def test_the_traceback_is_there_for_who_wants_it(capsys, monkeypatch):
     monkeypatch.setenv("PARNAS_TRACEBACK", "1")
-    with pytest.raises(SystemExit), cli.user_errors():
+    with pytest.raises(SystemExit), endings.user_errors():
         raise ValueError("x")
     assert "Traceback" in capsys.readouterr().err
 

@@ -158,6 +158,8 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         ["search.estimator=straight_through", "search.alpha.data=split"],
         ["search.alpha.data=shared"],
         ["search.optimiser.kind=lamb", "search.estimator=single_path"],
+        ["search.estimator=spos", "search.alpha.estimator=two_path"],
+        ["search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"],
         ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"],
         ["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"],
         [

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import cli
+import endings
 
 SEEDS = (100, 101, 102, 103, 104)
 
@@ -28,7 +29,7 @@ SEEDS = (100, 101, 102, 103, 104)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with cli.user_errors():
+    with endings.user_errors():
         from assembly.confirming import Side, check_sides, train_sides
         from assembly.workbench import set_up
         from experiment import load_experiment
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop.listening():
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
 
-    return cli.run_to_end(run, then=lambda: show(bench, sides, arguments))
+    return endings.run_to_end(run, then=lambda: show(bench, sides, arguments))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cli
+import endings
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
@@ -29,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
-    with cli.user_errors():
-        from assembly.workbench import experiment_of
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
 
         experiment, _ = experiment_of(arguments)
         if arguments.check:
@@ -126,7 +127,7 @@ def softmax_of(experiment: "Experiment", prepared: "Prepared") -> "SoftmaxConfig
 
 def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
     """One row per cluster: its ids, and its part of the training tokens."""
-    from assembly.workbench import cluster_mass
+    from assembly.costs import cluster_mass
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cli
+import endings
 
 if TYPE_CHECKING:
     from model.config import AutoSoftmaxConfig
@@ -31,7 +32,7 @@ MOST_BYTES = 2**29
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with cli.user_errors():
+    with endings.user_errors():
         text = find(arguments)
     print(text)
     return 0

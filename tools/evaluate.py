@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cli
+import endings
 
 if TYPE_CHECKING:
     from assembly.measuring import Measurement
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     rows = []
-    with cli.user_errors():
+    with endings.user_errors():
         measurement, variants = prepare(arguments)
         print(heading(measurement, variants, WORDS[arguments.words]), flush=True)
         try:
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
         except KeyboardInterrupt:
             print("interrupted; no file was written", file=sys.stderr)
-            return cli.INTERRUPTED
+            return endings.INTERRUPTED
         if arguments.json is not None:
             write(arguments, measurement, rows)
     return 0
@@ -95,8 +96,8 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
         ValueError: an option, the folder or a text does not serve.
         OSError: a file cannot be read.
     """
+    from assembly.devices import find_device
     from assembly.measuring import Measurement, open_folder, read_documents
-    from assembly.workbench import find_device
 
     check_out(arguments.json, arguments.data, arguments.model)
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", arguments.device):

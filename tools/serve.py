@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cli
+import endings
 
 JOURNAL = Path("sweep", "study.journal")
 
@@ -27,7 +28,7 @@ JOURNAL = Path("sweep", "study.journal")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with cli.user_errors():
+    with endings.user_errors():
         check_free(arguments.host, arguments.port)
         serve(arguments)
     return 0

@@ -146,6 +146,29 @@ def read_best(path: Path, state: TrainState, identity: str) -> tuple[dict[str, T
     return tensors, header.step
 
 
+def read_weights(path: Path, state: TrainState, identity: str, steps: int) -> dict[str, Tensor]:
+    """The weights in the checkpoint of a run that is done; the run is not touched.
+
+    Args:
+        path: the file.
+        state: model and parameters as they are set up; optimisers and streams are not looked at.
+        identity: whose checkpoint it must be.
+        steps: how many steps the run takes in all.
+
+    Raises:
+        ValueError: the file is damaged, of another experiment, does not fit, or is not of the end.
+        OSError: it cannot be read.
+    """
+    tensors, content = read_tensors(path)
+    _check_identity(path, content.get("identity"), identity)
+    if content.get("step") != steps:
+        raise ValueError(f"{path}: is of step {content.get('step')}, the run has {steps}")
+    weights = {k: v for k, v in tensors.items() if k.startswith(("model.", "parameter."))}
+    if problem := misfit(weights, state, whole=False):
+        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    return weights
+
+
 def _check_identity(path: Path, found: object, wanted: str) -> None:
     if found != wanted:
         raise ValueError(f"{path}: belongs to another experiment")

@@ -43,7 +43,8 @@ class RunConfig(Section):
     attention: Literal["auto", "with_bias", "fused", "factored", "flex"] = Field(
         default="auto",
         description="Path of attention in training steps; auto: as measured for the device. All "
-        "give the same numbers but for rounding; where one cannot serve, with_bias does.",
+        "give the same numbers but for rounding; where one cannot serve, the device's does. "
+        "Compiled slots take with_bias: compile needs auto.",
     )
     compile: bool = Field(
         default=False,
@@ -57,6 +58,15 @@ class RunConfig(Section):
         default=True, description="Draw figures and the report when a search ends."
     )
     tensorboard: bool = Field(default=False, description="Also write TensorBoard event files.")
+
+    @model_validator(mode="after")
+    def _attention_has_an_effect(self) -> "RunConfig":
+        if self.compile and self.attention != "auto":
+            raise ValueError(
+                f"attention: {self.attention} has no effect with compile true; give auto, or set "
+                "compile to false"
+            )
+        return self
 
 
 class OptimiserConfig(Section):

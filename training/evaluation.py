@@ -1,7 +1,7 @@
 """Evaluation without noise that scores every token exactly once."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,6 +86,17 @@ class Evaluation:
         return row
 
 
+def joined(parts: Sequence[Evaluation]) -> Evaluation:
+    """The totals of several passes over the same text, as if it were one text."""
+    one = parts[0]
+    return Evaluation(
+        nats=sum(part.nats for part in parts),
+        tokens=sum(part.tokens for part in parts),
+        bytes=None if one.bytes is None else one.bytes * len(parts),
+        words=None if one.words is None else one.words * len(parts),
+    )
+
+
 @torch.inference_mode()
 def evaluate(
     model: LanguageModel,
@@ -110,12 +121,7 @@ def evaluate(
     model.eval()
     nats = torch.zeros((), dtype=torch.float64, device=device)
     tokens = raw_bytes = 0
-    state = None
-    for batch in streams:
-        if state is None or batch.first:
-            state = model.initial_state(batch.input_BT.shape[0], cached=cached)
-        h_BTD, state, _ = model(batch.input_BT, state, mix)
-        nll_BT = model.nll(h_BTD, batch.target_BT)
+    for batch, nll_BT in _read(model, streams, device, mix, cached=cached):
         (row_N,) = moved([batch.score_BT.flatten().nonzero()], device)
         nats += nll_BT.double().flatten()[row_N].sum()
         scored_N = batch.target_BT[batch.score_BT]
@@ -126,3 +132,34 @@ def evaluate(
     assert tokens == streams.scored, (tokens, streams.scored)
     counted = None if byte_length_V is None else raw_bytes
     return Evaluation(nats=float(nats), tokens=tokens, bytes=counted, words=streams.words)
+
+
+@torch.inference_mode()
+def evaluate_cells(
+    model: LanguageModel, streams: Streams, *, device: torch.device, mix: Mix | None = None
+) -> tuple[Tensor, Tensor]:
+    """Score a text once, each segment of each stream for itself: what errors are reckoned from.
+
+    Returns:
+        Nats and numbers of scored targets, segments x streams, in float64 on the CPU.
+    """
+    training = model.training
+    model.eval()
+    nats, tokens = [], []
+    for batch, nll_BT in _read(model, streams, device, mix, cached=True):
+        nats.append((nll_BT.double().cpu() * batch.score_BT).sum(dim=1))
+        tokens.append(batch.score_BT.sum(dim=1).double())
+    model.train(training)
+    return torch.stack(nats), torch.stack(tokens)
+
+
+def _read(
+    model: LanguageModel, streams: Streams, device: torch.device, mix: Mix | None, *, cached: bool
+) -> Iterator[tuple[EvaluationBatch, Tensor]]:
+    """Each segment with the nats of its targets."""
+    state = None
+    for batch in streams:
+        if state is None or batch.first:
+            state = model.initial_state(batch.input_BT.shape[0], cached=cached)
+        h_BTD, state, _ = model(batch.input_BT, state, mix)
+        yield batch, model.nll(h_BTD, batch.target_BT)

@@ -141,17 +141,20 @@ class _Still(torch.optim.Optimizer):
     """An optimiser that moves nothing.
 
     Attributes:
-        began: how many moments there were when the gradients were last set free.
+        began: how many moments there were when the gradients were first set free.
         changes: how many changes there were then.
     """
 
     def __init__(self, parameters: list[nn.Parameter], ledger: Ledger) -> None:
         super().__init__(parameters, {"lr": 0.0})
         self.ledger, self.began, self.changes = ledger, 0, 0
+        self._standing = True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Note the moment."""
-        self.began, self.changes = len(self.ledger.moments), len(self.ledger.changes)
+        """Note the moment; a search sets them free before alpha's pass and again after it."""
+        if self._standing:
+            self.began, self.changes = len(self.ledger.moments), len(self.ledger.changes)
+        self._standing = False
         super().zero_grad(set_to_none)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]

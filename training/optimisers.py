@@ -1,6 +1,7 @@
 """Optimisers of the weights."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,14 @@ DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
 
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
     """An optimiser over all weights; weight decay acts on matrices, not on norms or biases."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+    biases = _head_biases(model)
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": config.weight_decay},
+        {"params": [], "weight_decay": 0.0},
     ]
+    for parameter in model.parameters():
+        decays = parameter.ndim >= 2 and id(parameter) not in biases
+        groups[0 if decays else 1]["params"].append(parameter)
     groups = [group for group in groups if group["params"]]
     if config.kind == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
@@ -31,6 +34,15 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
         return Lamb(groups, lr=config.lr, betas=betas, eps=eps)
     adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
     return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
+
+
+def _head_biases(model: nn.Module) -> set[int]:
+    """The ids of the parameters that blocks name as biases of their heads."""
+    return {
+        id(getattr(module, name))
+        for module in model.modules()
+        for name in getattr(module, "head_biases", ())
+    }
 
 
 def slots_of(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:

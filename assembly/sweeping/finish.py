@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cli
+import command_line
 from assembly.sweeping.cleaning import best_entries
 from assembly.sweeping.latencies import measure
 from assembly.sweeping.plan import Sweep
@@ -164,12 +164,12 @@ def _commands(sweep: Sweep, files: Mapping[Path, Entry]) -> dict[str, str]:
     where, run = sweep.config.storage, sweep.places.run
     storage = str(sweep.places.journal) if where == JOURNAL else shown(where)
     commands = {
-        "sweep": cli.command("sweep.py", run),
+        "sweep": command_line.command("sweep.py", run),
         "dashboard": f"optuna-dashboard {shlex.quote(storage)}",
     }
     best, better = _best(sweep, files), _better(sweep, files)
     if best is not None:
-        commands["rerun"] = cli.command("search.py", best)
+        commands["rerun"] = command_line.command("search.py", best)
     if better is not None:
         both = [str(better), str(sweep.places.own_experiment)]
         commands["confirm"] = shlex.join(["python", "-m", "tools.confirm", *both])

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from optuna.trial import TrialState
 
+from assembly.models import architecture_hash
 from assembly.size import memory_bytes
 from assembly.sweeping.rows import runs_of
 from assembly.timing import time_models
-from assembly.workbench import Workbench, architecture_hash
+from assembly.workbench import Workbench
 from model import Architecture, build_model
 from nas.latency import Latencies
 from nas.sweep.queue import Entry

@@ -17,7 +17,12 @@ def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> E
         ValueError: its values do not go together.
     """
     run = sweep.experiment.run
-    here = {"run.figures": False, "run.tensorboard": False, "run.threads": run.threads or threads}
+    here = {
+        "run.figures": False,
+        "run.tensorboard": False,
+        "run.threads": run.threads or threads,
+        "derive.gap": False,
+    }
     return with_settings(
         sweep.experiment, {**sweep.config.set, **values, **here}, sweep.space.inactive(values)
     )

@@ -96,10 +96,33 @@ def run_seed(
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
         OSError: the folder cannot be written, which is no fault of the trial.
     """
+    scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
+    run_scripts(experiment, scripts, run, limits, around)
+    try:
+        return read_outcome(run, experiment.run.seed, objectives)
+    except (ValueError, OSError) as error:
+        raise Failed(words_of(error)) from None
+
+
+def run_scripts(
+    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, around: Around
+) -> None:
+    """Run scripts one after another in a process of their own.
+
+    Args:
+        experiment: with its seed.
+        scripts: names of scripts that take an experiment and `--run`.
+        run: the run directory.
+        limits: when it counts as hanging.
+        around: its worker.
+
+    Raises:
+        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
+        OSError: the folder cannot be written, which is no fault of the trial.
+    """
     run.mkdir(parents=True, exist_ok=True)
     path = run / "experiment.yaml"
     write_whole(path, dump_experiment(experiment))
-    scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
     arguments = ["--alive-s", str(around.alive_s), str(path), "--run", str(run)]
     arguments += ["--scripts", *scripts]
     seed = experiment.run.seed
@@ -112,10 +135,6 @@ def run_seed(
         around.again()
     if code:
         raise Failed(reason_of(code, log))
-    try:
-        return read_outcome(run, seed, objectives)
-    except (ValueError, OSError) as error:
-        raise Failed(words_of(error)) from None
 
 
 def _once(

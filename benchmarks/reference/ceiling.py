@@ -1,7 +1,7 @@
 """The practical ceiling: plain causal attention and dense blocks, no memory, no positions.
 
 It does less than any Transformer-XL can do, with the fastest call torch has for it, and with our
-own softmax, dropout, optimiser and clipping.
+own products, softmax, dropout, optimiser and clipping.
 """
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
 from model.dropout import add_dropped, drop
+from model.projection import project
 from model.relu_layers import relu_layers
 from model.softmax import AdaptiveSoftmax
 from training.config import OptimiserConfig
@@ -28,10 +29,11 @@ class CeilingAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """X plus what the attention adds."""
-        packed = self.qkv(self.norm(x_BTD)).unflatten(-1, (3, self.n_heads, -1))
+        packed_BTE = project(self.norm(x_BTD), self.qkv.weight)
+        packed = packed_BTE.view(*packed_BTE.shape[:2], 3, self.n_heads, -1)
         q, k, value = packed.permute(2, 0, 3, 1, 4).unbind()
         out_BHTK = F.scaled_dot_product_attention(q, k, value, is_causal=True)
-        delta_BTD = self.output(out_BHTK.transpose(1, 2).flatten(2))
+        delta_BTD = project(out_BHTK.transpose(1, 2).flatten(2), self.output.weight)
         return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
 
 

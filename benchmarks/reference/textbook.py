@@ -97,7 +97,7 @@ class Textbook(nn.Module):
         self.norm, self.dropout = nn.LayerNorm(d_model), nn.Dropout(dropout)
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(d_model, vocabulary, list(cutoffs))
         self.optimiser = torch.optim.Adam(self.parameters(), lr=1e-4)
-        self.memories: list[Tensor] = []
+        self.memories: dict[int, Tensor] = {}
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         """Rows of the softmax's own tables."""
@@ -121,22 +121,21 @@ class Textbook(nn.Module):
     def loss(self, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
         """Mean nats of a segment; the memories go on."""
         x_BTD = self.dropout(self.embed(ids_BT))
-        if not self.memories:
-            empty = x_BTD.new_zeros(len(ids_BT), self.memory, self.d_model)
-            self.memories = [empty] * len(self.blocks)
+        empty_BMD = x_BTD.new_zeros(len(ids_BT), self.memory, self.d_model)
         keys = self.memory + ids_BT.shape[1]
         like = {"dtype": x_BTD.dtype, "device": x_BTD.device}
         distance_S1 = torch.arange(keys - 1, -1, -1.0, **like)[:, None]
         half = torch.arange(0, self.d_model, 2.0, **like)
         angle = distance_S1 / 10000 ** (half / self.d_model)
         r_SD = torch.cat([angle.sin(), angle.cos()], dim=-1)
-        memories = []
-        for block, memory_BMD in zip(self.blocks, self.memories, strict=True):
+        for slot, block in enumerate(self.blocks):
+            if not isinstance(block, TextbookAttention):
+                x_BTD = block(x_BTD)
+                continue
+            memory_BMD = self.memories.get(slot, empty_BMD)
             both_BSD = torch.cat([memory_BMD, x_BTD], dim=1)
-            memories.append(both_BSD[:, -self.memory :].detach())
-            attends = isinstance(block, TextbookAttention)
-            x_BTD = block(x_BTD, memory_BMD, r_SD) if attends else block(x_BTD)
-        self.memories = memories
+            self.memories[slot] = both_BSD[:, -self.memory :].detach()
+            x_BTD = block(x_BTD, memory_BMD, r_SD)
         h_ND = self.dropout(self.norm(x_BTD)).flatten(0, 1)
         return self.softmax(h_ND, target_BT.flatten()).loss
 

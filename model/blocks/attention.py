@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
 from model.dropout import Dropout
 from model.kept import append, attend_kept
-from model.paths import attend
+from model.paths import chosen
 from model.projection import project
 from model.relative import Parts, Place
 from model.segment import Segment
@@ -72,6 +72,7 @@ class AttentionBlock(nn.Module):
     """
 
     adds_nothing = False
+    head_biases = ("u_HK", "v_HK")
 
     def __init__(self, options: AttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
@@ -103,7 +104,6 @@ class AttentionBlock(nn.Module):
         q_BTHK = q_BTE.view(*q_BTE.shape[:2], *heads)
         both_BSE = project(c_BSD, self.key_value.weight)
         both_BS2HK = both_BSE.view(*both_BSE.shape[:2], 2, *heads)
-        r_SHK = segment.kept((self, segment.length), lambda: self._distances(segment, q_BTE))
         u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
         mask_BTS = segment.mask(memory, self.window, q_BTE.dtype)
         if segment.cached:
@@ -111,13 +111,18 @@ class AttentionBlock(nn.Module):
             if state is None:
                 state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
             whole_BH2SK = append(state, new_BH2TK)
+            r_SHK = segment.kept((self, segment.length), lambda: self._distances(segment, q_BTE))
             state = whole_BH2SK[:, :, :, segment.length :]
             out_BTHK = attend_kept(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
         else:
             k_BSHK, value_BSHK = both_BS2HK.unbind(2)
-            parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+            rate = self.dropout if self.training else 0.0
             place = Place(segment, memory, self.window, self.clamp, self.position.weight)
-            out_BTHK = attend(parts, place, self.dropout, self.training)
+            path = chosen(q_BTHK.device, place, rate)
+            reads = path.distances
+            r_SHK = self._distances(segment, q_BTE) if reads else q_BTHK.new_empty(0, *heads)
+            parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+            out_BTHK = path.run(parts, place, rate)
         return project(out_BTHK.flatten(2), self.output.weight), state, None
 
     def _distances(self, segment: Segment, like: Tensor) -> Tensor:

@@ -102,7 +102,8 @@ class Block(Protocol):
     The block adds `delta` to the residual stream. It reads `memory_rows` rows of memory and gets
     c = norm([memory; x]), with M rows of memory before the T of the segment, which says how many
     of them are valid. Its own state is None or a tensor whose first axis is the stream, zero for a
-    stream that starts.
+    stream that starts. Parameters that are biases, though each head has a row, it names in
+    `head_biases`: weight decay leaves them alone.
     """
 
     memory_rows: int

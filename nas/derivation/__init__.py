@@ -3,18 +3,43 @@
 from collections.abc import Callable
 
 from nas.derivation.argmax import argmax
-from nas.derivation.base import Derived, Layout, Request
+from nas.derivation.base import Considered, Derived, Layout, Request
+from nas.derivation.beam import beam
+from nas.derivation.evolution import evolution
 from nas.derivation.explicit import explicit
 from nas.derivation.random_layout import random_layout
 from nas.derivation.rules import interleaved, par, sandwich
+from nas.derivation.sampled import sampled
+from nas.derivation.top_k import top_k
 
-DERIVATIONS: dict[str, Callable[[Request], Derived]] = {
+Method = Callable[[Request], Derived]
+# From a search.
+SEARCHED: dict[str, Method] = {
     "argmax": argmax,
+    "top_k": top_k,
+    "sampled": sampled,
+    "beam": beam,
+    "evolution": evolution,
+}
+# Of those, what has nothing to go by where alpha did not learn.
+NEED_PI = frozenset({"argmax", "top_k"})
+# Without one.
+RULES: dict[str, Method] = {
     "interleaved": interleaved,
     "par": par,
     "sandwich": sandwich,
     "random": random_layout,
     "layout": explicit,
 }
+DERIVATIONS = SEARCHED | RULES
 
-__all__ = ["DERIVATIONS", "Derived", "Layout", "Request"]
+__all__ = [
+    "DERIVATIONS",
+    "NEED_PI",
+    "RULES",
+    "SEARCHED",
+    "Considered",
+    "Derived",
+    "Layout",
+    "Request",
+]

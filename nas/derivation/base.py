@@ -1,11 +1,12 @@
 """What a derivation is given and what it answers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model import Candidate, Evidence
 from nas.config import DeriveConfig
+from nas.scoring import Score
 
 Layout = tuple[Candidate, ...]
 
@@ -19,16 +20,39 @@ class Request:
         candidates: what a slot may become, every option filled in.
         slots: how many slots the layout has.
         flops_per_token: forward FLOPs per token of a layout.
-        trajectory: the search's pi.npz; rules need none.
+        trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
+        score: nats of a layout by the SuperNet's weights, on the same text for all.
+        say: shows a line of progress.
+        alpha_learned: whether the search moved alpha; with estimator spos it does not.
     """
 
     config: DeriveConfig
     candidates: Sequence[Candidate]
     slots: int
     flops_per_token: Callable[[Layout], float]
-    trajectory: Path | None = None
+    trajectories: Mapping[int, Path] = field(default_factory=dict)
     search_steps: int = 0
+    score: Callable[[Layout], Score] | None = None
+    say: Callable[[str], None] = lambda line: None
+    alpha_learned: bool = True
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A layout that was scored by the SuperNet's weights.
+
+    Attributes:
+        layout: one candidate per slot.
+        log_pi: sum over the slots of log pi of its candidates.
+        flops_per_token: of its forward pass.
+        score: its nats.
+    """
+
+    layout: Layout
+    log_pi: float
+    flops_per_token: float
+    score: Score
 
 
 @dataclass(frozen=True)
@@ -38,10 +62,12 @@ class Derived:
     Attributes:
         layout: one candidate per slot.
         evidence: the method, and for a search final pi and margins.
+        considered: the layouts among which it is the best, in the order in which they were scored.
     """
 
     layout: Layout
     evidence: Evidence
+    considered: tuple[Considered, ...] = ()
 
 
 def first_of_kind(request: Request, kind: str, method: str) -> Candidate:

@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optuna.distributions import (
@@ -55,11 +55,7 @@ class Space:
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
         """The values of the active keys as the study's sampler suggests them."""
-        values: dict[str, Any] = {}
-        for key in self.keys:
-            if self._is_active(key, values):
-                values[key] = self._decode(key, self._ask(trial, key))
-        return values
+        return self._walk(lambda key: self._decode(key, self._ask(trial, key)))
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a trial's stored params.
@@ -67,13 +63,13 @@ class Space:
         Raises:
             ValueError: an active key is missing, or has a value outside the space.
         """
-        values: dict[str, Any] = {}
-        for key in self.keys:
-            if self._is_active(key, values):
-                if key not in params:
-                    raise ValueError(f"{key}: the trial has no value; its space was another one")
-                values[key] = self._checked(key, self._decode(key, params[key]))
-        return values
+
+        def value_of(key: str) -> Any:
+            if key not in params:
+                raise ValueError(f"{key}: the trial has no value; its space was another one")
+            return self._checked(key, self._decode(key, params[key]))
+
+        return self._walk(value_of)
 
     def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What Optuna stores for the values of the active keys; the others are left out.
@@ -81,13 +77,13 @@ class Space:
         Raises:
             ValueError: an active key is missing, or has a value outside the space.
         """
-        params: dict[str, Any] = {}
-        for key in self.keys:
-            if self._is_active(key, values):
-                if key not in values:
-                    raise ValueError(f"{key}: no value, expected one of {self.describe(key)}")
-                params[key] = as_param(self._checked(key, values[key]))
-        return params
+
+        def value_of(key: str) -> Any:
+            if key not in values:
+                raise ValueError(f"{key}: no value, expected one of {self.describe(key)}")
+            return self._checked(key, values[key])
+
+        return {key: as_param(value) for key, value in self._walk(value_of).items()}
 
     def inactive(self, values: Mapping[str, Any]) -> list[str]:
         """The keys whose conditions do not hold."""
@@ -124,11 +120,7 @@ class Space:
     def draw(self, source: random.Random, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Values of the active keys: the fixed ones, else random, each evenly from its own."""
         fixed = {} if fixed is None else fixed
-        values: dict[str, Any] = {}
-        for key in self.keys:
-            if self._is_active(key, values):
-                values[key] = fixed[key] if key in fixed else self._drawn(key, source)
-        return values
+        return self._walk(lambda key: fixed[key] if key in fixed else self._drawn(key, source))
 
     def needs(self, key: str, source: random.Random) -> dict[str, Any]:
         """Values of other keys with which a key is active, drawn from those in its `when`."""
@@ -150,6 +142,14 @@ class Space:
                 raise ValueError(f"the grid has more than {MOST_POINTS} points; use larger steps")
             points.append(self.params(values))
         return points
+
+    def _walk(self, value_of: Callable[[str], Any]) -> dict[str, Any]:
+        """The value of each active key, parents first."""
+        values: dict[str, Any] = {}
+        for key in self.keys:
+            if self._is_active(key, values):
+                values[key] = value_of(key)
+        return values
 
     def _combinations(self, place: int, values: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if place == len(self.keys):

@@ -16,6 +16,7 @@ from benchmarks.harness import Side, Timings
 from benchmarks.sides import arithmetic
 from benchmarks.step_time import SIZES, Shape
 from tests.benchmarks.test_reference import TINY
+from training.state import TrainState
 
 
 def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:
@@ -80,6 +81,29 @@ def test_paths_take_the_same_steps() -> None:
     ]
     for state in states[1:]:
         torch.testing.assert_close(state.loss_sum, states[0].loss_sum, rtol=1e-6, atol=0)
+
+
+def gradients(shape: Shape, path: str) -> dict[str, torch.Tensor]:
+    """Those of the second step, which reads a full memory."""
+    take = step_on(shape, "cpu", "float32", path, compiled=False)
+    for _ in range(2):
+        take()
+    cells = [cell.cell_contents for cell in take.__closure__ or ()]
+    (state,) = (found for found in cells if isinstance(found, TrainState))
+    return {name: p.grad for name, p in state.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_paths_give_the_same_gradients_at_the_sizes_used(name: str) -> None:
+    """Of each weight, u and v among them, which start at 0 and move no loss in a few steps."""
+    shape = replace(SIZES[name], slots=2, batch=4, vocabulary=300, cutoffs=(100,))
+    wanted = gradients(shape, "with_bias")
+    assert wanted["slots.0.blocks.attention.v_HK"].norm() > 0
+    for path in ("fused", "factored"):
+        found = gradients(shape, path)
+        assert found.keys() == wanted.keys()
+        for key, gradient in found.items():
+            assert (gradient - wanted[key]).norm() <= 1e-3 * wanted[key].norm(), (path, key)
 
 
 def test_the_papers_size() -> None:

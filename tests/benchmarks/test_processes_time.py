@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.processes_time import BASE, SIDES, compared
+from benchmarks import processes_time
+from benchmarks.processes_time import BASE, SIDES, Started, compared, quiet_rounds
 
 
 def test_speeds_are_compared_within_a_round() -> None:
@@ -17,3 +18,22 @@ def test_speeds_are_compared_within_a_round() -> None:
     assert rows[second]["median_ms"] == pytest.approx(440)
     assert rows[second]["tokens_per_s"] == pytest.approx(1000 / 0.44)
     assert (rows[second]["low_ms"], rows[second]["high_ms"]) == pytest.approx((250, 500))
+    assert rows[second]["rounds_ms"] == pytest.approx([250, 440, 500])
+
+
+def test_each_round_begins_with_another_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+
+    def taken(shape: str, steps: int, started: Started) -> float:
+        order.append(started)
+        return 1.0
+
+    monkeypatch.setattr(processes_time, "seconds", taken)
+    monkeypatch.setattr("nas.quiet.read_cpu", lambda: None)
+    rounds = quiet_rounds("small", 3, 4)
+    first, second, third = SIDES.values()
+    assert order == [
+        *(first, second, third, second, third, first, third, first, second),
+        *(first, second, third),
+    ]
+    assert [set(each) for each in rounds] == [set(SIDES)] * 4

@@ -68,12 +68,15 @@ def test_the_textbook_computes_our_function() -> None:
     ]
     # The textbook attends to rows of zeros before the text, ours does not: both go on from here.
     _, state, _ = ours(segments[0][0], ours.initial_state(TINY.batch))
-    empty = torch.zeros(TINY.batch, TINY.memory, TINY.d_model, dtype=torch.float64)
-    theirs.memories = [empty if memory is None else memory for memory in state.memory]
+    theirs.memories = {
+        slot: memory for slot, memory in enumerate(state.memory) if memory is not None
+    }
     for input_BT, target_BT in segments[1:]:
         h_BTD, state, _ = ours(input_BT, state)
         wanted = ours.nll(h_BTD, target_BT).mean()
         torch.testing.assert_close(theirs.loss(input_BT, target_BT), wanted, rtol=0, atol=1e-12)
+        assert {slot for slot, memory in enumerate(state.memory) if memory is not None} == {0, 2}
+        assert theirs.memories.keys() == {0, 2}
 
 
 def test_the_ceilings_arithmetic_is_what_torch_counts() -> None:

@@ -70,6 +70,31 @@ def test_a_file_from_before_an_option_says_that_it_was_not_there() -> None:
     assert Architecture.from_json(json.dumps(value), "x").to_json() == made.to_json()
 
 
+MEASURED = {"nats_per_token": 2.5, "standard_error": 0.01}
+SCORED: dict[str, Any] = {
+    "inherited": MEASURED,
+    "gap": {
+        "tokens": 100, "soft": MEASURED, "sampled": MEASURED, "one_hot": MEASURED, "draws": 8,
+        "ratio": 1.01, "ratio_error": 0.002,
+    },
+    "agreement": {"searches": [0, 1], "slots": [1.0] * 5, "kappa": 0.5, "interval": [0.1, 0.9]},
+}  # fmt: skip
+
+
+def test_evidence_of_scores_is_written_where_there_is_some_and_then_read() -> None:
+    made = architecture()
+    bare = json.loads(made.to_json())
+    assert set(bare["evidence"]) == {"method", "pi", "margins"}
+    bare["evidence"] |= SCORED
+    again = Architecture.from_json(json.dumps(bare), "x")
+    assert json.loads(again.to_json()) == bare
+    assert again.evidence is not None
+    assert again.evidence.agreement is not None
+    assert again.evidence.agreement.interval == (0.1, 0.9)
+    bare["evidence"]["agreement"]["p_by_chance"] = 0.0
+    assert json.loads(Architecture.from_json(json.dumps(bare), "x").to_json()) == bare
+
+
 def test_a_clamp_is_written_and_read() -> None:
     made = architecture(slots=(candidate("attention", clamp=4),), evidence=None)
     assert json.loads(made.to_json())["slots"][0]["clamp"] == 4
@@ -148,6 +173,39 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "evidence": (
         lambda v: v["evidence"]["margins"].pop(),
         "evidence.margins: 4 entries for 5 slots",
+    ),
+    "gap": (
+        lambda v: v["evidence"].update(gap={**SCORED["gap"], "rato": 1}),
+        "evidence.gap.rato: unknown field; did you mean 'ratio'?",
+    ),
+    "agreement": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "slots": [1.0]}),
+        "evidence.agreement.slots: 1 entries for 5 slots",
+    ),
+    "searches": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "searches": [1, 1]}),
+        "evidence.agreement.searches: must differ, found [1, 1]",
+    ),
+    "interval": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "interval": [0.9, 0.1]}),
+        "evidence.agreement.interval: must rise and lie in [-1, 1], found [0.9, 0.1]",
+    ),
+    "interval_below": (
+        lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "interval": [-1.5, 0.1]}),
+        "evidence.agreement.interval: must rise and lie in [-1, 1], found [-1.5, 0.1]",
+    ),
+    "no_margins": (
+        lambda v: v["evidence"].update(margins=[]),
+        "evidence.margins: 0 entries beside 5 of pi",
+    ),
+    "no_pi": (lambda v: v["evidence"].update(pi=[]), "evidence.margins: 5 entries beside 0 of pi"),
+    "sum_of_pi": (
+        lambda v: v["evidence"]["pi"].__setitem__(2, dict.fromkeys(v["evidence"]["pi"][2], 0.6)),
+        "evidence.pi[2]: must sum to 1, found 1.2",
+    ),
+    "labels_of_pi": (
+        lambda v: v["evidence"]["pi"].__setitem__(2, {"x": 1.0}),
+        "evidence.pi[2]: has other labels than evidence.pi[0]",
     ),
     "mass": (lambda v: v["costs"]["key"]["mass"].pop(), "costs.key.mass: 2 entries for 3 clusters"),
     "path": (

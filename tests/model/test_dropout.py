@@ -1,10 +1,13 @@
 """Dropout on a CPU: its rate, its mean, its gradient, and where its random numbers come from."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
-from model.dropout import add_dropped, drop, keep_mask
-from tests.model.tiny import normal
+from model.dropout import add_dropped, drop, keep
+from tests.model.tiny import keep_mask, normal
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -28,9 +31,72 @@ def test_neighbours_streams_and_calls_are_independent() -> None:
 @pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_any_size_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    mask = keep_mask(torch.empty(shape, dtype=dtype), 0.25)
-    assert (mask.shape, mask.dtype) == (shape, dtype)
-    assert set(mask.flatten().tolist()) <= {0.0, torch.tensor(4 / 3, dtype=dtype).item()}
+    mask, factor = keep(torch.empty(shape, dtype=dtype), 0.25)
+    assert (mask.shape, mask.dtype, factor) == (shape, dtype, 4 / 3)
+    assert set(mask.flatten().tolist()) <= {0.0, 1.0}
+
+
+class EveryNumber:
+    """In the place of the generator: each number of 16 bits once, in an order of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def random_raw(self, count: int) -> Any:
+        bits = np.random.default_rng(0).permutation(2**16).astype(np.uint16)
+        return bits.view(np.uint64)[:count]
+
+
+@pytest.fixture
+def _every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.dropout.np.random.SFC64", EveryNumber)
+
+
+@pytest.mark.usefixtures("_every_number")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rate", "dropped"),
+    [(0.1, 6554), (0.5, 2**15), (0.25, 2**14), (1e-9, 1), (2**-17, 1), (1 - 1e-9, 65535)],
+)
+def test_of_all_numbers_as_many_are_dropped_and_the_mean_is_one(
+    rate: float, dropped: int, dtype: torch.dtype
+) -> None:
+    mask, factor = keep(torch.empty(2**16, dtype=dtype), rate)
+    assert (mask == 0).sum().item() == dropped
+    assert mask.double().mean().item() * factor == 1.0
+
+
+@pytest.mark.usefixtures("_every_number")
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_the_mean_is_kept_in_bfloat16(rate: float) -> None:
+    """1 / 0.9 rounds to 0.9984 of it; over the 128 mantissas products round less to one side."""
+    x = (1 + torch.arange(2**16).double() % 128 / 128).bfloat16().requires_grad_()
+    nothing, mask = torch.zeros_like(x), keep_mask(x, rate)
+    wanted = (mask * x.double()).mean()
+    for found in (drop(x, rate, True), add_dropped(nothing, x, rate, True)):
+        (grad,) = torch.autograd.grad(found, [x], x.detach())
+        for low in (found, grad):
+            torch.testing.assert_close(low.double().mean(), wanted, rtol=8e-4, atol=0)
+
+
+def test_a_hundred_calls_give_a_hundred_masks() -> None:
+    torch.manual_seed(0)
+    masks = {tuple(keep(torch.empty(64), 0.5)[0].tolist()) for _ in range(100)}
+    assert len(masks) == 100
+
+
+def test_a_seed_has_all_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    class Recorded(EveryNumber):
+        def __init__(self, seed: int) -> None:
+            seeds.append(seed)
+
+    monkeypatch.setattr("model.dropout.np.random.SFC64", Recorded)
+    for _ in range(60):
+        keep(torch.empty(4), 0.5)
+    assert max(seeds) > 2**62
+    assert np.bitwise_or.reduce(seeds) == 2**63 - 1
 
 
 def test_torchs_seed_decides() -> None:

@@ -115,18 +115,14 @@ def test_evaluation_draws_no_random_number() -> None:
 def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[tuple[int, ...], float]] = []
 
-    def recorded(like: torch.Tensor, rate: float) -> torch.Tensor:
+    def recorded(like: torch.Tensor, rate: float) -> tuple[torch.Tensor, float]:
         seen.append((tuple(like.shape), rate))
-        return torch.ones_like(like)
-
-    def recorded_apart(like: torch.Tensor, rate: float) -> tuple[torch.Tensor, float]:
-        return recorded(like, rate), 1.0
+        return torch.ones_like(like), 1.0
 
     rates = Dropout(residual=0.1, embedding=0.2, attention=0.3, dense=0.4)
     model, ids_BT = language_model(LAYERS[:2], dropout=rates), tokens(3, 7)
-    for place in ("dropout", "relative"):
-        monkeypatch.setattr(f"model.{place}.keep_mask", recorded)
-    monkeypatch.setattr("model.relu_layers.keep", recorded_apart)
+    for place in ("dropout", "relative", "relu_layers"):
+        monkeypatch.setattr(f"model.{place}.keep", recorded)
     model.train()(ids_BT, model.initial_state(3))
     delta, heads, keys, d_ffn = (3, 7, D_MODEL), 2, 6 + 7, 12
     attention = [((3 * heads, 7, keys), 0.3), (delta, 0.1)]

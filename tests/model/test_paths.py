@@ -145,11 +145,23 @@ def ran(monkeypatch: pytest.MonkeyPatch, reading: Reading, path: str | None) -> 
         ("clamp_and_one_token", "full", False),
     ],
 )
-def test_where_factors_do_not_serve_the_bias_does(
+def test_where_factors_do_not_serve_the_devices_path_does(
     case: str, age: str, serves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = "factored" if serves else "with_bias"
-    assert ran(monkeypatch, Reading(case, age), "factored") == wanted
+    reading = Reading(case, age)
+    assert ran(monkeypatch, reading, "factored") == ("factored" if serves else "fused")
+    monkeypatch.delitem(FASTEST, "cpu")
+    assert ran(monkeypatch, reading, "factored") == ("factored" if serves else "with_bias")
+
+
+def test_where_the_devices_path_does_not_serve_the_bias_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = Reading("window", "full")
+    for asked in (None, "factored", "flex"):
+        with monkeypatch.context() as patch:
+            patch.setattr("torch.compiler.is_compiling", lambda: True)
+            assert ran(patch, reading, asked) == "with_bias"
 
 
 def test_the_device_decides_where_no_path_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,19 +173,26 @@ def test_the_device_decides_where_no_path_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_flex_serves_where_nothing_is_dropped_and_no_gradient_is_asked_of_a_cpu() -> None:
     reading = Reading("window", "full")
-    given: tuple[Parts, Place] = parts_and_place(reading.block)
-    assert not flex.serves(*given, 0.0)
+    segment, device = Segment(torch.tensor([0]), 2), torch.device("cpu")
+    place = Place(segment, 0, None, None, reading.block.position.weight)
+    assert not flex.serves(device, place, 0.0)
     with torch.no_grad():
-        assert flex.serves(*given, 0.0)
-        assert not flex.serves(*given, 0.1)
+        assert flex.serves(device, place, 0.0)
+        assert not flex.serves(device, place, 0.1)
 
 
-def parts_and_place(attention: AttentionBlock) -> tuple[Parts, Place]:
-    q_BTHK, u_HK = normal(1, 2, 2, 3), normal(2, 3)
-    segment = Segment(torch.tensor([0]), 2)
-    mask_BTS = segment.mask(0, None, torch.float64)
-    parts = Parts(q_BTHK, q_BTHK, q_BTHK, normal(2, 2, 3), u_HK, u_HK, mask_BTS)
-    return parts, Place(segment, 0, None, None, attention.position.weight)
+def test_distances_are_projected_only_where_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, projected = Reading("long_memory", "full"), []
+    known = AttentionBlock._distances
+
+    def recorded(block: AttentionBlock, segment: Segment, like: Tensor) -> Tensor:
+        projected.append(segment.path)
+        return known(block, segment, like)
+
+    monkeypatch.setattr(AttentionBlock, "_distances", recorded)
+    for path in DIFFERENTIABLE_ON_A_CPU:
+        reading.output(path)
+    assert projected == ["with_bias", "fused"]
 
 
 @pytest.mark.parametrize("path", DIFFERENTIABLE_ON_A_CPU)

@@ -1,9 +1,15 @@
 """A linear layer's product by either library against float64."""
 
+import os
+import subprocess
+import sys
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from model import projection
 from model.projection import project
 from tests.model.tiny import normal
 
@@ -52,3 +58,44 @@ def test_autocast_decides_the_dtype() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert project(x, weight).dtype == torch.bfloat16
     assert project(x, weight).dtype == torch.float32
+
+
+@pytest.mark.skipif(not projection._HAS_ONEDNN, reason="this torch was built without oneDNN")
+def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: Any) -> Tensor:
+        raise AssertionError("torch's own product was taken")
+
+    monkeypatch.setattr("model.projection.F.linear", refused)
+    x, weight = normal(4, 12).float().requires_grad_(), normal(7, 12).float()
+    torch.autograd.grad(project(x, weight).sum(), [x])
+    with pytest.raises(AssertionError, match="own product"):
+        project(x.double(), weight.double())
+
+
+ON_A_SMALLER_PROCESSOR = """
+import torch
+from model.relu_layers import relu_layers
+
+torch.manual_seed(0)
+x, w1, b1 = torch.randn(4, 8, 16, requires_grad=True), torch.randn(32, 16), torch.randn(32)
+w2, b2 = torch.randn(16, 32), torch.randn(16)
+wide = torch.relu(x @ w1.T + b1) @ w2.T + b2
+with torch.autocast("cpu", torch.bfloat16):
+    found = relu_layers(x, w1, b1, w2, b2, 0.0, True)
+assert found.dtype == torch.bfloat16
+assert (found - wide).norm() < 0.02 * wide.norm()
+found_grad, grad = (torch.autograd.grad(out.float().sum(), [x])[0] for out in (found, wide))
+assert (found_grad - grad).norm() < 0.1 * grad.norm()
+"""
+
+
+@pytest.mark.slow
+def test_bfloat16_is_multiplied_where_onednn_does_not_know_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_SMALLER_PROCESSOR],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from model.relative import Parts, explicit, fused, with_bias
 from model.segment import Segment
@@ -93,6 +94,52 @@ def test_in_bfloat16_values_and_gradients_stay_close() -> None:
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == torch.bfloat16
         assert (a.double() - b).norm() < 0.03 * b.norm()
+
+
+def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
+    """A mask of 1 / 0.9 in bfloat16 would make all sums 0.16% too small."""
+    keys = 256
+    zeros = torch.zeros(1, keys, 1, 64)
+    value = 1 + torch.rand(zeros.shape, generator=torch.Generator().manual_seed(1))
+    biases = (torch.zeros(1, 64), torch.zeros(1, 64), torch.zeros(1, keys, keys))
+    sums = []
+    for way, dtype in ((fused, torch.bfloat16), (explicit, torch.float64)):
+        given = [zeros, zeros, value, zeros[0], *biases]
+        parts = Parts(*(tensor.to(torch.bfloat16).to(dtype) for tensor in given))
+        parts.value_BSHK.requires_grad_()
+        torch.manual_seed(0)
+        out = way(parts, 0.1)
+        (grad,) = torch.autograd.grad(out, [parts.value_BSHK], value.to(torch.bfloat16).to(dtype))
+        sums.append(torch.stack([out.double().sum(), grad.double().sum()]))
+    torch.testing.assert_close(sums[0], sums[1], rtol=2e-4, atol=0)
+
+
+def needing(parts: Parts, asked: tuple[int, ...]) -> Parts:
+    """The parts, of which only some need a gradient."""
+    return Parts(*(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts)))
+
+
+@pytest.mark.parametrize("asked", [(0,), (1, 2), (3,), (4,), (5,), (0, 1, 2)])
+def test_some_gradients_alone_are_the_same(asked: tuple[int, ...]) -> None:
+    parts = parts_of(5, 2, None, [9, 1])
+    weight = normal(2, 5, 2, 5, seed=11)
+    wanted = torch.autograd.grad((explicit(parts, 0.0) * weight).sum(), parts[:-1])
+    alone = needing(parts, asked)
+    found = torch.autograd.grad((fused(alone, 0.0) * weight).sum(), [alone[i] for i in asked])
+    for a, i in zip(found, asked, strict=True):
+        torch.testing.assert_close(a, wanted[i], rtol=0, atol=1e-12)
+
+
+def test_the_product_of_a_gradient_that_nobody_asks_for_is_left_out() -> None:
+    parts, flops = parts_of(5, 2, None, [9, 1]), []
+    for asked in ((0, 1, 2), (0, 1, 2, 3, 4, 5)):
+        some = needing(parts, asked)
+        out = fused(some, 0.0)
+        with FlopCounterMode(display=False) as counter:
+            torch.autograd.grad(out.sum(), [some[i] for i in asked])
+        flops.append(counter.get_total_flops())
+    matrices, rows, width, keys = 2, 2 * 5, 5, 7
+    assert flops[1] - flops[0] == 2 * matrices * rows * width * keys
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])

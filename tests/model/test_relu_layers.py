@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.dropout import keep_mask
 from model.relu_layers import relu_layers
-from tests.model.tiny import normal
+from tests.model.tiny import keep_mask, normal
 
 SHAPES = [(3, 8, 12), (20, 12), (20,), (12, 20), (12,)]
 
@@ -85,3 +84,47 @@ def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
         )
     # 0.9 / 0.9 is a number of bfloat16; a mask of 1 / 0.9 is not, and would give 0.9984.
     assert out.float().max().item() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_without_training_nothing_is_dropped_nor_drawn() -> None:
+    tensors, before = given(), torch.get_rng_state()
+    torch.testing.assert_close(relu_layers(*tensors, 0.4, False), by_torch(*tensors, 0.0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_compiler_is_given_torchs_own_dropout(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = given()
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    torch.manual_seed(1)
+    found = relu_layers(*tensors, 0.4, training)
+    torch.manual_seed(1)
+    x, w1, b1, w2, b2 = tensors
+    h = torch.dropout((x @ w1.T + b1).relu(), 0.4, training)
+    torch.testing.assert_close(found, h @ w2.T + b2, rtol=0, atol=1e-12)
+
+
+def test_the_factor_reaches_the_gradient_of_float32_weights_unrounded() -> None:
+    """1 / 0.9 is no number of bfloat16: all gradients of W2 would be 0.16% too small."""
+    tensors = given(torch.float32)
+    tensors[1].data.zero_()
+    tensors[2].data.fill_(1.0)
+    torch.manual_seed(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = relu_layers(*tensors, 0.1, True)
+    (found,) = torch.autograd.grad(out.float().sum(), [tensors[3]])
+    torch.manual_seed(1)
+    wanted = keep_mask(torch.empty(3, 8, 20), 0.1).sum((0, 1))
+    torch.testing.assert_close(found.double(), wanted.expand(12, 20), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_is_not_a_number_stays_so(dtype: torch.dtype, rate: float) -> None:
+    tensors = given(dtype)
+    tensors[0].data[1, 2, 3] = float("nan")
+    out = relu_layers(*tensors, rate, True)
+    assert out[1, 2].isnan().all()
+    assert not out[0].isnan().any()

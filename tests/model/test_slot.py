@@ -94,6 +94,8 @@ def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> 
     next_BMD = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(drawn, None)])[1]
     assert torch.equal(next_BMD, torch.cat([memory_BMD, x_BTD], dim=1)[:, -6:])
     assert not next_BMD.requires_grad
+    # A view would keep the whole segment alive until the next one.
+    assert next_BMD.untyped_storage().nbytes() == next_BMD.numel() * next_BMD.element_size()
 
 
 def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
@@ -130,6 +132,14 @@ def test_dropout_acts_on_the_delta_and_only_in_training() -> None:
     )
     assert torch.equal(first, second)
     assert not (first == x_BTD).any()
+
+
+def test_what_adds_nothing_is_not_computed_and_draws_no_random_number() -> None:
+    slot, x_BTD = slot_of(*THREE, dropout=Dropout(residual=0.5)).train(), normal(2, 4, D_MODEL)
+    memory_BMD, before = normal(2, 6, D_MODEL, seed=4), torch.get_rng_state()
+    out_BTD = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(2, None)])[0]
+    assert out_BTD is x_BTD
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.usefixtures("with_shift")

@@ -197,5 +197,13 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
 @every_cut
 def test_an_id_of_another_vocabulary_is_refused(cutoffs: tuple[int, ...]) -> None:
     tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs))
-    with pytest.raises(ValueError, match=f"id {V} is not below the vocabulary {V}"):
-        tables.embed(torch.tensor([[0, V]]))
+    for wrong, message in (
+        (V, f"id {V} is not below the vocabulary {V}; encode the text"),
+        (1000, f"id 1000 is not below the vocabulary {V}; encode the text"),
+        (-100, f"id -100 is not one of the vocabulary's 0 to {V - 1}; encode the text"),
+    ):
+        ids_BT = torch.tensor([[0, wrong]])
+        with pytest.raises(ValueError, match=message):
+            tables.embed(ids_BT)
+        with pytest.raises(ValueError, match=message):
+            softmax_of(cutoffs).nll(normal(1, 2, D), ids_BT)

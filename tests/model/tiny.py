@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from model import BLOCKS, Candidate, Dropout, LanguageModel, ModelConfig, SoftmaxConfig
-from model.dropout import NO_DROPOUT
+from model.dropout import NO_DROPOUT, keep
 
 D_MODEL = 8
 VOCABULARY = 23
@@ -55,3 +55,9 @@ def normal(*shape: int, seed: int = 2) -> torch.Tensor:
     """Standard normal numbers in float64."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def keep_mask(like: torch.Tensor, rate: float) -> torch.Tensor:
+    """What dropout multiplies a CPU tensor with: 0 or 1 / (1 - rate), in float64."""
+    mask, factor = keep(like, rate)
+    return mask.double() * factor

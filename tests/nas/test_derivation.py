@@ -27,7 +27,8 @@ def derive(
 ) -> Derived:
     chosen = tiny.candidates(*(names or ("attention", "dense", "identity")))
     config = DeriveConfig(method=method, **options)
-    return DERIVATIONS[method](Request(config, chosen, slots, cost, trajectory))
+    found = {0: trajectory} if trajectory else {}
+    return DERIVATIONS[method](Request(config, chosen, slots, cost, found))
 
 
 def letters(method: str, slots: int, **options: Any) -> str:
@@ -136,7 +137,7 @@ def test_argmax_takes_the_mean_alpha_of_the_last_part_not_the_last_step(tmp_path
 
 def test_argmax_refuses_a_search_that_is_not_finished(tmp_path: Path) -> None:
     path = write(tmp_path / "pi.npz", np.zeros((4, 2, 3)), LABELS)
-    request = Request(DeriveConfig(), tiny.candidates(*LABELS), 2, cost, path, search_steps=5)
+    request = Request(DeriveConfig(), tiny.candidates(*LABELS), 2, cost, {0: path}, search_steps=5)
     with pytest.raises(ValueError, match=r"stands at step 4 of 5; start search\.py again"):
         DERIVATIONS["argmax"](request)
 

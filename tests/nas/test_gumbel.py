@@ -1,10 +1,12 @@
 """Gumbel noise: its law, its independence of any state, and what draws from it come to."""
 
 import math
+from collections import Counter
+from itertools import permutations
 
 import torch
 
-from nas.estimators import ESTIMATORS, relaxed, single_path
+from nas.estimators import ESTIMATORS, relaxed, single_path, spos, two_path
 from nas.gumbel import gumbel_noise
 
 
@@ -42,6 +44,43 @@ def test_hard_draws_follow_softmax_alpha_at_every_tau() -> None:
         assert float((share_C - pi_C).abs().max()) < 5 * 0.5 / 20_000**0.5
 
 
+def test_two_path_draws_from_pi_without_replacement_and_the_first_is_active() -> None:
+    alpha_LC = torch.tensor([[1.0, 0.0, -1.0, 0.5]])
+    pi_C = torch.softmax(alpha_LC[0].double(), 0).tolist()
+    found: Counter[tuple[int, ...]] = Counter()
+    for draw in range(20_000):
+        terms = two_path(alpha_LC, gumbel_noise(0, draw, 1, 4), 0.7)[0]
+        found[tuple(k for k, _ in terms)] += 1
+        assert [float(weight) for _, weight in terms if weight is not None] == [1.0, 0.0]
+    for first, second in permutations(range(4), 2):
+        chance = pi_C[first] * pi_C[second] / (1 - pi_C[first])
+        deviation = (chance * (1 - chance) / 20_000) ** 0.5
+        assert abs(found[first, second] / 20_000 - chance) < 5 * deviation
+
+
+def test_two_path_and_single_path_draw_the_same_candidate() -> None:
+    alpha_LC = torch.randn(5, 3)
+    for draw in range(50):
+        noise_LC = gumbel_noise(1, draw, 5, 3)
+        one = [terms[0][0] for terms in single_path(alpha_LC, noise_LC, 0.4)]
+        assert [terms[0][0] for terms in two_path(alpha_LC, noise_LC, 0.4)] == one
+
+
+def test_two_path_takes_the_one_candidate_of_a_slot_that_has_no_other() -> None:
+    terms = two_path(torch.zeros(1, 1), gumbel_noise(0, 0, 1, 1), 1.0)[0]
+    assert [(k, float(weight)) for k, weight in terms if weight is not None] == [(0, 1.0)]
+
+
+def test_spos_draws_uniformly_whatever_alpha_is() -> None:
+    alpha_LC = torch.tensor([[50.0, 0.0, -50.0]] * 2)
+    draws = [spos(alpha_LC, gumbel_noise(0, draw, 2, 3), 1.0) for draw in range(20_000)]
+    assert all(weight is None for terms in draws[0] for _, weight in terms)
+    found = Counter(tuple(terms[0][0] for terms in mix) for mix in draws)
+    assert len(found) == 9
+    deviation = (8 / 81 / 20_000) ** 0.5
+    assert all(abs(count / 20_000 - 1 / 9) < 5 * deviation for count in found.values())
+
+
 def test_relaxed_is_one_hot_for_small_tau_and_uniform_for_large() -> None:
     alpha_LC, noise_LC = torch.randn(4, 3), gumbel_noise(0, 0, 4, 3)
     y_LC = relaxed(alpha_LC, noise_LC, 1e-5)
@@ -51,6 +90,8 @@ def test_relaxed_is_one_hot_for_small_tau_and_uniform_for_large() -> None:
 
 def test_every_estimator_gives_finite_weights_and_gradients_at_extreme_tau() -> None:
     for estimator in ESTIMATORS.values():
+        if estimator is spos:
+            continue
         for tau in (0.05, 10.0):
             alpha_LC = torch.zeros(3, 3, requires_grad=True)
             mix = estimator(alpha_LC, gumbel_noise(0, 1, 3, 3), tau)

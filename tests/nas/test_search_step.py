@@ -231,3 +231,61 @@ def test_single_path_leaves_the_undrawn_candidates_without_a_gradient() -> None:
     assert not any(name.startswith("slots.2") for name in moved)
     undrawn = [p for name, p in state.model.named_parameters() if "slots.0.blocks.dense" in name]
     assert all(p.grad is None for p in undrawn)
+
+
+@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+def test_sharpening_moves_alpha_from_half_of_its_travel_on_only(data: str) -> None:
+    paths = []
+    for weight in (0.0, 5.0):
+        step, state = make(12, data=data, sharpen={"weight": weight, "begin": 0.5})
+        text, path = Stream(1), []
+        for index in range(12):
+            step(state, text.batch(index))
+            state.step += 1
+            path.append(state.parameters["alpha"].detach().clone())
+        paths.append(path)
+    # alpha moves from step 3 to 11, by a cosine: after three steps 0.63 of its way is behind it.
+    same = [torch.equal(a, b) for a, b in zip(*paths, strict=True)]
+    assert same == [True] * 5 + [False] * 7
+
+
+@pytest.mark.parametrize("data", ["split", "prequential"])
+def test_alphas_pass_asks_for_no_gradient_of_the_weights_and_keeps_none(data: str) -> None:
+    step, state = make(data=data)
+    run(step, state, 4)
+    wanted: list[set[bool]] = []
+    there: list[bool] = []
+
+    def look(model: LanguageModel, _: Any) -> None:
+        parameters = list(model.parameters())
+        wanted.append({parameter.requires_grad for parameter in parameters})
+        there.append(any(parameter.grad is not None for parameter in parameters))
+
+    state.model.register_forward_pre_hook(look)
+    step(state, tiny.batch())
+    assert wanted == [{False}, {True}]
+    assert there == [False, False]
+
+
+def test_weights_ask_for_gradients_again_where_alphas_pass_fails() -> None:
+    step, state = make(data="prequential")
+    run(step, state, 4)
+    asked: list[bool] = []
+
+    def failing(*_: int) -> torch.Tensor:
+        asked.extend(parameter.requires_grad for parameter in state.model.parameters())
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        replace(step, noise=failing)(state, tiny.batch())
+    assert not any(asked), "it failed outside alpha's pass"
+    assert all(parameter.requires_grad for parameter in state.model.parameters())
+
+
+def test_where_every_slot_drew_identity_alphas_gradient_is_0() -> None:
+    step, state = make(data="prequential", estimator="single_path")
+    state.step = 5
+    identity_LC = torch.tensor([-100.0, -100.0, 100.0]).repeat(3, 1)
+    step = replace(step, noise=lambda *_: identity_LC.clone())
+    step._alpha_step(state, tiny.batch())
+    assert torch.equal(state.parameters["alpha"].grad, torch.zeros(3, 3))

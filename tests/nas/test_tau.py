@@ -54,4 +54,4 @@ def test_constant_has_one_value_and_refuses_an_end() -> None:
 
 def test_the_schema_offers_what_is_registered() -> None:
     schema = TauConfig.model_json_schema()["properties"]["schedule"]["enum"]
-    assert schema == list(TAU_SCHEDULES)
+    assert schema == [*TAU_SCHEDULES, "learnable"]

@@ -5,39 +5,18 @@ import os
 import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from report.page import write_report
+from report.spread import SPREAD_FIGURES
 from report.trajectory import SEARCH_FIGURES
+from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
 DRAWN = tuple(SEARCH_FIGURES)
 EVIL = "<script>alert('x')</script>"
-
-
-class Page(HTMLParser):
-    """Headings, addresses that load or lead somewhere, and tags that never close."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text, self.loads, self.tags, self.open = text, [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    @property
-    def headings(self):
-        return re.findall("<h2>(.*?)</h2>", self.text)
 
 
 def page_of(run: Path) -> Page:
@@ -113,6 +92,14 @@ def test_a_run_that_only_retrained(make):
 def test_every_search_seed_is_shown(make):
     make.search(seed=0, drawn=DRAWN)
     make.search(seed=3, drawn=DRAWN)
+    found = page_of(make.run).headings[1:4]
+    assert found == ["Searches of seeds 0, 3 together", "Search, seed 0", "Search, seed 3"]
+    assert {path.name for path in (make.run / "search/figures").iterdir()} == set(SPREAD_FIGURES)
+
+
+def test_searches_of_other_sizes_are_not_put_together(make):
+    make.search(seed=0, drawn=DRAWN)
+    make.search(seed=3, drawn=DRAWN, slots=2)
     assert page_of(make.run).headings[1:3] == ["Search, seed 0", "Search, seed 3"]
 
 

@@ -2,40 +2,18 @@
 
 import base64
 import re
-from html.parser import HTMLParser
 
 import pytest
 
 from report.sweep_page import write_sweep_report
 from report.sweep_rows import read_sweep
 from report.sweep_words import headline, warning
+from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"
 FLOPS = {"name": "flops", "unit": "FLOPs per token"}
 BITS = {"name": "retrained", "unit": "bits per byte of validation"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
-
-
-class Page(HTMLParser):
-    """Tags, addresses that load something, and tags that never close."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.text, self.tags, self.loads, self.open = text, [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.loads += [value for name, value in attrs if name in ("src", "href", "srcset")]
-        if tag not in ("meta", "img", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    @property
-    def headings(self):
-        return re.findall("<h2>(.*?)</h2>", self.text)
 
 
 def page_of(run):

@@ -102,6 +102,14 @@ def test_without_the_option_nothing_of_the_compiler_is_loaded(
     assert done.returncode == 0, done.stderr
 
 
+def test_a_path_and_compiled_slots_are_not_asked_for_together() -> None:
+    for path in ("with_bias", "fused", "factored", "flex"):
+        message = f"attention: {path} has no effect with compile true; give auto, or set compile"
+        with pytest.raises(ValueError, match=message):
+            RunConfig(attention=path, compile=True)
+    assert RunConfig(compile=True).attention == "auto"
+
+
 def test_every_path_of_attention_can_be_asked_for() -> None:
     choices = get_args(RunConfig.model_fields["attention"].annotation)
     assert set(choices) == {"auto", *PATHS}

@@ -64,7 +64,7 @@ def searches(forward: Forward, estimator: str, **alpha: Any) -> tuple[Any, Any, 
     model = supernet(torch.float32)
     step, state = search_step(model, forward, estimator, freeze=0.0, **alpha)
     state.streams = {"weights": model.initial_state(9)}
-    step = replace(step, noise=lambda *_: torch.tensor([[9.0, 0.0, 0.0]] * 4))
+    step = replace(step, noise=lambda *_: torch.tensor([[9.0, 5.0, 0.0]] * 4))
 
     def make(forward: Forward, batch: Any) -> Any:
         return replace(step, weight_step=replace(step.weight_step, forward=forward))

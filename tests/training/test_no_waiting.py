@@ -99,7 +99,7 @@ def test_an_evaluation_asks_for_its_sum_alone() -> None:
     assert "float(nats)" in " ".join(str(entry.statement) for entry in error.traceback)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS.keys() - {"spos"}))  # it has no weights
 def test_moved_weights_have_the_same_values_and_gradients(estimator: str) -> None:
     alpha_LC, noise_LC = torch.zeros(3, 3, requires_grad=True), torch.randn(3, 3)
     found = []

@@ -112,15 +112,32 @@ def test_sgd_has_its_momentum() -> None:
     assert {group["momentum"] for group in groups} == {0.9}
 
 
-def test_decay_acts_on_matrices_and_not_on_vectors() -> None:
-    model = tiny.supernet()
+def test_decay_acts_on_matrices_and_on_nothing_else() -> None:
+    model = tiny.supernet(slots=1)
     optimiser = build_optimiser(model, OptimiserConfig(weight_decay=0.3))
     decays = {
         id(p): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]
     }
     assert len(decays) == len(list(model.parameters()))
-    for parameter in model.parameters():
-        assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0)
+    found: dict[float, set[str]] = {0.3: set(), 0.0: set()}
+    for name, parameter in model.named_parameters():
+        found[decays[id(parameter)]].add(name.removeprefix("slots.0."))
+    attention, dense = "blocks.attention", "blocks.dense"
+    assert found[0.3] == {
+        *(f"{attention}.{part}.weight" for part in ("query", "key_value", "position", "output")),
+        *(f"{dense}.{part}.weight" for part in ("inner", "outer")),
+        *("softmax.head", "softmax.tables.0", "softmax.tables.1"),
+        *("softmax.projections.0", "softmax.projections.1"),
+    }
+    assert found[0.0] == {
+        *(f"{attention}.u_HK", f"{attention}.v_HK", f"{dense}.inner.bias", f"{dense}.outer.bias"),
+        *(
+            f"norms.{block}.{part}"
+            for block in ("attention", "dense")
+            for part in ("weight", "bias")
+        ),
+        *("norm.weight", "norm.bias"),
+    }
 
 
 def test_the_learning_rate_of_the_step_is_used() -> None:

@@ -113,8 +113,10 @@ def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
         assert experiment.model.slots == params["model.slots"]
         assert experiment.retrain.steps == 9
         assert experiment.run.threads == sweep.experiment.run.threads
-        same = {"data", "compare", "derive"}
+        same = {"data", "compare"}
         assert experiment.model_dump(include=same) == sweep.experiment.model_dump(include=same)
+        no_gap = sweep.experiment.derive.model_copy(update={"gap": False})
+        assert experiment.derive == no_gap
     assert {experiment.search.tau.schedule for experiment in experiments} == {"linear", "step"}
 
 

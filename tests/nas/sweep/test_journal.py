@@ -2,11 +2,8 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -17,6 +14,7 @@ from optuna.trial import TrialState
 from nas.sweep import journal as journal_module
 from nas.sweep.journal import Journal, check, locked
 from nas.sweep.storage import open_storage
+from tests.nas.sweep.processes import let_go, started
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = "sweep"
@@ -252,16 +250,14 @@ def test_the_end_waits_for_a_write_that_is_under_way(journal):
     with locked(journal):
         with journal.open("ab") as file:
             file.write(AFTER[:20])
-        reader = subprocess.Popen(
-            [sys.executable, "-c", code, journal], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
+        reader = started("-c", code, journal)
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
         time.sleep(0.2)  # in which a check without the lock would cut the line off
         assert reader.poll() is None
         with journal.open("ab") as file:
             file.write(AFTER[20:] + b"\n")
-    assert reader.communicate(timeout=60) == ("", None)
+    assert reader.communicate(timeout=60)[0] == ""
     assert journal.read_bytes() == whole + AFTER + b"\n"
 
 
@@ -278,23 +274,8 @@ study = optuna.load_study(study_name="sweep", storage=storage)
 for _ in range(5):
     study.tell(study.ask(), 1.0)
 """
-    several: list[Any] = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, journal],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for process in several:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    said = [process.communicate(timeout=100) for process in several]
-    assert [process.returncode for process in several] == [0] * 4, said
-    assert sum("torn-1" in out for out, _ in said) == 1
+    said = let_go([started("-c", code, journal) for _ in range(4)], patience_s=100)
+    assert sum("torn-1" in out for out in said) == 1
     assert kept(journal) == {"study.journal.torn-1": AFTER[:30]}
     assert journal.read_bytes().startswith(whole)
     trials = plain(journal).trials

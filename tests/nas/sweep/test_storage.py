@@ -18,6 +18,7 @@ from nas.sweep import storage as storage_module
 from nas.sweep.address import check_address, masked, shown, split_grpc, without_password
 from nas.sweep.passing import is_passing
 from nas.sweep.storage import open_storage
+from tests.nas.sweep.processes import let_go, started
 from tests.postgres_server import QUOTED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,13 +41,7 @@ def free_port() -> int:
 
 def served(run: Path, port: int, *more: str) -> "subprocess.Popen[str]":
     """A server of a sweep's study that says that it serves."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tools.serve", str(run), "--port", str(port), *more],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started("-m", "tools.serve", run, "--port", port, *more)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("serving "), line + process.communicate()[1]
@@ -142,25 +137,12 @@ def test_processes_claim_distinct_waiting_trials(place):
     study = place.study()
     for number in range(24):
         study.enqueue_trial({"x": float(number)}, user_attrs={"root": number})
-    workers: list[Any] = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.nas.sweep.claiming", place.where, str(place.journal)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    claim = ("-m", "tests.nas.sweep.claiming", place.where, place.journal)
+    workers: list[Any] = [started(*claim) for _ in range(2)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n", worker.communicate()[1]
-    for worker in workers:
-        worker.stdin.write("go\n")
-        worker.stdin.flush()
-    said = [worker.communicate(timeout=PATIENCE_S) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], said
-    claimed = [int(number) for out, _ in said for number in out.split()]
+    said = let_go(workers, PATIENCE_S)
+    claimed = [int(number) for out in said for number in out.split()]
     assert sorted(claimed) == list(range(24))
     values = {trial.number: trial.value for trial in place.study().trials[:24]}
     assert values == {number: float(number) for number in range(24)}

@@ -1,0 +1,160 @@
+"""Scores by the weights of finished searches' SuperNets, without any training."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from assembly.lengths import search_steps
+from assembly.models import build_supernet
+from assembly.searching import search_folder, search_identity
+from assembly.size import check_supernet_size
+from assembly.workbench import Workbench, with_seed
+from data import EvaluationStreams
+from model import LanguageModel, Mix
+from nas.derivation import Derived, Layout, Request
+from nas.derivation.sampled import draws
+from nas.derivation.searched import read_searches
+from nas.estimators import all_terms
+from nas.gap import discretisation_gap
+from nas.scoring import Score, mean_score, score_of
+from training.checkpoint import read_weights, restore_weights
+from training.evaluation import evaluate_cells
+from training.files import words_of
+from training.resume import LAST
+from training.run_dir import identity_hash
+from training.state import TrainState
+
+_EVERY_S = 10.0
+
+
+@dataclass
+class Inherited:
+    """Scores of layouts and of mixtures on the validation text; each layout is scored once.
+
+    With several searches a score is the mean over their SuperNets. The weights are those of the
+    last step, which are loaded when the first score is asked for.
+
+    Attributes:
+        bench: the experiment.
+        seeds: of the searches.
+        tokens: how many tokens of the validation text are read; None: all.
+    """
+
+    bench: Workbench
+    seeds: Sequence[int]
+    tokens: int | None = None
+    _scores: dict[tuple[str, ...], Score] = field(default_factory=dict)
+    _said_s: float = field(default_factory=time.monotonic)
+
+    def score(self, layout: Layout) -> Score:
+        """The score of a layout: in every slot its candidate alone, with weight 1.
+
+        Raises:
+            ValueError: a search's weights are not there, or damaged.
+        """
+        key = tuple(candidate.label for candidate in layout)
+        if key not in self._scores:
+            labels = [
+                candidate.label for candidate in self.bench.experiment.model.completed_candidates()
+            ]
+            mix: Mix = [[(labels.index(label), None)] for label in key]
+            self._scores[key] = self._mean([mix] * len(self.seeds))
+            self._tell()
+        return self._scores[key]
+
+    def soft(self, pi_RLC: NDArray[Any]) -> Score:
+        """The score of the nets that hold every candidate with its pi, without noise.
+
+        Args:
+            pi_RLC: of each of the R searches; a SuperNet was trained under its own.
+        """
+        pi_RLC = pi_RLC.astype(np.float32)
+        return self._mean([all_terms(torch.from_numpy(pi).to(self.bench.device)) for pi in pi_RLC])
+
+    def _mean(self, mix_R: Sequence[Mix]) -> Score:
+        scores = []
+        for net, mix in zip(self._nets, mix_R, strict=True):
+            nats_NB, tokens_NB = evaluate_cells(
+                net, self._streams, device=self.bench.device, mix=mix
+            )
+            scores.append(score_of(nats_NB.numpy(), tokens_NB.numpy()))
+        return mean_score(scores)
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s > _EVERY_S:
+            self._said_s = now_s
+            best = min(self._scores.values(), key=lambda score: score.nats_per_token)
+            say(f"{len(self._scores)} layouts scored, best {best.nats_per_token:.4f} nats")
+
+    @cached_property
+    def _streams(self) -> EvaluationStreams:
+        tokens = self.bench.prepared.tokens["valid"]
+        return EvaluationStreams(tokens[: self.tokens], **self.bench.cut())
+
+    @cached_property
+    def _nets(self) -> list[LanguageModel]:
+        check_supernet_size(self.bench)
+        return [load_supernet(self.bench, seed) for seed in self.seeds]
+
+
+def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derived:
+    """Add the discretisation gap; say why where the SuperNet's weights are not to be had.
+
+    With several searches each SuperNet has its own pi in the soft net, and layouts are drawn from
+    pi of their mean alpha, as the derived one was found.
+    """
+    config = request.config
+    searched = read_searches(request, config.method)
+    drawn = [
+        tuple(request.candidates[k] for k in choice)
+        for choice in draws(searched.pi_LC, config.draws, config.seed)
+    ]
+    try:
+        soft = inherited.soft(searched.own_pi_RLC)
+        gap = discretisation_gap(inherited.score, soft, drawn, derived.layout)
+    except (ValueError, OSError) as error:
+        say(f"discretisation gap: not measured: {words_of(error)}")
+        return derived
+    evidence = derived.evidence.model_copy(update={"gap": gap})
+    return replace(derived, evidence=evidence)
+
+
+def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
+    """The SuperNet of a finished search, at its last step.
+
+    Raises:
+        ValueError: the search is not finished, of another experiment, or its weights are damaged.
+    """
+    bench = with_seed(bench, seed)
+    path = search_folder(bench, seed) / LAST
+    slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
+    alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
+    state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})
+    try:
+        identity = identity_hash(search_identity(bench))
+        restore_weights(state, read_weights(path, state, identity, search_steps(bench)))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path}: not found; the SuperNet's weights are needed: run search.py with "
+            f"run.seed={seed} first"
+        ) from None
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{words_of(error)}; start search.py again with run.seed={seed}, which mends it or "
+            "says what is wrong"
+        ) from None
+    return state.model.eval()
+
+
+def say(line: str) -> None:
+    """A line of progress, beside what the command answers."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,217 @@
+"""LayoutBench made: every layout of a small space trained alone, as retrain.py trains it."""
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assembly.fleet import Job, run_all
+from assembly.models import language_model
+from assembly.results import read_result
+from assembly.timing import time_models
+from assembly.workbench import Workbench
+from experiment import with_settings
+from model import layout_letters, parse_layout
+from nas.latency import Latencies
+from nas.layout_table import LayoutTable, Row, as_csv, read_table
+from nas.regret import mean_nats
+from training.files import write_whole
+from training.run_dir import commit
+from training.signals import StopRequest
+
+TABLE, KEY = "layoutbench.csv", "layoutbench.json"
+_MOST_LAYOUTS = 4096
+
+
+def alphabet(bench: Workbench) -> str:
+    """The letters of the candidates.
+
+    Raises:
+        ValueError: a candidate has no letter of its own, or there are too many layouts.
+    """
+    model = bench.experiment.model
+    kinds = [layout_letters([candidate]) for candidate in model.completed_candidates()]
+    if any(len(letter) != 1 for letter in kinds) or len(set(kinds)) < len(kinds):
+        raise ValueError(
+            "model.candidates: LayoutBench names layouts by letters, so the candidates must be "
+            f"default ones of different kinds; found {', '.join(kinds)}"
+        )
+    if (count := len(kinds) ** model.slots) > _MOST_LAYOUTS:
+        raise ValueError(
+            f"model.slots: {len(kinds)} candidates in {model.slots} slots make {count:,} layouts, "
+            f"at most {_MOST_LAYOUTS:,} are trained; take fewer slots or candidates"
+        )
+    return "".join(kinds)
+
+
+def key_of(bench: Workbench) -> dict[str, Any]:
+    """What a table belongs to: rows under another key are not comparable with its rows."""
+    run = bench.experiment.run.model_dump(mode="json", include={"precision", "threads"})
+    sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
+    return {**bench.inputs(), "run": run, **sections}
+
+
+def make_table(
+    bench: Workbench,
+    layouts: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    workers: int,
+    stop: StopRequest,
+) -> Path:
+    """Train what is missing and write RUN/layoutbench.csv, a row at a time.
+
+    Raises:
+        ValueError: the folder holds rows under another key, or a training failed.
+        Stopped: a signal came; everything is saved.
+        OSError: a file cannot be written.
+    """
+    path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
+    key = key_of(bench)
+    known = check_key(key_path, key) if key_path.exists() else {}
+    rows = list(read_table(path).rows) if path.exists() else []
+    there = {(row.layout, row.seed) for row in rows}
+    jobs = [
+        _job(bench, layout, seed)
+        for seed in seeds
+        for layout in layouts
+        if (layout, seed) not in there
+    ]
+    bench.run_dir.mkdir(parents=True, exist_ok=True)
+    if jobs:
+        known = known | key | {"commit": commit()}
+        write_whole(key_path, json.dumps(known, indent=1) + "\n")
+    lock, whole = threading.Lock(), len(layouts) * len(seeds)
+
+    def done(job: Job) -> None:
+        row = row_of(job.folder, job.experiment.run.seed)
+        with lock:
+            rows.append(row)
+            write_whole(path, as_csv(rows))
+            print(
+                f"{len(rows)}/{whole} {row.layout}, seed {row.seed}: validation "
+                f"{row.valid_nats:.4f}, test {row.test_nats:.4f} nats",
+                flush=True,
+            )
+
+    run_all(jobs, workers=workers, stop=stop, done=done)
+    return path
+
+
+@dataclass(frozen=True)
+class Remade:
+    """A layout trained once more.
+
+    Attributes:
+        row: the new training.
+        mean_nats: of the table's test nats.
+        deviations: how far the new ones lie from it, in standard deviations of one training.
+    """
+
+    row: Row
+    mean_nats: float
+    deviations: float
+
+
+def check_table(bench: Workbench, table: Path) -> LayoutTable:
+    """The whole table, where it belongs to this experiment and this text.
+
+    Raises:
+        ValueError: it belongs to another, is damaged, or lacks rows.
+        OSError: it, or the JSON file beside it, cannot be read.
+    """
+    found = read_table(table)
+    found.check_whole(table)
+    check_key(table.with_suffix(".json"), key_of(bench))
+    return found
+
+
+def remake(
+    bench: Workbench, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
+) -> list[Remade]:
+    """Train layouts with a seed that the table lacks, and compare.
+
+    Raises:
+        ValueError, Stopped, OSError: as `make_table`.
+    """
+    made = read_table(make_table(bench, layouts, [seed], **how))
+    mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
+    return [
+        Remade(row, mean[row.layout], (row.test_nats - mean[row.layout]) / deviation)
+        for row in made.rows
+        if row.layout in layouts
+    ]
+
+
+def add_latencies(bench: Workbench, path: Path) -> Latencies:
+    """Time the forward passes of all layouts in turn and write them into the table.
+
+    Where the machine was busy the table stays as it is.
+
+    Raises:
+        ValueError: the table is damaged, or belongs to another experiment.
+        OSError: it cannot be read or written.
+    """
+    key_path = path.with_suffix(".json")
+    known = check_key(key_path, key_of(bench))
+    table, candidates = read_table(path), bench.experiment.model.completed_candidates()
+    models = {
+        layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
+        for layout in table.layouts
+    }
+    found = time_models(bench, models)
+    if found.median_ms:
+        rows = [replace(row, latency_ms=found.median_ms[row.layout]) for row in table.rows]
+        write_whole(path, as_csv(rows))
+        write_whole(key_path, json.dumps(known | {"latency": found.key}, indent=1) + "\n")
+    return found
+
+
+def row_of(folder: Path, seed: int) -> Row:
+    """The row of a training that is done."""
+    (path,) = folder.glob(f"retrain/*/seed-{seed}/result.json")
+    found = read_result(path)
+    return Row(
+        layout=found["layout"].replace(" ", ""),
+        seed=seed,
+        parameters=found["parameters"],
+        flops_per_token=found["flops_per_token"],
+        valid_nats=found["valid"]["nats_per_token"],
+        test_nats=found["test"]["nats_per_token"],
+    )
+
+
+def _job(bench: Workbench, layout: str, seed: int) -> Job:
+    settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": layout}
+    return Job(
+        f"{layout}, seed {seed}",
+        with_settings(bench.experiment, settings),
+        ("derive", "retrain"),
+        bench.run_dir / "layouts" / layout / f"seed-{seed}",
+    )
+
+
+def check_key(path: Path, key: dict[str, Any]) -> dict[str, Any]:
+    """What the JSON file beside the rows says.
+
+    Raises:
+        ValueError: the rows belong to another key.
+        OSError: it cannot be read.
+    """
+    try:
+        there = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or not even text
+        raise ValueError(f"{path}: {error}; give another --run") from None
+    if not isinstance(there, dict):
+        raise ValueError(
+            f"{path}: expected an object, found {type(there).__name__}; give another --run"
+        )
+    for name, value in json.loads(json.dumps(key)).items():
+        if there.get(name) != value:
+            raise ValueError(
+                f"{path}: {name} is {there.get(name)}, now {value}; rows under another key are no "
+                "comparison: give another --run"
+            )
+    return there

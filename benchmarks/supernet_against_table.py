@@ -1,0 +1,158 @@
+"""What a search's SuperNet says of layouts that were trained alone, and what alpha hears of it.
+
+Its scores of all layouts of a table, one-hot, beside their test nats; how attention instead of
+dense changes the mean of both, slot by slot; and alpha's mean gradient at alpha 0 on the training
+text, by each estimator and by the losses of discrete layouts in opposite pairs.
+
+    python search.py configs/layoutbench.yaml --run runs/spos --set search.estimator=spos
+    python -m benchmarks.supernet_against_table runs/spos
+
+L slots   N layouts   P passes
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from assembly.arguments import experiment_of
+from assembly.inherited import Inherited, load_supernet
+from assembly.workbench import Workbench, set_up
+from cli import SAVED
+from model import LanguageModel, Mix, StreamState, parse_layout
+from nas.estimators import ESTIMATORS
+from nas.gumbel import gumbel_noise
+from nas.kendall import kendall
+from nas.layout_table import read_table
+from nas.regret import mean_nats
+from training.loop import Batch
+
+TABLE = Path("benchmarks/results/layoutbench.csv")
+# Passes at the start fill the memories.
+FIRST = 4
+Array = NDArray[np.float64]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", type=Path, help="a run folder with a finished search")
+    parser.add_argument("--run", type=Path)
+    parser.set_defaults(saved=SAVED)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--tokens", type=int, default=16_384, help="of validation, for scores")
+    parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
+    arguments = parser.parse_args(argv)
+    bench = set_up(*experiment_of(arguments))
+    nats = mean_nats(read_table(arguments.table), "test")
+    score_N = scores(bench, list(nats), arguments.tokens)
+    truth_N = np.array(list(nats.values()))
+    print(f"tau of the SuperNet's scores with test nats: {kendall(score_N, truth_N):.3f}")
+    print(
+        f"its best: {list(nats)[score_N.argmin()]}, the table's: {min(nats, key=nats.__getitem__)}"
+    )
+    for name, value_N in (("SuperNet", score_N), ("trained alone", truth_N)):
+        print(_row(f"first candidate less second, {name}", effects(list(nats), value_N)))
+    for name, gradient_PL in gradients(bench, arguments.passes).items():
+        error = gradient_PL.std(0, ddof=1).max() / len(gradient_PL) ** 0.5
+        words = f"d loss / d alpha of the first, {name} (se {error:.4f})"
+        print(_row(words, gradient_PL.mean(0)), flush=True)
+    return 0
+
+
+def _row(words: str, value_L: Array) -> str:
+    return f"{words:60s} " + " ".join(f"{value:+.4f}" for value in value_L)
+
+
+def scores(bench: Workbench, layouts: Sequence[str], tokens: int) -> Array:
+    """Nats per token of each layout by the SuperNet's weights."""
+    inherited = Inherited(bench, [bench.experiment.run.seed], tokens)
+    candidates = bench.experiment.model.completed_candidates()
+    parsed = [parse_layout(layout, candidates) for layout in layouts]
+    return np.array([inherited.score(layout).nats_per_token for layout in parsed])
+
+
+def effects(layouts: Sequence[str], value_N: Array) -> Array:
+    """Per slot the mean of layouts with the first letter less that of those with another."""
+    first = min("".join(layouts))
+    has_NL = np.array([[letter == first for letter in layout] for layout in layouts])
+    return np.array([value_N[has_N].mean() - value_N[~has_N].mean() for has_N in has_NL.T])
+
+
+def gradients(bench: Workbench, passes: int) -> dict[str, Array]:
+    """The gradient in the first candidate's alpha by slot, at alpha 0, pass by pass."""
+    net = load_supernet(bench, bench.experiment.run.seed)
+    for parameter in net.parameters():
+        parameter.requires_grad_(False)
+    names = [name for name in ESTIMATORS if name != "spos"]
+    found = {
+        f"{name}, tau {tau:g}": _passes(bench, net, passes, _by_estimator(name, tau))
+        for name in names
+        for tau in (1.0, 0.3)
+    }
+    return found | {"discrete pairs": _passes(bench, net, passes, _by_pairs)}
+
+
+# The loss of a mix on the batch at hand, to what gradient it gives.
+Loss = Callable[[Mix], Tensor]
+Gradient = Callable[[Loss, int, tuple[int, int]], Tensor]
+
+
+def _passes(bench: Workbench, net: LanguageModel, passes: int, gradient: Gradient) -> Array:
+    batches = bench.training_batches()
+    state, found = net.initial_state(bench.experiment.data.batch), []
+    shape = (len(net.slots), len(net.slots[0].labels))
+    for index in range(FIRST + passes):
+        after: list[StreamState] = []
+        loss = _loss(net, batches.batch(index), state, after)
+        found.append(gradient(loss, index, shape)[:, 0].double().numpy())
+        state = after[0]
+    return np.array(found[FIRST:])
+
+
+def _loss(net: LanguageModel, batch: Batch, state: StreamState, after: list[StreamState]) -> Loss:
+    """What a mix costs on a batch; `after` gets what the streams then carry."""
+
+    def loss(mix: Mix) -> Tensor:
+        h_BTD, carried, _ = net(batch.input_BT, state, mix)
+        after.append(carried)
+        return net.nll(h_BTD, batch.target_BT).mean()
+
+    return loss
+
+
+def _by_estimator(name: str, tau: float) -> Gradient:
+    def gradient(loss: Loss, index: int, shape: tuple[int, int]) -> Tensor:
+        alpha_LC = torch.zeros(shape, requires_grad=True)
+        value = loss(ESTIMATORS[name](alpha_LC, gumbel_noise(0, index, *shape), tau))
+        (found_LC,) = torch.autograd.grad(value, [alpha_LC], materialize_grads=True)
+        return found_LC
+
+    return gradient
+
+
+@torch.no_grad()
+def _by_pairs(loss: Loss, index: int, shape: tuple[int, int]) -> Tensor:
+    """(L(k) - L(k')) / 2 times the gradient of log pi(k), k' the layout with no slot in common.
+
+    With two candidates k' is as likely as k, and each is the other's baseline.
+    """
+    drawn_L = gumbel_noise(0, index, *shape).argmax(1)
+    one, other = (
+        loss([[(int(k), None)] for k in choice_L])
+        for choice_L in (drawn_L, (drawn_L + 1) % shape[1])
+    )
+    one_hot_LC = torch.nn.functional.one_hot(drawn_L, shape[1])
+    return (one - other) / 2 * (one_hot_LC - 1 / shape[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""A beam over changes of one slot, by the SuperNet's weights."""
+
+from collections.abc import Iterator
+
+from nas.derivation.base import Derived, Request
+from nas.derivation.scored import Choice, Scores
+from nas.derivation.searched import read_searches
+
+
+def beam(request: Request) -> Derived:
+    """From the likeliest layout on, score what differs from the best ones in one slot.
+
+    In every round all neighbours of the `derive.width` best layouts so far are scored, until no
+    round finds a new layout or `derive.evaluations` are used up. Every layout that is scored is a
+    whole one, so scores are comparable (a beam over the slots in order would have to score
+    beginnings of layouts). Nothing is drawn.
+
+    Raises:
+        ValueError: there is no finished search, its weights are not there, or nothing that is
+            likely costs at most derive.flops.
+    """
+    config = request.config
+    searched = read_searches(request, "beam")
+    scores = Scores(request, searched, config.evaluations, "beam")
+    scores.add(*scores.likeliest(1))
+    before = 0
+    while before < len(scores.found) and not scores.full:
+        before = len(scores.found)
+        for parent in scores.best(config.width):
+            for choice in _neighbours(parent, len(request.candidates)):
+                if not scores.full and scores.allowed(choice):
+                    scores.add(choice)
+    return scores.derived(f"beam of width {config.width} from")
+
+
+def _neighbours(choice: Choice, candidates: int) -> Iterator[Choice]:
+    """The layouts that differ in one slot."""
+    for slot, now in enumerate(choice):
+        for k in range(candidates):
+            if k != now:
+                yield (*choice[:slot], k, *choice[slot + 1 :])

@@ -1,0 +1,112 @@
+"""Layouts scored by the SuperNet's weights, each once, and the best of them.
+
+A choice is the index of a candidate for each slot.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model import Measured, layout_letters
+from nas.derivation.base import Considered, Derived, Layout, Request
+from nas.derivation.searched import Searched
+from nas.derivation.top_k_layouts import likeliest
+
+Choice = tuple[int, ...]
+_LOOKED_AT = 100_000
+
+
+@dataclass
+class Scores:
+    """What was scored so far.
+
+    Attributes:
+        request: candidates, costs, the score itself.
+        searched: pi.
+        most: how many layouts may be scored.
+        method: name of the derivation, for messages.
+        found: by choice, in the order in which they were scored.
+    """
+
+    request: Request
+    searched: Searched
+    most: int
+    method: str
+    found: dict[Choice, Considered] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.request.say(f"{self.method}: at most {self.most} layouts are scored")
+
+    @property
+    def full(self) -> bool:
+        """Whether no further layout may be scored."""
+        return len(self.found) >= self.most
+
+    def layout(self, choice: Choice) -> Layout:
+        """The candidates of a choice."""
+        return tuple(self.request.candidates[k] for k in choice)
+
+    def allowed(self, choice: Choice) -> bool:
+        """Whether it costs no more than derive.flops."""
+        budget = self.request.config.flops
+        return budget is None or self.request.flops_per_token(self.layout(choice)) <= budget
+
+    def add(self, choice: Choice) -> None:
+        """Score a layout, unless it is known."""
+        if choice in self.found:
+            return
+        assert not self.full, self.most
+        assert self.request.score is not None
+        layout = self.layout(choice)
+        log_pi = 0.0
+        for k, log_pi_C in zip(choice, self.searched.log_pi_LC, strict=True):
+            log_pi += float(log_pi_C[k])
+        cost = self.request.flops_per_token(layout)
+        self.found[choice] = Considered(layout, log_pi, cost, self.request.score(layout))
+
+    def best(self, count: int, among: Sequence[Choice] | None = None) -> list[Choice]:
+        """The best ones; of equal ones the one that was scored first."""
+        chosen = list(self.found) if among is None else list(among)
+        return sorted(chosen, key=lambda choice: self.found[choice].score.nats_per_token)[:count]
+
+    def likeliest(self, count: int) -> list[Choice]:
+        """The likeliest layouts that cost no more than derive.flops, at most `count` of them.
+
+        Raises:
+            ValueError: none of the 100,000 likeliest does.
+        """
+        looked_at = min(count, _LOOKED_AT)
+        while True:
+            found = likeliest(self.searched.log_pi_LC, looked_at)
+            fitting = [choice for _, choice in found if self.allowed(choice)][:count]
+            if len(fitting) == count or len(found) < looked_at or looked_at == _LOOKED_AT:
+                break
+            looked_at = min(10 * looked_at, _LOOKED_AT)
+        if fitting:
+            return fitting
+        raise ValueError(
+            f"{self.method}: none of the {len(found)} likeliest layouts costs at most derive.flops "
+            f"{self.request.config.flops:.4g}; give a larger one"
+        )
+
+    def derived(self, words: str) -> Derived:
+        """The best layout of all."""
+        (choice,) = self.best(1)
+        best = self.found[choice]
+        count = len(self.found)
+        self.request.say(
+            f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
+            f"{layout_letters(best.layout)}"
+        )
+        evidence = self.searched.evidence(
+            f"{self.method}: best of {count} by the SuperNet's weights, {words} "
+            f"{self.searched.words}"
+        )
+        measured = Measured(
+            nats_per_token=round(best.score.nats_per_token, 6),
+            standard_error=round(best.score.standard_error, 6),
+        )
+        return Derived(
+            layout=best.layout,
+            evidence=evidence.model_copy(update={"inherited": measured}),
+            considered=tuple(self.found.values()),
+        )

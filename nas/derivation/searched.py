@@ -1,0 +1,136 @@
+"""What one or several finished searches found: pi of the mean alpha of their last steps.
+
+R searches, L slots, C candidates.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model import Agreement, Evidence
+from nas.agreement import agreement
+from nas.derivation.base import Request
+from nas.trajectory import load_pi, margins
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What the searches of a request found.
+
+    Attributes:
+        alpha_RLC: the mean alpha of each.
+        words: what was averaged, for the method's text.
+        labels: of the candidates.
+        seeds: of the searches.
+        learned: whether alpha moved at all.
+    """
+
+    alpha_RLC: Array
+    words: str
+    labels: tuple[str, ...]
+    seeds: tuple[int, ...]
+    learned: bool
+
+    @cached_property
+    def log_pi_LC(self) -> Array:
+        """Of the mean alpha of all of them."""
+        return _log_softmax(self.alpha_RLC.mean(axis=0))
+
+    @property
+    def pi_LC(self) -> Array:
+        """The probabilities."""
+        return np.exp(self.log_pi_LC)
+
+    @property
+    def own_pi_RLC(self) -> Array:
+        """The probabilities of each search by itself."""
+        return np.exp(_log_softmax(self.alpha_RLC))
+
+    @property
+    def likeliest_L(self) -> tuple[int, ...]:
+        """The likeliest candidate of every slot."""
+        return tuple(self.log_pi_LC.argmax(axis=1).tolist())
+
+    def evidence(self, method: str) -> Evidence:
+        """Evidence of a choice: pi, its margins, and how far several searches agree."""
+        return Evidence(
+            method=method,
+            pi=tuple(
+                {
+                    label: round(float(value), 6)
+                    for label, value in zip(self.labels, pi_C, strict=True)
+                }
+                for pi_C in self.pi_LC
+            ),
+            margins=tuple(round(float(margin), 6) for margin in margins(self.pi_LC)),
+            agreement=self.agreement(),
+        )
+
+    def agreement(self) -> Agreement | None:
+        """How far the searches' likeliest candidates agree; None for one, or where none learned."""
+        if len(self.seeds) == 1 or not self.learned:
+            return None
+        return agreement(self.seeds, self.alpha_RLC.argmax(axis=2))
+
+
+def check_learned(request: Request, method: str) -> None:
+    """Raise ValueError where the search left alpha alone: the order by pi is then arbitrary."""
+    if not request.alpha_learned:
+        raise ValueError(
+            f"{method}: with search.estimator spos alpha does not move and pi stays uniform; take "
+            "derive.method sampled, beam or evolution, which score layouts with the trained "
+            "SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
+        )
+
+
+def read_searches(request: Request, method: str) -> Searched:
+    """Average alpha over the last part of the steps, and over the searches.
+
+    Raises:
+        ValueError: there is no finished search, or one had other candidates, slots or steps.
+    """
+    if not request.trajectories:
+        raise ValueError(f"{method}: needs a finished search; run search.py first")
+    found = [_alpha(request, path) for path in request.trajectories.values()]
+    last, steps = found[0][1:]
+    alpha_RLC = np.stack([alpha_LC for alpha_LC, _, _ in found])
+    seeds = tuple(request.trajectories)
+    of = "" if len(seeds) == 1 else f" of {len(seeds)} searches"
+    return Searched(
+        alpha_RLC=alpha_RLC,
+        words=f"the mean alpha of the last {last} of {steps} steps{of}",
+        labels=tuple(candidate.label for candidate in request.candidates),
+        seeds=seeds,
+        learned=request.alpha_learned,
+    )
+
+
+def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:
+    """A search's mean alpha, over how many steps it is taken, and how many there are."""
+    arrays = load_pi(path)
+    labels = [candidate.label for candidate in request.candidates]
+    alpha_NLC = arrays["alpha"]
+    found = [str(label) for label in arrays["labels"]]
+    if found != labels or alpha_NLC.shape[1] != request.slots:
+        raise ValueError(
+            f"{path}: {alpha_NLC.shape[1]} slots of {found}, the experiment has "
+            f"{request.slots} of {labels}; use the search's own experiment"
+        )
+    if len(alpha_NLC) < request.search_steps:
+        raise ValueError(
+            f"{path}: the search stands at step {len(alpha_NLC)} of "
+            f"{request.search_steps}; start search.py again to finish it"
+        )
+    last = math.ceil(request.config.average * len(alpha_NLC))
+    return alpha_NLC[-last:].astype(np.float64).mean(axis=0), last, len(alpha_NLC)
+
+
+def _log_softmax(alpha: Array) -> Array:
+    shifted = alpha - alpha.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

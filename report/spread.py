@@ -1,0 +1,167 @@
+"""Figures of several searches of one experiment: their mean and their range.
+
+R searches, N recorded steps, L slots, C candidates.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from report.curves import finish_curves, one_panel, perplexities
+from report.files import write_whole
+from report.quantities import thin
+from report.runs import Trajectory, read_metrics, read_trajectory, seed_folders
+from report.style import (
+    FAINT,
+    colours,
+    dashes,
+    house_style,
+    make_figure,
+    margins,
+    plain,
+    png,
+    shorten,
+    step_axis,
+)
+from report.trajectory import panel_columns
+
+_MOST_POINTS = 400
+_OPACITY = 0.18
+_NETS = {
+    "soft": ("validation, soft mixture", "#0072b2"),
+    "onehot": ("validation, one-hot", "#d55e00"),
+}
+SPREAD_FIGURES = {  # file name: what it shows, in the order of the page
+    "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
+    "curves_seeds.png": "Perplexity of the SuperNets: mean over the searches, lowest to highest.",
+}
+
+
+def write_spread_figures(run_folder: Path) -> list[Path]:
+    """Write the figures of the run's searches into `search/figures/`; none for fewer than two.
+
+    Raises:
+        ValueError: a file of the run is damaged.
+    """
+    folders = alike(run_folder)
+    if len(folders) < 2:
+        return []
+    trajectories = [read_trajectory(folder / "pi.npz") for folder in folders]
+    metrics = [
+        read_metrics(folder / "metrics.jsonl")
+        for folder in folders
+        if (folder / "metrics.jsonl").exists()
+    ]
+    figures = {"pi_seeds.png": pi_spread(trajectories), "curves_seeds.png": curve_spread(metrics)}
+    target = run_folder / "search" / "figures"
+    return [write_whole(target / name, png(figure)) for name, figure in figures.items()]
+
+
+def alike(run_folder: Path) -> list[Path]:
+    """Folders of the searches that have the slots, candidates and steps of the longest one."""
+    found = {
+        folder: read_trajectory(folder / "pi.npz")
+        for folder in seed_folders(run_folder / "search")
+        if (folder / "pi.npz").exists()
+    }
+    longest = max((len(each.step_N) for each in found.values()), default=0)
+    first = next((each for each in found.values() if len(each.step_N) == longest), None)
+    return [
+        folder
+        for folder, each in found.items()
+        if first is not None
+        and len(each.step_N)
+        and each.labels == first.labels
+        and each.pi_NLC.shape == first.pi_NLC.shape
+    ]
+
+
+def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
+    """One panel per slot; per candidate the mean pi as a line, all searches as a band."""
+    first = trajectories[0]
+    rows_N = thin(len(first.step_N), _MOST_POINTS)
+    pi_RNLC = np.stack([each.pi_NLC[rows_N] for each in trajectories])
+    slots = pi_RNLC.shape[2]
+    columns = panel_columns(slots)
+    lines = -(-slots // columns)
+    panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
+    width, height = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel)
+    with house_style():
+        figure = make_figure(width, 0.6 + lines * (height + 0.3) + 0.44)
+        axes_grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        margins(figure, left=0.65, right=0.15, top=0.66, bottom=0.5)
+        figure.subplots_adjust(wspace=0.1, hspace=0.3 / height)
+        for slot, axes in enumerate(axes_grid.flat):
+            if slot >= slots:
+                axes.remove()
+                continue
+            _panel(axes, first, rows_N, pi_RNLC[:, :, slot], slot)
+            axes.tick_params(labelbottom=slot + columns >= slots)
+            if slot + columns >= slots:
+                axes.set_xlabel("step")
+            if slot % columns == 0:
+                axes.set_ylabel("pi")
+        handles, labels = axes_grid.flat[0].get_legend_handles_labels()
+        across = max(1, min(len(handles), int(width / 1.45)))
+        figure.legend(handles, labels, loc="upper center", ncols=across, borderpad=0.2)
+    return figure
+
+
+def _panel(
+    axes: Axes, first: Trajectory, rows_N: np.ndarray, pi_RNC: np.ndarray, slot: int
+) -> None:
+    step_N, hue = first.step_N[rows_N], colours(first.labels)
+    axes.axhline(1 / len(first.labels), color=FAINT, linestyle=":", linewidth=0.9)
+    for index, label in enumerate(first.labels):
+        pi_RN = pi_RNC[:, :, index]
+        _band(axes, step_N, pi_RN.min(0), pi_RN.max(0), hue[label])
+        axes.plot(
+            step_N,
+            pi_RN.mean(0),
+            color=hue[label],
+            linestyle=dashes(index),
+            label=shorten(plain(label), 18),
+        )
+    votes_C = np.bincount(pi_RNC[:, -1].argmax(axis=1), minlength=len(first.labels))
+    most = int(votes_C.argmax())
+    name = shorten(plain(first.labels[most]), 18)
+    title = f"{slot}: {name} {votes_C[most]} of {len(pi_RNC)}"
+    axes.set_title(title, loc="left", fontsize=8.5, pad=3)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.grid(axis="y")
+    step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=4)
+
+
+def _band(axes: Axes, x_N: np.ndarray, low_N: np.ndarray, high_N: np.ndarray, hue: str) -> None:
+    axes.fill_between(x_N, low_N, high_N, color=hue, alpha=_OPACITY, linewidth=0)
+
+
+def curve_spread(metrics: Sequence[pd.DataFrame]) -> Figure:
+    """Validation perplexity of both nets over the steps that all searches have."""
+    with house_style():
+        figure, axes = one_panel()
+        for net, (label, colour) in _NETS.items():
+            table = _by_step(metrics, net)
+            if len(table):
+                values_NR = table.to_numpy(dtype=float)
+                step_N = table.index.to_numpy()
+                _band(axes, step_N, values_NR.min(1), values_NR.max(1), colour)
+                axes.plot(step_N, values_NR.mean(1), color=colour, marker="o", markersize=4,
+                          label=f"{label}, {values_NR.shape[1]} searches")  # fmt: skip
+        finish_curves(axes)
+    return figure
+
+
+def _by_step(metrics: Sequence[pd.DataFrame], net: str) -> pd.DataFrame:
+    """Perplexities, steps x searches."""
+    columns = {
+        index: perplexities(frame, "valid", net).set_index("step")["perplexity"]
+        for index, frame in enumerate(metrics)
+        if len(perplexities(frame, "valid", net))
+    }
+    return pd.DataFrame(columns).dropna()

@@ -1,0 +1,28 @@
+"""Which draws the forecast of a search's memory tries."""
+
+from itertools import permutations
+
+import pytest
+import torch
+
+from assembly.forecasting import _draws
+from nas.estimators import ESTIMATORS
+
+
+@pytest.mark.parametrize(
+    ("estimator", "computed"), [("single_path", 1), ("spos", 1), ("two_path", 2)]
+)
+def test_every_choice_of_what_is_computed_is_drawn_in_all_slots(
+    estimator: str, computed: int
+) -> None:
+    alpha_LC, found = torch.zeros(2, 3), []
+    for noise_LC in _draws(2, computed, 3):
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, 1.0)
+        drawn = {tuple(k for k, _ in terms) for terms in mix}
+        assert len(drawn) == 1
+        found += drawn
+    assert sorted(found) == sorted(permutations(range(3), computed))
+
+
+def test_where_all_are_computed_one_draw_is_enough() -> None:
+    assert len(list(_draws(2, 0, 3))) == 1

@@ -1,0 +1,34 @@
+"""What counts as another's use of the machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from nas import quiet
+from nas.quiet import other_cores, read_cpu
+
+
+def read(path: Path, monkeypatch: pytest.MonkeyPatch, counters: str) -> quiet.CpuReading:
+    path.write_text(f"cpu  {counters}\ncpu0 9 9 9 9 9 9 9 9 9 9\n")
+    monkeypatch.setattr(quiet, "_STAT", path)
+    found = read_cpu()
+    assert found is not None
+    return found
+
+
+def test_idle_time_is_nobodys_and_stolen_time_another_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    used = read(tmp_path / "stat", monkeypatch, "1 2 4 800 1600 8 16 32 6400 12800")
+    assert used.all_s == pytest.approx((1 + 2 + 4 + 8 + 16 + 32) / tick)
+    before = quiet.CpuReading(all_s=used.all_s, own_s=0.0, at_s=1.0)
+    later = read(tmp_path / "stat", monkeypatch, f"1 2 4 800 1600 8 16 {32 + tick} 6400 12800")
+    after = quiet.CpuReading(all_s=later.all_s, own_s=0.0, at_s=3.0)
+    assert other_cores(before, after) == pytest.approx(0.5)
+
+
+def test_without_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_STAT", Path("nowhere"))
+    assert read_cpu() is None

@@ -1,0 +1,204 @@
+"""Regret, random search and the noise ceiling on tables whose answers are known."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
+from nas.regret import RandomSearch, difference, noise_of, random_search, regret_of
+
+
+def table_of(noise: float = 0.0, slots: int = 3, seeds: int = 2) -> LayoutTable:
+    """Each attention slot is worth 0.1 nats; every row has its own noise."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for layout, seed in itertools.product(all_layouts("ad", slots), range(seeds)):
+        nats = 4.0 - 0.1 * layout.count("a")
+        valid, test = nats + noise * generator.standard_normal(2)
+        rows.append(Row(layout, seed, 10, 20.0, valid, test))
+    return LayoutTable(tuple(rows))
+
+
+def by_hand(valid: dict[str, list[float]], test: dict[str, list[float]]) -> LayoutTable:
+    """A table in which validation and test need not agree."""
+    return LayoutTable(
+        tuple(
+            Row(layout, seed, 1, 1.0, nats, test[layout][seed])
+            for layout, row in valid.items()
+            for seed, nats in enumerate(row)
+        )
+    )
+
+
+def test_all_layouts_of_a_space() -> None:
+    assert all_layouts("da", 2) == ["aa", "ad", "da", "dd"]
+    table_of().check_whole(Path("t.csv"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (table_of().rows[:-1], "t.csv: 15 of 16 trainings, such as ddd with seed 1, with 2 seeds"),
+        (table_of(seeds=1).rows, "8 of 8 trainings, with 1 seeds"),
+        ((*table_of().rows[:-1], Row("ddd", 2, 1, 1.0, 1.0, 1.0)), "16 of 24 trainings"),
+    ],
+)
+def test_a_table_that_is_not_whole_is_refused(rows: tuple[Row, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LayoutTable(rows).check_whole(Path("t.csv"))
+
+
+def test_regret_is_the_distance_to_the_best() -> None:
+    found = regret_of(table_of(), ["aaa", "add"])
+    assert found.each == pytest.approx((0.0, 0.2))
+    assert found.mean == pytest.approx(0.1)
+    with pytest.raises(ValueError, match="'aaaa' is not among the table's, which have 3 slots"):
+        regret_of(table_of(), ["aaaa"])
+
+
+def test_random_search_without_noise_has_its_expected_regret() -> None:
+    table = table_of()
+    everything = random_search(table, 8, replays=50, seed=0)
+    assert everything.regret_R == pytest.approx(np.zeros(50))
+    worth = {layout: 0.1 * layout.count("d") for layout in table.layouts}
+    for trainings in (1, 2, 3):
+        drawn = itertools.combinations(worth.values(), trainings)
+        expected = np.mean([min(values) for values in drawn])
+        found = random_search(table, trainings, replays=4000, seed=1)
+        error = found.regret_R.std() / math.sqrt(4000)
+        assert found.mean == pytest.approx(expected, abs=4 * error)
+        assert found.share_L.sum() == pytest.approx(1.0)
+        nats = [4.0 + each for each in worth.values()]
+        assert found.share_L @ nats - 4.0 == pytest.approx(found.mean)
+
+
+def test_random_search_chooses_on_validation_and_counts_the_other_seeds_test() -> None:
+    table = by_hand(
+        valid={"a": [1.0, 1.0], "d": [2.0, 2.0]}, test={"a": [5.0, 7.0], "d": [3.0, 4.0]}
+    )
+    assert regret_of(table, ["a"]).each == pytest.approx((2.5,))
+    found = random_search(table, 2, replays=100, seed=0)
+    assert found.share_L.tolist() == [1.0, 0.0]
+    assert set(found.regret_R.round(6)) == {5.0 - 3.5, 7.0 - 3.5}
+
+
+def test_a_lucky_training_is_not_counted_as_a_good_layout() -> None:
+    # All layouts are alike: what is chosen lies no lower than any other does.
+    generator = np.random.default_rng(3)
+    bias = []
+    for _ in range(60):
+        rows = []
+        for layout, seed in itertools.product(all_layouts("ad", 5), range(2)):
+            nats = 4.0 + 0.1 * generator.standard_normal()
+            rows.append(Row(layout, seed, 1, 1.0, nats, nats))
+        table = LayoutTable(tuple(rows))
+        best = min(np.mean(v) for v in table.nats("test").values())
+        bias.append(random_search(table, 16, replays=50, seed=0).mean - (4.0 - best))
+    assert abs(np.mean(bias)) < 4 * np.std(bias) / math.sqrt(60)
+    assert 4 * np.std(bias) / math.sqrt(60) < 0.05  # the luck that would be counted is 0.2
+
+
+def test_the_noise_of_a_table() -> None:
+    quiet, loud = noise_of(table_of(1e-9)), noise_of(table_of(0.05, slots=5))
+    assert quiet.deviation == pytest.approx(0, abs=1e-8)
+    assert loud.deviation == pytest.approx(0.05, rel=0.3)
+    assert loud.agreement < loud.ceiling < 1.0
+    assert noise_of(table_of(0.0)).agreement == pytest.approx(1.0)
+    assert noise_of(table_of(0.0)).regret == 0.0
+    with pytest.raises(ValueError, match="needs 2 seeds or more, the table has 1"):
+        noise_of(table_of(seeds=1))
+
+
+def test_noise_is_that_of_test_and_its_regret_that_of_the_other_seeds() -> None:
+    table = by_hand(
+        valid={"aa": [1.0, 3.0], "ad": [2.0, 1.0], "da": [3.0, 2.0], "dd": [4.0, 4.0]},
+        test={"aa": [2.0, 5.0], "ad": [3.0, 4.0], "da": [1.0, 1.5], "dd": [4.0, 9.0]},
+    )
+    found = noise_of(table)
+    # Seed 0 chooses aa, seed 1 ad; the best of all is da with 1.25.
+    assert found.regret == pytest.approx(((5.0 - 1.25) + (3.0 - 1.25)) / 2)
+    assert found.deviation == pytest.approx(math.sqrt((9.0 + 1.0 + 0.25 + 25.0) / 2 / 4))
+    assert found.agreement == pytest.approx((5 - 1) / 6)
+    assert found.spread == pytest.approx(np.std([3.5, 3.5, 1.25, 6.5], ddof=1))
+
+
+def test_the_interval_covers_where_all_searches_choose_one_layout() -> None:
+    """Searches that always choose a layout worth what random search finds: no verdict in 95%."""
+    generator, wrong, tables = np.random.default_rng(5), 0, 300
+    layouts = all_layouts("ad", 4)
+    true_L = np.sort(generator.normal(4.0, 0.05, size=len(layouts)))
+    for _ in range(tables):
+        rows = []
+        for layout, seed in itertools.product(range(len(layouts)), range(2)):
+            valid, test = true_L[layout] + 0.02 * generator.standard_normal(2)
+            rows.append(Row(layouts[layout], seed, 1, 1.0, valid, test))
+        table = LayoutTable(tuple(rows))
+        random = random_search(table, 4, replays=200, seed=0)
+        worth = float(random.share_L @ true_L)
+        chosen = layouts[int(np.abs(true_L - worth).argmin())]
+        off = true_L[layouts.index(chosen)] - worth
+        found = difference(table, [chosen] * 5, random)
+        assert found.half_width is not None
+        wrong += abs(found.nats - off) > found.half_width
+    assert wrong <= 0.05 * tables + 2 * math.sqrt(0.05 * 0.95 * tables)
+    assert found.half_width < 0.1
+
+
+@pytest.mark.parametrize(
+    ("layouts", "words"),
+    [
+        (["aaa"] * 5, "better than random search at equal cost"),
+        (["ddd"] * 5, "worse than random search at equal cost"),
+        (["aad", "add", "ddd"], "not better than random search at equal cost"),
+        (["aaa"], "no verdict possible (n = 1)"),
+    ],
+)
+def test_what_is_said_follows_from_the_interval(layouts: list[str], words: str) -> None:
+    random = RandomSearch(np.array([0.1, 0.2]), np.array([0, 0.5, 0.5, 0, 0, 0, 0, 0]))
+    assert str(difference(table_of(0.001), layouts, random)).endswith(words)
+
+
+def test_spread_replays_and_rows_add_up() -> None:
+    table = table_of(0.01)
+    random = RandomSearch(np.array([0.1, 0.2, 0.3, 0.2]), np.full(8, 1 / 8))
+    found = difference(table, ["aaa", "add"], random)
+    regrets = regret_of(table, ["aaa", "add"])
+    noise = table.pooled_deviation("test") ** 2 / 2
+    rows = noise * (2 * (1 / 2 - 1 / 8) ** 2 + 6 / 64)
+    variance = np.var(regrets.each, ddof=1) / 2 + 0.005 / 4 + rows
+    assert found.nats == pytest.approx(regrets.mean - 0.2)
+    assert found.half_width == pytest.approx(12.706 * math.sqrt(variance))
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path, table = tmp_path / "t.csv", table_of(0.1)
+    path.write_text(as_csv(table.rows))
+    assert read_table(path) == table
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("valid_nats", "nats"), "expected the columns"),
+        (("\naaa,0,10", "\naaa,0,ten"), ":2: invalid literal"),
+        (("\naaa,0,", "\naaa,1,"), "a row twice"),
+        (("\naaa,", "\naaaa,"), "different lengths"),
+        (("20.0", "inf"), ":2: a number is not finite"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, change: tuple[str, str], words: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(as_csv(table_of().rows).replace(*change, 1))
+    with pytest.raises(ValueError, match=words):
+        read_table(path)
+
+
+@pytest.mark.parametrize("content", [b"layout\xff,", b"layout,seed\n" + b'"' + b"x" * 200_000])
+def test_what_is_no_table_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(as_csv(()).encode() + content)
+    with pytest.raises(ValueError, match=r"t\.csv"):
+        read_table(path)

@@ -1,0 +1,330 @@
+"""Derivations by the SuperNet's weights, against brute force over all layouts."""
+
+import itertools
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import layout_letters
+from nas.config import DeriveConfig
+from nas.derivation import DERIVATIONS, Derived, Layout, Request
+from nas.derivation.sampled import draws
+from nas.derivation.top_k_layouts import likeliest
+from nas.scoring import Score
+from tests import tiny
+from tests.nas.test_derivation import COST, LABELS, cost, write
+
+CANDIDATES = tiny.candidates(*LABELS)
+SLOTS = 5
+
+
+def log_softmax(alpha_LC: np.ndarray) -> np.ndarray:
+    return alpha_LC - np.log(np.exp(alpha_LC).sum(axis=1, keepdims=True))
+
+
+def test_the_likeliest_layouts_are_those_of_brute_force_over_3_to_the_8() -> None:
+    for seed in range(50):
+        alpha_LC = np.random.default_rng(seed).normal(scale=1 + seed % 4, size=(8, 3))
+        log_pi_LC = log_softmax(alpha_LC)
+        assert likeliest(log_pi_LC, 20) == brute_force(log_pi_LC)[:20]
+
+
+def brute_force(log_pi_LC: np.ndarray) -> list[tuple[float, tuple[int, ...]]]:
+    """All layouts, the likeliest first, equal ones by their indices; sums in whole numbers."""
+    whole_LC = [[round(float(value) * 2**32) for value in log_pi_C] for log_pi_C in log_pi_LC]
+    every = [
+        (sum(whole_C[k] for whole_C, k in zip(whole_LC, choice, strict=True)), choice)
+        for choice in itertools.product(range(log_pi_LC.shape[1]), repeat=len(log_pi_LC))
+    ]
+    every.sort(key=lambda entry: (-entry[0], entry[1]))
+    return [(total / 2**32, choice) for total, choice in every]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 50, 300, 729])
+def test_of_equal_layouts_those_with_lower_indices_come_first(count: int) -> None:
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        row_C = log_softmax(generator.normal(size=(1, 3)))[0]
+        # Permuted rows: every layout has equals, which sums of floats tell apart by rounding.
+        shuffled_LC = np.stack([generator.permutation(row_C) for _ in range(6)])
+        same_LC = np.tile(row_C, (6, 1))
+        uniform_LC = np.full((6, 3), np.log(1 / 3))
+        coarse_LC = log_softmax(generator.integers(3, size=(6, 3)).astype(float))
+        for log_pi_LC in (shuffled_LC, same_LC, uniform_LC, coarse_LC):
+            assert likeliest(log_pi_LC, count) == brute_force(log_pi_LC)[:count]
+
+
+def test_there_are_no_more_likeliest_layouts_than_layouts() -> None:
+    log_pi_LC = log_softmax(np.random.default_rng(0).normal(size=(3, 2)))
+    found = likeliest(log_pi_LC, 100)
+    assert len(found) == 8
+    assert sum(np.exp(total) for total, _ in found) == pytest.approx(1)
+    half = likeliest(np.log(np.full((2, 2), 0.5)), 3)
+    assert [choice for _, choice in half] == [(0, 0), (0, 1), (1, 0)]
+    assert [total for total, _ in half] == pytest.approx([2 * np.log(0.5)] * 3, abs=1e-9)
+
+
+def test_of_3_to_the_32_layouts_the_likeliest_come_in_order_and_without_twins() -> None:
+    log_pi_LC = log_softmax(np.random.default_rng(0).normal(size=(32, 3)))
+    began = time.process_time()
+    found = likeliest(log_pi_LC, 1000)
+    took_s = time.process_time() - began
+    print(f"1000 of 3^32 layouts in {took_s:.3f} s")
+    assert len({choice for _, choice in found}) == 1000
+    assert found[0][1] == tuple(log_pi_LC.argmax(axis=1))
+    totals = [total for total, _ in found]
+    assert totals == sorted(totals, reverse=True)
+
+
+def table_score(layout: Layout) -> Score:
+    """Nats that add up over the slots, with a twist: two neighbours alike cost more."""
+    words = [candidate.label for candidate in layout]
+    table = np.random.default_rng(7).uniform(0, 1, size=(SLOTS, 3))
+    nats = 3 + sum(table[slot, LABELS.index(word)] for slot, word in enumerate(words))
+    nats += 0.2 * sum(one == two for one, two in itertools.pairwise(words))
+    return Score(np.array([nats, 3 * nats]) * 10, np.array([10.0, 30.0]))
+
+
+def every_layout() -> list[Layout]:
+    return list(itertools.product(CANDIDATES, repeat=SLOTS))
+
+
+def layouts(derived: Derived) -> list[Layout]:
+    """What was derived, and what was scored for it, in order."""
+    return [derived.layout, *(each.layout for each in derived.considered)]
+
+
+class Derive:
+    """Derives from a trajectory with the score above; counts what it is asked."""
+
+    def __init__(self, folder: Path, alpha_NLC: np.ndarray | None = None) -> None:
+        if alpha_NLC is None:
+            alpha_NLC = np.random.default_rng(3).normal(size=(10, SLOTS, 3))
+        self.path = write(folder / "pi.npz", alpha_NLC, LABELS)
+        self.asked = Counter[str]()
+        self.said: list[str] = []
+
+    def score(self, layout: Layout) -> Score:
+        self.asked[layout_letters(layout)] += 1
+        return table_score(layout)
+
+    def __call__(self, method: str, **options: Any) -> Derived:
+        self.asked.clear()
+        request = Request(
+            DeriveConfig(method=method, **options), CANDIDATES, SLOTS, cost, {0: self.path},
+            score=self.score, say=self.said.append,
+        )  # fmt: skip
+        return DERIVATIONS[method](request)
+
+
+@pytest.fixture
+def by(tmp_path: Path) -> Derive:
+    return Derive(tmp_path)
+
+
+def test_top_k_takes_the_best_by_score_of_the_likeliest(by: Derive) -> None:
+    derived = by("top_k", top=12)
+    assert len(derived.considered) == 12
+    log_pi = [each.log_pi for each in derived.considered]
+    assert log_pi == sorted(log_pi, reverse=True)
+    assert len({each.layout for each in derived.considered}) == 12
+    nats = [table_score(each.layout).nats_per_token for each in derived.considered]
+    assert derived.layout == derived.considered[int(np.argmin(nats))].layout
+    assert derived.layout != derived.considered[0].layout, "else the scores were for nothing"
+    pi = derived.evidence.pi
+    for each in derived.considered:
+        parts = [pi[slot][candidate.label] for slot, candidate in enumerate(each.layout)]
+        assert each.log_pi == pytest.approx(np.log(parts).sum(), abs=1e-4)
+    assert derived.evidence.inherited is not None
+    assert derived.evidence.inherited.nats_per_token == pytest.approx(min(nats), abs=1e-6)
+
+
+def test_top_1_is_argmax(by: Derive) -> None:
+    assert by("top_k", top=1).layout == by("argmax").layout
+
+
+def test_sampled_scores_each_drawn_layout_once_and_takes_the_best(by: Derive) -> None:
+    derived = by("sampled", samples=60, seed=5)
+    assert set(by.asked.values()) == {1}
+    assert len(by.asked) == len(derived.considered) <= 60
+    best = min(derived.considered, key=lambda each: each.score.nats_per_token)
+    assert derived.layout == best.layout
+    assert layouts(derived) == layouts(by("sampled", samples=60, seed=5))
+    assert layouts(derived) != layouts(by("sampled", samples=60, seed=6))
+
+
+def test_draws_have_the_frequencies_of_pi() -> None:
+    pi_LC = np.array([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
+    count = 20_000
+    drawn_NL = np.array(draws(pi_LC, count, 0))
+    for slot, pi_C in enumerate(pi_LC):
+        found_C = (drawn_NL[:, slot, None] == np.arange(3)).mean(axis=0)
+        assert np.abs(found_C - pi_C).max() < 5 * np.sqrt(0.25 / count)
+    assert not (drawn_NL[:, 1] == 0).any()
+
+
+@pytest.mark.parametrize("method", ["beam", "evolution"])
+@pytest.mark.parametrize("flops", [None, 24.0])
+def test_beam_and_evolution_find_the_best_of_all_layouts(
+    by: Derive, method: str, flops: float | None
+) -> None:
+    allowed = [each for each in every_layout() if flops is None or cost(each) <= flops]
+    best = min(allowed, key=lambda each: table_score(each).nats_per_token)
+    derived = by(method, flops=flops, width=6, population=30, generations=20)
+    assert derived.layout == best
+    assert all(cost(each.layout) <= (flops or 1e9) for each in derived.considered)
+    assert len(by.asked) < len(every_layout()), "else it tried them all"
+
+
+def test_a_budget_changes_what_is_found(by: Derive) -> None:
+    assert by("beam").layout != by("beam", flops=24.0).layout
+    for method in ("top_k", "beam", "evolution"):
+        with pytest.raises(
+            ValueError, match=rf"^{method}: none of the 243 .* derive\.flops 5; [^\n]*$"
+        ):
+            by(method, flops=5.0)
+    assert min(COST.values()) == 0
+
+
+@pytest.mark.parametrize("method", ["top_k", "beam", "evolution"])
+def test_a_layout_that_costs_exactly_the_budget_is_allowed(by: Derive, method: str) -> None:
+    least = min(cost(layout) for layout in every_layout())
+    assert {candidate.kind for candidate in by(method, flops=least).layout} == {"identity"}
+
+
+@pytest.mark.parametrize("flops", [10.0, 16.0, 21.0, 24.0])
+def test_top_k_scores_the_likeliest_that_fit(by: Derive, flops: float) -> None:
+    every = by("top_k", top=3**SLOTS).considered
+    fitting = [each.layout for each in every if cost(each.layout) <= flops]
+    derived = by("top_k", top=6, flops=flops)
+    assert [each.layout for each in derived.considered] == fitting[:6]
+
+
+def test_sampled_scores_the_draws_that_fit(by: Derive) -> None:
+    every = by("sampled", samples=60).considered
+    fitting = [each.layout for each in every if cost(each.layout) <= 24]
+    assert 0 < len(fitting) < len(every)
+    derived = by("sampled", samples=60, flops=24.0)
+    assert [each.layout for each in derived.considered] == fitting
+    with pytest.raises(
+        ValueError, match=r"^sampled: none of 3 draws .*flops 10; [^\n]*more derive\.samples$"
+    ):
+        by("sampled", samples=3, flops=10.0)
+
+
+def test_argmax_refuses_a_budget(by: Derive) -> None:
+    with pytest.raises(ValueError, match=r"^argmax: cannot keep derive\.flops 24, .*top_k"):
+        by("argmax", flops=24.0)
+
+
+def test_the_number_of_scored_layouts_is_bounded_and_said(by: Derive) -> None:
+    derived = by("beam", evaluations=17)
+    assert len(derived.considered) == len(by.asked) == 17
+    assert by.said[0] == "beam: at most 17 layouts are scored"
+    derived = by("evolution", population=6, generations=3)
+    assert len(derived.considered) <= 24
+    assert "evolution: at most 24 layouts are scored" in by.said
+
+
+def test_evolution_is_the_same_for_a_seed_only(by: Derive) -> None:
+    options = {"population": 8, "generations": 3}
+    one = by("evolution", seed=1, **options)
+    assert layouts(one) == layouts(by("evolution", seed=1, **options))
+    assert layouts(one) != layouts(by("evolution", seed=2, **options))
+
+
+def test_half_of_the_first_generation_is_drawn_from_pi(tmp_path: Path) -> None:
+    """Where pi is nearly sure, those lie within one slot of the likeliest layout."""
+    alpha_NLC = np.tile([0.0, 4.0, 0.0], (10, SLOTS, 1))
+    derived = Derive(tmp_path, alpha_NLC)("evolution", population=12, generations=1)
+    first, *others = [each.layout for each in derived.considered[:12]]
+    far = [sum(a != b for a, b in zip(first, each, strict=True)) for each in others]
+    assert sum(distance == 1 for distance in far) >= 5
+    assert sum(distance >= 3 for distance in far) >= 3
+
+
+def test_children_come_from_the_better_half(by: Derive) -> None:
+    for seed in range(10):
+        options = {"population": 6, "generations": 1, "mutation": 1e-12, "seed": seed}
+        found = [each.layout for each in by("evolution", **options).considered]
+        assert len(found) > 6
+        better = sorted(found[:6], key=lambda layout: table_score(layout).nats_per_token)[:3]
+        for child in found[6:]:
+            for slot, candidate in enumerate(child):
+                assert candidate in [parent[slot] for parent in better]
+
+
+def test_evolution_ends_where_every_layout_is_known(by: Derive) -> None:
+    derived = by("evolution", population=90, generations=6)
+    assert len(derived.considered) == 3**SLOTS
+
+
+def test_what_needs_a_search_says_so() -> None:
+    for method in ("argmax", "top_k", "sampled", "beam", "evolution"):
+        with pytest.raises(ValueError, match=rf"{method}: needs a finished search; run search\.py"):
+            DERIVATIONS[method](Request(DeriveConfig(method=method), CANDIDATES, SLOTS, cost))
+
+
+def test_a_search_whose_alpha_stood_still_is_scored_and_not_ranked_by_pi(tmp_path: Path) -> None:
+    paths = {k: write(tmp_path / f"{k}.npz", np.zeros((4, 2, 3)), LABELS) for k in range(2)}
+
+    def ask(method: str) -> Derived:
+        request = Request(
+            DeriveConfig(method=method, evaluations=4), CANDIDATES, 2, cost, paths,
+            score=table_of_two, alpha_learned=False,
+        )  # fmt: skip
+        return DERIVATIONS[method](request)
+
+    for method in ("argmax", "top_k"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^{method}: with search\.estimator spos .* sampled, beam or evolution",
+        ):
+            ask(method)
+    for method in ("sampled", "beam", "evolution"):
+        assert ask(method).evidence.agreement is None
+
+
+def table_of_two(layout: Layout) -> Score:
+    nats = 3.0 + sum(LABELS.index(candidate.label) for candidate in layout)
+    return Score(np.array([nats, nats]), np.array([1.0, 1.0]))
+
+
+def test_the_averaged_part_of_the_steps_is_rounded_up(tmp_path: Path) -> None:
+    alpha_NLC = np.random.default_rng(0).normal(size=(10, 2, 3))
+    path = write(tmp_path / "pi.npz", alpha_NLC, LABELS)
+    derived = DERIVATIONS["argmax"](
+        Request(DeriveConfig(average=0.25), CANDIDATES, 2, cost, {0: path})
+    )
+    assert derived.evidence.method == "argmax of the mean alpha of the last 3 of 10 steps"
+    pi_LC = np.exp(log_softmax(alpha_NLC[-3:].mean(axis=0)))
+    assert list(derived.evidence.pi[0].values()) == pytest.approx(pi_LC[0], abs=1e-5)
+
+
+def test_several_searches_are_averaged_in_alpha(tmp_path: Path) -> None:
+    alphas = np.random.default_rng(1).normal(size=(3, 4, 2, 3)) * 3
+    paths = {
+        seed: write(tmp_path / f"{seed}.npz", alpha, LABELS) for seed, alpha in enumerate(alphas)
+    }
+    request = Request(DeriveConfig(average=0.5), CANDIDATES, 2, cost, paths)
+    derived = DERIVATIONS["argmax"](request)
+    mean_LC = alphas.astype(np.float32)[:, 2:].mean(axis=(0, 1))
+    pi_LC = np.exp(mean_LC) / np.exp(mean_LC).sum(axis=1, keepdims=True)
+    for slot in range(2):
+        assert list(derived.evidence.pi[slot].values()) == pytest.approx(pi_LC[slot], abs=1e-5)
+    assert derived.evidence.method == "argmax of the mean alpha of the last 2 of 4 steps of " + (
+        "3 searches"
+    )
+    found = derived.evidence.agreement
+    assert found is not None
+    assert found.searches == (0, 1, 2)
+    each_RL = alphas[:, 2:].mean(axis=1).argmax(axis=2)
+    alike = [
+        np.mean([one == two for one, two in itertools.combinations(each_RL[:, slot], 2)])
+        for slot in range(2)
+    ]
+    assert found.slots == pytest.approx(alike, abs=1e-6)

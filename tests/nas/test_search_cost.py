@@ -1,0 +1,55 @@
+"""What a search costs, against sums made by hand."""
+
+from typing import Any
+
+import pytest
+
+from nas.config import SearchConfig
+from nas.plan import SearchPlan
+from nas.search_cost import search_flops
+
+# attention, dense and identity in two slots, beside the embedding and the softmax
+FLOPS, REST, SLOTS = [8.0, 4.0, 0.0], 10.0, 2
+ALL, ONE, TWO = REST + SLOTS * 12.0, REST + SLOTS * 4.0, REST + SLOTS * 8.0
+
+
+@pytest.mark.parametrize(
+    ("options", "alpha", "expected"),
+    [
+        ({}, {"freeze": 0.0, "data": "shared"}, 20 * 3 * ALL),
+        ({}, {"freeze": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
+        ({}, {"freeze": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
+        ({"estimator": "dirichlet"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
+        ({"estimator": "straight_through"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
+        ({"estimator": "single_path"}, {"freeze": 0.5}, 20 * 3 * ONE + 10 * 2 * ONE),
+        ({"estimator": "two_path"}, {"freeze": 0.5}, 20 * 3 * TWO + 10 * 2 * TWO),
+        ({"estimator": "spos"}, {}, 20 * 3 * ONE),
+        (
+            {"estimator": "spos"},
+            {"freeze": 0.5, "estimator": "two_path"},
+            20 * 3 * ONE + 10 * 2 * TWO,
+        ),
+        (
+            {"estimator": "soft", "frozen": "spos"},
+            {"freeze": 0.5, "data": "shared"},
+            10 * 3 * ONE + 10 * 3 * ALL,
+        ),
+    ],
+)
+def test_every_pass_of_a_search_is_counted(
+    options: dict[str, Any], alpha: dict[str, Any], expected: float
+) -> None:
+    config = SearchConfig.model_validate(
+        {"steps": 20, "optimiser": {"warmup_steps": 2}, "alpha": alpha, **options}
+    )
+    plan = SearchPlan(config, 20, memory=0, segment=1)
+    assert search_flops(plan, FLOPS, REST, SLOTS) == pytest.approx(expected)
+
+
+def test_two_paths_of_one_candidate_are_one() -> None:
+    config = SearchConfig.model_validate(
+        {"steps": 20, "optimiser": {"warmup_steps": 2}, "estimator": "two_path",
+         "alpha": {"data": "shared"}}
+    )  # fmt: skip
+    plan = SearchPlan(config, 20, memory=0, segment=1)
+    assert search_flops(plan, [8.0], REST, SLOTS) == pytest.approx(20 * 3 * (REST + 16.0))

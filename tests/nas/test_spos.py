@@ -1,0 +1,138 @@
+"""Uniform single paths: weights train, alpha stands still, and what cannot be asked is refused."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import derive
+import search
+from model import load_architecture
+from nas.config import SearchConfig
+from nas.plan import SearchPlan
+from nas.trajectory import load_pi
+from tests import tiny
+from tests.nas.test_search_step import make, weights
+from tests.test_pipeline import rows
+from training.checkpoint import read_checkpoint, save_checkpoint
+
+START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
+
+
+def trained(folder: Path, cut: int | None, **options: str) -> tuple[list[Tensor], Tensor]:
+    """Weights and alpha after 24 steps, saved and read back after `cut` of them."""
+    step, state = make(24, estimator="spos", hold=1, **options)
+    state.parameters["alpha"].data = START_LC.clone()
+    before = weights(state.model)
+    for index in range(24):
+        if index == cut:
+            save_checkpoint(folder / "x.safetensors", state, "identity")
+            state = make(24, estimator="spos", hold=1, **options)[1]
+            read_checkpoint(folder / "x.safetensors", state, "identity", 24).restore(state)
+        step(state, tiny.batch(seed=1000 + index, first=index == 0))
+        state.step += 1
+    after = weights(state.model)
+    assert not any(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    return after, state.parameters["alpha"].detach()
+
+
+@pytest.mark.parametrize("data", ["prequential", "shared"])
+def test_alpha_stays_bit_identical_while_all_weights_train_through_a_resume(
+    data: str, tmp_path: Path
+) -> None:
+    whole, alpha_LC = trained(tmp_path, None, data=data)
+    again, again_LC = trained(tmp_path, 5, data=data)
+    assert torch.equal(alpha_LC, START_LC)
+    assert torch.equal(again_LC, START_LC)
+    assert all(torch.equal(one, two) for one, two in zip(whole, again, strict=True))
+
+
+def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draws() -> None:
+    step, state = make(estimator="spos", data="prequential")
+    alpha = step.plan.config.alpha.model_copy(update={"estimator": "two_path"})
+    plan = SearchPlan(step.plan.config.model_copy(update={"alpha": alpha}), 12, 5, 4)
+    drawn = [
+        [k for ((k, _),) in type(step)(each, step.weight_step, 0).mix(state)]
+        for each in (step.plan, plan)
+    ]
+    assert drawn[0] == drawn[1]
+    state.parameters["alpha"].data = START_LC.clone()
+    state.step = plan.alpha_start
+    type(step)(plan, step.weight_step, 0)(state, tiny.batch(first=True))
+    assert not torch.equal(state.parameters["alpha"], START_LC)
+
+
+@pytest.mark.parametrize("estimator", ["soft", "straight_through", "two_path"])
+def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: str) -> None:
+    step, state = make(40, estimator=estimator, data="prequential")
+    frozen = step.plan.config.model_copy(update={"frozen": "spos"})
+    plan = SearchPlan(frozen, 40, 5, 4)
+    kinds = []
+    for state.step in range(40):
+        terms = type(step)(plan, step.weight_step, 0).mix(state)
+        kinds.append(all(len(each) == 1 and each[0][1] is None for each in terms))
+    assert kinds == [True] * 10 + [False] * 30
+    draws = [plan.draw(step) for step in range(40)]
+    assert draws[:10] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+    assert draws[10:] == [step // plan.hold for step in range(10, 40)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"estimator": "spos", "alpha": {"data": "split"}},
+            r"alpha\.data: split keeps text .*spos",
+        ),
+        ({"alpha": {"estimator": "spos"}}, "spos gives alpha no gradient; take one that does"),
+        ({"frozen": "spos", "estimator": "single_path"}, r"frozen: has no effect.*single_path"),
+        ({"frozen": "spos", "estimator": "spos"}, "frozen: has no effect with estimator spos"),
+        ({"frozen": "spos", "alpha": {"freeze": 0}}, r"frozen: .* alpha\.freeze 0; leave it out"),
+        ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SearchConfig.model_validate({"steps": 20, "optimiser": {"warmup_steps": 2}, **options})
+
+
+def test_a_search_ends_with_pi_uniform_and_argmax_says_why_it_cannot_choose(
+    experiment_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+    arguments = [str(experiment_file), "--run", str(tmp_path / "run")]
+    settings = ["--set", "search.estimator=spos", "--seeds", "0,1"]
+    assert search.main([*arguments, *settings]) == 0
+    folder = tmp_path / "run/search/seed-0"
+    assert not load_pi(folder / "pi.npz")["alpha"].any()
+    assert np.allclose(load_pi(folder / "pi.npz")["pi"], 1 / 3)
+    assert not load_file(folder / "last.safetensors")["parameter.alpha"].any()
+    valid = [row for row in rows(folder / "metrics.jsonl") if row["kind"] == "valid"]
+    assert {row["net"] for row in valid} == {"drawn"}
+    assert valid[-1]["nats_per_token"] < valid[0]["nats_per_token"]
+    out = capsys.readouterr().out
+    assert "alpha: does not move, pi stays uniform" in out
+    assert "no agreement of these searches: alpha does not move" in out
+    assert "kappa" not in out
+    (after,) = re.findall(r"next: .*derive\.py (.*)", out)
+    assert after.endswith("--method evolution --seeds 0,1")
+    few = ["--set", "derive.population=4", "--set", "derive.generations=1"]
+    assert derive.main([*shlex.split(after), *few]) == 0
+    assert "agreement" not in capsys.readouterr().out
+    evidence = load_architecture(tmp_path / "run/architecture.json").evidence
+    assert evidence is not None
+    assert evidence.agreement is None
+    with pytest.raises(SystemExit) as stop:
+        derive.main([str(tmp_path / "run")])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert "argmax: with search.estimator spos alpha does not move" in error
+    assert "search.alpha.estimator: straight_through" in error

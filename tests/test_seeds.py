@@ -1,0 +1,90 @@
+"""Several searches by one command: each is what it would be alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import derive
+import search
+from assembly.considered import agreement_line
+from model import load_architecture
+from tests.test_pipeline import rows, run
+
+pytestmark = pytest.mark.usefixtures("_without_figures")
+SHORT = ["--set", "search.steps=10", "--set", "run.validate_every=5"]
+
+
+def test_each_search_is_the_one_that_runs_alone(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    run(search, experiment_file, "--run", together, "--seeds", "2,0", *SHORT)
+    said = capsys.readouterr().out
+    assert "search of seed 2, 1 of 2" in said
+    assert "agreement of 2 searches: " in said
+    assert said.rstrip().endswith("--seeds 2,0")
+    # Seed 0 came second, in a process that had trained already.
+    run(search, experiment_file, "--run", alone, *SHORT)
+    one, other = (folder / "search/seed-0" for folder in (together, alone))
+    for name in ("pi.npz", "pi.csv", "experiment.yaml", "identity.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    assert rows(one / "metrics.jsonl") == rows(other / "metrics.jsonl")
+    run(derive, together, "--seeds", "0,2")
+    evidence = load_architecture(together / "architecture.json").evidence
+    assert evidence is not None
+    assert evidence.agreement is not None
+    assert agreement_line(evidence.agreement) in capsys.readouterr().out
+    assert evidence.gap is not None
+
+
+def test_the_same_command_adds_what_is_missing(experiment_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    run(search, experiment_file, "--run", folder, *SHORT)
+    before = (folder / "search/seed-0/last.safetensors").stat().st_mtime_ns
+    run(search, experiment_file, "--run", folder, "--seeds", "0,1", *SHORT)
+    assert (folder / "search/seed-0/last.safetensors").stat().st_mtime_ns == before
+    assert (folder / "search/seed-1/pi.csv").exists()
+
+
+def test_a_later_folder_of_another_experiment_is_refused_before_the_first_step(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    other = ["--set", "search.steps=11", "--set", "run.seed=5"]
+    run(search, experiment_file, "--run", folder, *other)
+    with pytest.raises(SystemExit) as ended:
+        search.main([str(experiment_file), "--run", str(folder), "--seeds", "0,5", *SHORT])
+    assert ended.value.code == 2
+    assert "seed-5" in capsys.readouterr().err
+    assert not (folder / "search/seed-0").exists()
+
+
+def test_a_search_that_diverges_ends_the_command_with_its_code(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training import loop
+    from training.divergence import Diverged
+
+    folder, begun = tmp_path / "run", list[int]()
+
+    def diverging(state: Any, *rest: Any) -> None:
+        begun.append(1)
+        raise Diverged("loss: nan")
+
+    monkeypatch.setattr("training.phase.train", diverging)
+    assert loop.train is not diverging
+    arguments = [str(experiment_file), "--run", str(folder), "--seeds", "0,1", *SHORT]
+    assert search.main(arguments) == 3
+    assert begun == [1]
+
+
+@pytest.mark.parametrize("seeds", ["", "0,", "0,0", "a", "-1", "0,1.5", "4294967296"])
+@pytest.mark.parametrize("script", [search, derive])
+def test_seeds_that_are_none_are_refused(
+    script: Any, seeds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        script.main(["x.yaml", f"--seeds={seeds}"])
+    assert ended.value.code == 2
+    assert "expected different seeds like 0,1,2" in capsys.readouterr().err

@@ -1,0 +1,239 @@
+"""LayoutBench end to end at tiny size: the table, its check, searches weighed on it."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+import retrain
+from assembly.layoutbench import alphabet, key_of
+from assembly.workbench import set_up
+from experiment import load_experiment
+from nas.latency import Latencies
+from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
+from tools import layoutbench
+
+SMALL = [
+    part
+    for setting in (
+        "model.candidates=[attention, dense]", "model.slots=2", "retrain.steps=4",
+        "retrain.optimiser.warmup_steps=1", "search.steps=6", "search.optimiser.warmup_steps=1",
+        "compare.latency_repeats=3",
+    )
+    for part in ("--set", setting)
+]  # fmt: skip
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        layoutbench.main(arguments)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def write_table(experiment_file: Path, folder: Path, *settings: str) -> Path:
+    """A made-up table of the small experiment, in which every attention is worth 0.1 nats."""
+    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], *settings]), folder / "run")
+    rows = [
+        Row(layout, seed, 10, 20.0, nats, nats + 0.01 * seed)
+        for layout in all_layouts("ad", 2)
+        for seed in (0, 1)
+        for nats in [4.0 - 0.1 * layout.count("a")]
+    ]
+    path = folder / "table.csv"
+    path.write_text(as_csv(rows))
+    path.with_suffix(".json").write_text(json.dumps(key_of(bench)))
+    return path
+
+
+@pytest.mark.slow
+def test_a_table_is_made_timed_checked_and_searched(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "bench"
+    base = [str(experiment_file), *SMALL]
+    make = ["make", *base, "--run", str(run), "--workers", "2"]
+    assert layoutbench.main(make) == 0
+    table = read_table(run / "layoutbench.csv")
+    assert [(row.layout, row.seed) for row in table.rows] == [
+        (layout, seed) for layout in ("aa", "ad", "da", "dd") for seed in (0, 1)
+    ]
+    alone = ["--run", str(tmp_path / "alone"), "--layout", "a d", "--set", "run.seed=1"]
+    assert retrain.main([*base, *alone]) == 0
+    (path,) = (tmp_path / "alone").glob("retrain/*/seed-1/result.json")
+    result = json.loads(path.read_text())
+    row = next(row for row in table.rows if (row.layout, row.seed) == ("ad", 1))
+    assert row.valid_nats == result["valid"]["nats_per_token"]
+    assert row.test_nats == result["test"]["nats_per_token"]
+    assert row.parameters == result["parameters"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("assembly.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
+        assert layoutbench.main(make) == 0
+        assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
+    other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
+    assert layoutbench.main(other) == 2
+    assert "model is {" in capsys.readouterr().err
+
+    capsys.readouterr()
+    again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]
+    code = layoutbench.main([*again, "--table", str(run / "layoutbench.csv")])
+    lines = capsys.readouterr().out.splitlines()
+    made = read_table(tmp_path / "again/layoutbench.csv")
+    pooled = statistics.fmean(statistics.variance(pair) for pair in table.nats("test").values())
+    worst = 0.0
+    for row in made.rows:
+        off = (row.test_nats - statistics.fmean(table.nats("test")[row.layout])) / pooled**0.5
+        worst = max(worst, abs(off))
+        assert any(line.startswith(row.layout) and f"{off:+.2f} standard" in line for line in lines)
+    assert [row.seed for row in made.rows] == [100, 100]
+    assert code == int(worst > 4)
+
+    found = tmp_path / "found"
+    arguments = ["search", *base, "--run", str(found), "--table", str(run / "layoutbench.csv")]
+    assert layoutbench.main([*arguments, "--seeds", "5", "6", "--workers", "2"]) == 0
+    said = capsys.readouterr().out
+    weighed = json.loads((found / "regret.json").read_text())
+    means = {layout: statistics.fmean(nats) for layout, nats in table.nats("test").items()}
+    expected = [means[layout] - min(means.values()) for layout in weighed["layouts"]]
+    assert weighed["regrets"]["each"] == pytest.approx(expected)
+    assert weighed["trainings"] == 4
+    assert weighed["difference"]["n"] == 2
+    for seed in (5, 6):
+        saved = load_experiment(found / f"seed-{seed}" / "experiment.yaml", [])
+        assert (saved.run.seed, saved.derive.seed) == (seed, seed)
+    assert f"a search costs {weighed['cost']:.2f} trainings" in said
+
+
+def _none(jobs: list[object]) -> None:
+    assert jobs == []
+
+
+def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_table(experiment_file, tmp_path, "derive.method=interleaved")
+    arguments = [str(experiment_file), *SMALL, "--set", "derive.method=interleaved"]
+    arguments += ["--run", str(tmp_path / "rule"), "--table", str(table), "--seeds", "3"]
+    assert layoutbench.main(["search", *arguments]) == 0
+    said = capsys.readouterr().out
+    assert "chosen: regret 0.1000, n = 1: ad 0.1000" in said
+    assert "a search costs 0.00 trainings" in said
+    assert "random search with 1 trainings: regret 0.1" in said
+    assert "no verdict possible (n = 1)" in said
+
+
+def test_seeds_of_the_table_are_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_table(experiment_file, tmp_path)
+    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
+    said = refused(capsys, "search", *arguments, "--seeds", "7", "1")
+    assert "--seeds 1: the table's trainings have the seeds [0, 1]; give others" in said
+
+
+def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_nothing(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    write_table(experiment_file, tmp_path).rename(run / "layoutbench.csv")
+    (tmp_path / "table.json").rename(run / "layoutbench.json")
+    latency = ["latency", str(experiment_file), *SMALL, "--run", str(run)]
+    measured = Latencies({"aa": 4.0, "ad": 3.0, "da": 2.0, "dd": 1.0}, "timed", {"threads": 1})
+    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: measured)
+    assert layoutbench.main(latency) == 0
+    rows = read_table(run / "layoutbench.csv").rows
+    assert {(row.layout, row.latency_ms) for row in rows} == set(measured.median_ms.items())
+    assert json.loads((run / "layoutbench.json").read_text())["latency"] == {"threads": 1}
+    busy = Latencies({}, "not measured", {})
+    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: busy)
+    assert layoutbench.main(latency) == 1
+    assert read_table(run / "layoutbench.csv").rows == rows
+    assert "rows under another key" in refused(capsys, *latency, "--set", "model.d_ffn=40")
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{", "\xff"])
+def test_a_damaged_key_is_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    table = write_table(experiment_file, tmp_path)
+    table.with_suffix(".json").write_bytes(content.encode("latin-1"))
+    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
+    assert "give another --run" in refused(capsys, "again", *arguments)
+
+
+def test_a_table_of_another_model_is_refused_before_anything_runs(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_table(experiment_file, tmp_path)
+    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
+    for command in ("search", "again"):
+        assert "rows under another key" in refused(
+            capsys, command, *arguments, "--set", "retrain.steps=5"
+        )
+    assert not (tmp_path / "x").exists()
+    missing = refused(capsys, "search", *arguments[:-1], str(tmp_path / "none.csv"))
+    assert missing == f"{tmp_path}/none.csv: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "model.candidates=[attention, dense, {kind: dense, d_ffn: 8, label: wide}]",
+            "default ones of different kinds",
+        ),
+        ("model.slots=13", "make 8,192 layouts, at most 4,096 are trained"),
+    ],
+)
+def test_a_space_without_a_table_is_refused(
+    experiment_file: Path, tmp_path: Path, setting: str, message: str
+) -> None:
+    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], setting]), tmp_path / "run")
+    with pytest.raises(ValueError, match=message):
+        alphabet(bench)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["make", "x.yaml", "--seeds", "1", "1"],
+        ["make", "x.yaml", "--seeds", "-1"],
+        ["again", "x.yaml", "--rows", "0"],
+        ["search", "x.yaml", "--replays", "0"],
+        ["regret", "--trainings", "0"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "expected" in refused(capsys, *arguments)
+
+
+def test_a_table_is_weighed_on_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        Row(layout, seed, 1, 1.0, worth, worth)
+        for seed in (0, 1)
+        for layout, worth in (("aa", 1.0), ("ad", 2.0), ("da", 3.0), ("dd", 4.0))
+    ]
+    path = tmp_path / "table.csv"
+    path.write_text(as_csv(LayoutTable(tuple(rows)).rows))
+    command = ["regret", "--table", str(path), "--trainings", "4", "--layouts", "aa", "ad"]
+    assert layoutbench.main(command) == 0
+    said = capsys.readouterr().out
+    assert "Kendall's tau between two seeds 1.000" in said
+    assert "random search, 4 trainings: regret 0.0000" in said
+    assert "n = 2: aa 0.0000, ad 1.0000" in said
+    assert "not better than random search at equal cost" in said
+    unknown = refused(capsys, *command[:-1], "aaa")
+    assert "layout 'aaa' is not among the table's" in unknown

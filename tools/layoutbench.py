@@ -1,0 +1,245 @@
+"""Every layout of one small model trained alone: the ground truth for what a search says.
+
+    python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
+    python -m tools.layoutbench latency configs/layoutbench.yaml
+    python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
+    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 0 1 2 3 4 --workers 2
+    python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
+
+make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
+RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong to. latency: times the forward
+passes of all layouts and writes them into that table. again: trains some rows of a table with a
+fresh seed; exit code 1 where one lies more than 4 standard deviations off. search: searches
+and derives with several seeds and says how far the chosen layouts lie above the best, beside random
+search at equal cost. regret: the same for given layouts, and the noise ceiling.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cli
+import endings
+
+TABLE = Path("benchmarks/results/layoutbench.csv")
+MOST_DEVIATIONS = 4.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    code: int = arguments.act(arguments)
+    return code
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    made = cli.tool_parser("layoutbench", __doc__)
+    commands = made.add_subparsers(
+        required=True, metavar="make | latency | again | search | regret"
+    )
+
+    def command(name: str, act: Any, words: str, run: str | None) -> argparse.ArgumentParser:
+        one: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False)
+        one.set_defaults(act=act)
+        if run is not None:
+            one.add_argument("experiment", type=Path, help="a YAML file")
+            one.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+            one.add_argument("--run", type=Path, default=Path(run), metavar="DIR")
+        return one
+
+    make_ = command("make", make, "train all layouts", "runs/layoutbench")
+    make_.add_argument("--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N")
+    command("latency", latency, "time all layouts", "runs/layoutbench")
+    again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
+    again_.add_argument("--rows", type=_positive, default=10, metavar="N")
+    again_.add_argument("--seed", type=_natural, default=100, metavar="N")
+    search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
+    search_.add_argument(
+        "--seeds", nargs="+", type=_natural, default=[10, 11, 12, 13, 14], metavar="N"
+    )
+    regret_ = command("regret", regret, "what chosen layouts are worth", None)
+    regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS")
+    regret_.add_argument("--trainings", type=_positive, metavar="N", help="what the search cost")
+    for one in (search_, regret_):
+        one.add_argument("--replays", type=_positive, default=200, metavar="N")
+    for one in (make_, again_, search_):
+        one.add_argument("--workers", type=_positive, default=1, metavar="N", help="at a time")
+    for one in (again_, search_, regret_):
+        one.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
+    given = made.parse_args(argv)
+    if len(set(seeds := getattr(given, "seeds", []))) < len(seeds):
+        made.error(f"--seeds: expected different seeds, found {seeds}")
+    return given
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0, found {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if (number := _natural(text)) < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
+    return number
+
+
+def _bench(arguments: argparse.Namespace) -> Any:
+    from assembly.workbench import set_up
+    from experiment import load_experiment
+
+    return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
+
+
+def make(arguments: argparse.Namespace) -> int:
+    """Train what is missing."""
+    with endings.user_errors():
+        from assembly.layoutbench import alphabet, make_table
+        from nas.layout_table import all_layouts
+        from training.signals import StopRequest
+
+        bench = _bench(arguments)
+        layouts = all_layouts(alphabet(bench), bench.experiment.model.slots)
+        stop = StopRequest()
+
+    def run() -> None:
+        with stop.listening():
+            made = make_table(bench, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
+        print(f"table: {made}")
+
+    return endings.run_to_end(run, then=lambda: None)
+
+
+def latency(arguments: argparse.Namespace) -> int:
+    """Time all layouts."""
+    with endings.user_errors():
+        from assembly.layoutbench import TABLE as NAME
+        from assembly.layoutbench import add_latencies
+
+        found = add_latencies(_bench(arguments), arguments.run / NAME)
+        print(f"{found.note}\ntable: {arguments.run / NAME}")
+    return int(not found.median_ms)
+
+
+def again(arguments: argparse.Namespace) -> int:
+    """Train some rows with a fresh seed and say how far they lie off."""
+    with endings.user_errors():
+        import numpy as np
+
+        from assembly.layoutbench import check_table, remake
+        from training.signals import StopRequest
+
+        bench = _bench(arguments)
+        table = check_table(bench, arguments.table)
+        if arguments.seed in table.seeds or arguments.rows > len(table.layouts):
+            raise ValueError(
+                f"--seed {arguments.seed}, --rows {arguments.rows}: the table has the seeds "
+                f"{table.seeds} and {len(table.layouts)} layouts; give a fresh seed, and no more"
+            )
+        drawn = np.random.default_rng(arguments.seed).permutation(table.layouts)
+        layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
+        stop, found = StopRequest(), []
+
+    def run() -> None:
+        with stop.listening():
+            how = {"workers": arguments.workers, "stop": stop}
+            found.extend(remake(bench, table, layouts, arguments.seed, **how))
+
+    if code := endings.run_to_end(run, then=lambda: None):
+        return code
+    for one in found:
+        print(
+            f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
+            f"{one.mean_nats:.4f}; {one.deviations:+.2f} standard deviations"
+        )
+    worst = max(abs(one.deviations) for one in found)
+    print(
+        f"{len(found)} rows, the worst {worst:.2f} standard deviations of one training "
+        f"({table.pooled_deviation('test'):.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
+    )
+    return int(worst > MOST_DEVIATIONS)
+
+
+def search(arguments: argparse.Namespace) -> int:
+    """Search with several seeds and weigh what they choose."""
+    with endings.user_errors():
+        from assembly.layoutbench import check_table
+        from assembly.layoutsearch import FOUND, search_all, weigh
+        from training.signals import StopRequest
+
+        bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
+        table = check_table(bench, arguments.table)
+        if shared := set(seeds) & set(table.seeds):
+            raise ValueError(
+                f"--seeds {min(shared)}: the table's trainings have the seeds {table.seeds}; give "
+                "others, so that no search begins as one of them did"
+            )
+
+    def run() -> None:
+        with stop.listening():
+            search_all(bench, seeds, workers=arguments.workers, stop=stop)
+        found = weigh(bench, seeds, table, replays=arguments.replays)
+        print(_chosen_line(found.layouts, found.regrets))
+        print(
+            f"a search costs {found.cost:.2f} trainings, the chosen layout's own one more; random "
+            f"search with {found.trainings} trainings: regret {found.random_regret:.4f}"
+        )
+        print(f"searches less random search: {found.difference}")
+        print(f"written: {bench.run_dir / FOUND}")
+
+    return endings.run_to_end(run, then=lambda: None)
+
+
+def regret(arguments: argparse.Namespace) -> int:
+    """Print the noise of the table, random search at several costs, and given layouts' regret."""
+    with endings.user_errors():
+        from nas.layout_table import read_table
+        from nas.regret import difference, noise_of, random_search, regret_of
+
+        table = read_table(arguments.table)
+        table.check_whole(arguments.table)
+        noise = noise_of(table)
+        chosen = regret_of(table, arguments.layouts) if arguments.layouts else None
+        counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
+        counts = [n for n in counts if n <= len(table.layouts)] or counts
+        random = {n: random_search(table, n, replays=arguments.replays, seed=0) for n in counts}
+        lines = [*_noise_lines(table, noise), *_random_lines(random, arguments.replays)]
+        if chosen is not None:
+            lines.append(_chosen_line(arguments.layouts, chosen))
+        if chosen is not None and arguments.trainings:
+            less = difference(table, arguments.layouts, random[arguments.trainings])
+            lines.append(f"chosen less random search: {less}")
+        print("\n".join(lines), flush=True)
+    return 0
+
+
+def _noise_lines(table: Any, noise: Any) -> list[str]:
+    return [
+        f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
+        f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}",
+        f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
+        f"{noise.ceiling:.3f} with the seeds' mean",
+        f"regret of the best by one training of every layout {noise.regret:.4f}",
+        "regrets begin at the table's best layout, whose own luck is in all; differences lack it",
+    ]
+
+
+def _random_lines(random: Mapping[int, Any], replays: int) -> list[str]:
+    return [
+        f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
+        f"(sd {found.regret_R.std():.4f}, {replays} searches)"
+        for n, found in random.items()
+    ]
+
+
+def _chosen_line(layouts: Sequence[str], chosen: Any) -> str:
+    pairs = zip(layouts, chosen.each, strict=True)
+    each = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
+    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {each}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

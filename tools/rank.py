@@ -1,0 +1,200 @@
+"""Does a SuperNet rank layouts as training alone does, and better than counting parameters?
+
+Draws layouts that cost within 3% of what the search's layout costs, and free ones. Each is scored
+by the SuperNet's weights on validation and trained alone, as retrain.py does it but for half the
+steps, and tested. Kendall's tau between the two stands beside the tau of parameters, FLOPs, latency
+and the number of attention slots, beside the agreement of two trainings, and beside what a perfect
+predictor would reach. Started again, the same command goes on; more layouts, or other training
+seeds, are added to what is there.
+
+    python -m tools.rank runs/quickstart --workers 2
+    python -m tools.rank runs/quickstart --equal 40 --free 0 --steps 400 --seeds 100,101,102
+
+Writes RUN/rank/rank.csv, rank.json and rank.png; the trainings are in RUN/rank/layouts. Several
+searches: --set 'derive.searches=[0,1,2]' takes the mean over their SuperNets.
+"""
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cli
+import endings
+
+if TYPE_CHECKING:
+    from assembly.ranking import Ranked
+    from nas.rank import Ranking
+
+SEEDS = (100, 101)
+TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    with endings.user_errors():
+        from assembly.arguments import experiment_of
+        from assembly.rank_sample import sample_of
+        from assembly.ranking import Ranked
+        from assembly.workbench import set_up
+        from training.signals import StopRequest
+
+        experiment, run_dir = experiment_of(arguments)
+        if arguments.check:
+            return cli.checked(arguments.experiment)
+        bench = set_up(experiment, run_dir)
+        searches = experiment.derive.searches or [experiment.run.seed]
+        sample = sample_of(
+            bench,
+            searches,
+            arguments.equal,
+            arguments.free,
+            arguments.sample_seed,
+            arguments.target_flops,
+        )
+        ranked = Ranked(
+            bench,
+            sample,
+            searches,
+            arguments.seeds or list(SEEDS),
+            arguments.steps,
+            arguments.out or run_dir / "rank",
+        )
+        ranked.open()
+        stop = StopRequest()
+    print(_greeting(ranked, arguments), flush=True)
+
+    def run() -> None:
+        with stop.listening():
+            ranked.train(workers=arguments.workers, stop=stop)
+
+    return endings.run_to_end(run, then=lambda: show(ranked))
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    made = cli.parser(__doc__)
+    made.prog = "python -m tools.rank"
+    made.add_argument("--equal", type=int, default=20, metavar="N", help="layouts of one cost")
+    made.add_argument("--free", type=int, default=20, metavar="N", help="free layouts")
+    made.add_argument("--sample-seed", type=int, default=0, metavar="N", help="of the layouts")
+    made.add_argument(
+        "--steps", type=int, metavar="N", help="of a training (default: half the experiment's own)"
+    )
+    made.add_argument(
+        "--target-flops",
+        type=float,
+        metavar="X",
+        help="what layouts of one cost cost per token (default: what the search's argmax costs; "
+        "the median of free layouts where the search learned no alpha)",
+    )
+    cli.add_seeds(made, "training seeds (default: 100,101, which took no part in the search)")
+    made.add_argument("--workers", type=int, default=1, metavar="N", help="trainings at a time")
+    made.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/rank")
+    given = made.parse_args(argv)
+    if given.workers < 1:
+        made.error(f"--workers: expected 1 or more, found {given.workers}")
+    if min(given.equal, given.free, given.sample_seed) < 0 or given.equal + given.free < 2:
+        made.error(f"--equal {given.equal} --free {given.free}: expected 2 layouts or more in all")
+    if given.steps is not None and given.steps < 1:
+        made.error(f"--steps: expected 1 or more, found {given.steps}")
+    if given.target_flops is not None and not 0 < given.target_flops < math.inf:
+        made.error(f"--target-flops: expected more than 0, found {given.target_flops}")
+    return given
+
+
+def _greeting(ranked: "Ranked", arguments: argparse.Namespace) -> str:
+    sample = ranked.sample
+    counts = {name: len(group) for name, group in sample.groups.items()}
+    parts = [f"{counts['free']} free"]
+    if sample.target_flops is not None:
+        mflop = f"{sample.target_flops / 1e6:.3f} MFLOP per token ({sample.target})"
+        parts.insert(0, f"{counts['equal']} within 3% of {mflop}")
+    lines = [
+        f"{len(sample.layouts)} layouts x {len(ranked.seeds)} training seeds x "
+        f"{ranked.training_steps} steps: {', '.join(parts)}"
+    ]
+    lines += [
+        f"only {counts[name]} of {wanted} layouts are there ({TITLES[name]})"
+        for name, wanted in (("equal", arguments.equal), ("free", arguments.free))
+        if counts[name] < wanted
+    ]
+    return "\n".join(lines)
+
+
+def show(ranked: "Ranked") -> None:
+    """Measure latencies; write and print the table and what may be said."""
+    from assembly.ranking import rankings
+    from report.rank import write_rank_figure
+    from training.files import write_whole
+
+    measured = ranked.latencies()
+    rows = ranked.table(measured)
+    found = rankings(rows, ranked.seeds)
+    content = {
+        "searches": list(ranked.searches),
+        "seeds": list(ranked.seeds),
+        "steps": ranked.training_steps,
+        "target_flops": ranked.sample.target_flops,
+        "tokens": next(iter(ranked.scores.values())).tokens,
+        "latency_note": measured.note,
+        "latency_key": measured.key,
+        "groups": {
+            name: {
+                **asdict(each),
+                "visible": each.visible,
+                "verdict": each.verdict,
+                "title": TITLES[name],
+            }
+            for name, each in found.items()
+        },
+        "rows": rows,
+    }
+    write_whole(ranked.folder / "rank.csv", as_csv(rows))
+    write_whole(ranked.folder / "rank.json", json.dumps(content, indent=1) + "\n")
+    figure = write_rank_figure(ranked.folder)
+    for name, title in TITLES.items():
+        if name in found:
+            print(f"\n{as_text(title, found[name])}")
+        elif count := len(ranked.sample.groups[name]):
+            print(f"\n{title}: no tau of {count} layout")
+    print(f"\n{measured.note}\ntable: {ranked.folder / 'rank.csv'}\nfigure: {figure}")
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as CSV."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def as_text(title: str, found: "Ranking") -> str:
+    """Taus with their 95% intervals, and the verdict."""
+    bars = {"SuperNet": str(found.supernet)}
+    for name, tau in found.trivial.items():
+        bars[name if tau.tau is None else f"{found.direction[name]} {name}"] = str(tau)
+    lacking = "needs two training seeds"
+    bars["agreement of two trainings"] = (
+        lacking if found.agreement is None else str(found.agreement)
+    )
+    bars["a perfect predictor"] = lacking if found.ceiling is None else f"{found.ceiling:+.3f}"
+    return "\n".join(
+        [
+            f"Kendall's tau with training alone, {found.n} layouts, {title} (95% interval)",
+            *(f"  {name:<{max(map(len, bars))}}  {words}" for name, words in bars.items()),
+            found.verdict,
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

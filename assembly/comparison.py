@@ -1,7 +1,5 @@
 """The derived layout against its opponents: same steps, same text, same seeds."""
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ from nas.latency import Latencies
 from nas.verdict import verdict
 from training.evaluation import Evaluation
 from training.files import write_whole
+from training.tables import csv_of
 
 _RANDOM_TRIES = 50
 COLUMNS = (
@@ -172,7 +171,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
         "rows": rows,
         "results": results,
     }
-    write_whole(bench.run_dir / "comparison.csv", _csv(rows))
+    write_whole(bench.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(bench.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     page = write_report(bench.run_dir)
     print("\n" + text_table(read_comparison(bench.run_dir)))
@@ -238,11 +237,3 @@ def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies)
         "word_perplexity": total.word_perplexity,
         "valid_nats_per_token": mean("valid", "nats_per_token"),
     }
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()

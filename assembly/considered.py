@@ -1,11 +1,10 @@
 """What a derivation found, as a table and in words."""
 
-import csv
-import io
 from collections.abc import Sequence
 
 from model import Agreement, Architecture, Evidence, layout_letters
 from nas.derivation import Considered
+from training.tables import csv_of
 
 _SHOWN = 10
 COLUMNS = (
@@ -22,15 +21,14 @@ COLUMNS = (
 def considered_csv(considered: Sequence[Considered]) -> str:
     """All scored layouts in the order in which they were scored; differences paired by text."""
     best = _best(considered)
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for each in considered:
         score, (less, error) = each.score, each.score.less(best.score)
         numbers = (each.log_pi, score.nats_per_token, score.standard_error, less, error)
         rounded = [round(value, 6) for value in numbers]
-        writer.writerow([layout_letters(each.layout), *rounded, each.flops_per_token])
-    return buffer.getvalue()
+        row = [layout_letters(each.layout), *rounded, each.flops_per_token]
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
+    return csv_of(rows, COLUMNS)
 
 
 def considered_text(considered: Sequence[Considered]) -> str:

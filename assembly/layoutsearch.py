@@ -10,6 +10,7 @@ from pathlib import Path
 from assembly.costs import layout_costs
 from assembly.fleet import Job, run_all
 from assembly.lengths import retrain_stages, search_steps
+from assembly.searching import VALIDATED
 from assembly.workbench import Workbench
 from experiment import with_settings
 from model import load_architecture
@@ -112,7 +113,8 @@ def _folders(bench: Workbench, seeds: Sequence[int]) -> dict[int, Path]:
 def _cost(bench: Workbench, folder: Path) -> float:
     """A search's FLOPs over those of training a layout whose slots cost the candidates' mean.
 
-    Both validate as often; a search validates the soft net and the one-hot one.
+    Both validate as often; a search validates the soft net and the one-hot one, or some layouts
+    where alpha does not learn.
     """
     experiment, costs = bench.experiment, layout_costs(bench)
     if experiment.derive.method in RULES:
@@ -123,8 +125,9 @@ def _cost(bench: Workbench, folder: Path) -> float:
     tokens, valid = experiment.data.batch * experiment.data.segment, _valid_tokens(bench)
     steps, every = retrain_stages(bench).steps, experiment.run.validate_every
     soft = costs.rest + slots * sum(flops)
+    validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
     spent = tokens * search_flops(plan, flops, costs.rest, slots)
-    spent += plan.steps // every * valid * (soft + layout)
+    spent += plan.steps // every * valid * validated
     spent += _scored(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
     return spent / (layout * (tokens * steps * TRAINING + steps // every * valid))
 

@@ -38,7 +38,7 @@ from training.state import TrainState
 from training.step import WeightStep
 
 # The layouts that are validated where alpha does not move: the same in every search.
-_VALIDATED, _VALIDATED_SEED = 4, 0
+VALIDATED, _VALIDATED_SEED = 4, 0
 
 
 def search_phase(bench: Workbench) -> Phase:
@@ -114,7 +114,7 @@ def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
     def drawn(number: int, alpha_LC: Tensor) -> Mix:
         return spos(alpha_LC, gumbel_noise(_VALIDATED_SEED, number, *alpha_LC.shape), 1.0)
 
-    layouts = [under(partial(drawn, number)) for number in range(_VALIDATED)]
+    layouts = [under(partial(drawn, number)) for number in range(VALIDATED)]
     return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.trajectory import softmax
+
 # Where a warning begins. How often directed searches and placebos are warned of with these:
 # docs/experiments.md, by benchmarks/guard_rates.py.
 MOST_NOTHING = 0.6
@@ -60,7 +62,7 @@ def watch(
         nothing: which of them add nothing.
     """
     path_NLC = alpha_NLC.astype(np.float64)
-    pi_LC = _softmax(path_NLC[-1])
+    pi_LC = softmax(path_NLC[-1])
     mean_C = pi_LC.mean(0)
     ordered = np.sort(pi_LC, axis=-1)
     margin = float((ordered[:, -1] - ordered[:, -2]).mean()) if pi_LC.shape[1] > 1 else 1.0
@@ -99,7 +101,7 @@ def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDA
 def _directed(alpha_NC: NDArray[np.float64], rate_M: NDArray[np.float64]) -> float:
     """The t statistic of one slot; nan where it settled in too few steps to tell."""
     top = int(alpha_NC[-1].argmax())
-    end = _settled(_softmax(alpha_NC), top)
+    end = _settled(softmax(alpha_NC), top)
     if end == 0:
         return math.nan
     travel_N = np.concatenate([[0.0], rate_M[:end].cumsum()])
@@ -153,9 +155,3 @@ def warnings_of(found: Watch) -> list[str]:
             "placebo (docs/experiments.md)"
         )
     return lines
-
-
-def _softmax(alpha_LC: NDArray[np.float64]) -> NDArray[np.float64]:
-    shifted = np.exp(alpha_LC - alpha_LC.max(-1, keepdims=True))
-    found: NDArray[np.float64] = shifted / shifted.sum(-1, keepdims=True)
-    return found

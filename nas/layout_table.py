@@ -4,13 +4,14 @@ Every layout of one small space is in it with the same number of seeds, all trai
 """
 
 import csv
-import io
 import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+
+from training.tables import csv_of
 
 
 @dataclass(frozen=True, order=True)
@@ -92,12 +93,8 @@ def all_layouts(alphabet: str, length: int) -> list[str]:
 
 def as_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV, in order of layout and seed."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [f.name for f in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    for row in sorted(rows, key=lambda row: (row.layout, row.seed)):
-        writer.writerow({k: "" if v is None else v for k, v in asdict(row).items()})
-    return buffer.getvalue()
+    ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
+    return csv_of(map(asdict, ordered), [f.name for f in fields(Row)])
 
 
 def read_table(path: Path) -> LayoutTable:

@@ -21,10 +21,11 @@ _REMEDY = "put the right pi.npz back, or remove {} to search again"
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
-def softmax(alpha: NDArray[np.float32]) -> NDArray[np.float32]:
+def softmax(alpha: NDArray[Any]) -> NDArray[Any]:
     """Softmax over the last axis."""
     shifted = np.exp(alpha - alpha.max(axis=-1, keepdims=True))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    pi: NDArray[Any] = shifted / shifted.sum(axis=-1, keepdims=True)
+    return pi
 
 
 def entropy_share(pi_LC: NDArray[np.float32]) -> float:

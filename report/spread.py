@@ -13,23 +13,16 @@ from matplotlib.figure import Figure
 
 from report.curves import finish_curves, one_panel, perplexities
 from report.files import write_whole
+from report.panels import MOST_POINTS, line_handles, pi_axes, short_name, slot_panels
 from report.quantities import thin
 from report.runs import Trajectory, read_metrics, read_trajectory, seed_folders
 from report.style import (
-    FAINT,
     colours,
     dashes,
     house_style,
-    make_figure,
-    margins,
-    plain,
     png,
-    shorten,
-    step_axis,
 )
-from report.trajectory import panel_columns
 
-_MOST_POINTS = 400
 _OPACITY = 0.18
 _NETS = {
     "soft": ("validation, soft mixture", "#0072b2"),
@@ -83,58 +76,27 @@ def alike(run_folder: Path) -> list[Path]:
 def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
     """One panel per slot; per candidate the mean pi as a line, all searches as a band."""
     first = trajectories[0]
-    rows_N = thin(len(first.step_N), _MOST_POINTS)
+    rows_N = thin(len(first.step_N), MOST_POINTS)
     pi_RNLC = np.stack([each.pi_NLC[rows_N] for each in trajectories])
-    slots = pi_RNLC.shape[2]
-    columns = panel_columns(slots)
-    lines = -(-slots // columns)
-    panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
-    width, height = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel)
-    with house_style():
-        figure = make_figure(width, 0.6 + lines * (height + 0.3) + 0.44)
-        axes_grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        margins(figure, left=0.65, right=0.15, top=0.66, bottom=0.5)
-        figure.subplots_adjust(wspace=0.1, hspace=0.3 / height)
-        for slot, axes in enumerate(axes_grid.flat):
-            if slot >= slots:
-                axes.remove()
-                continue
-            _panel(axes, first, rows_N, pi_RNLC[:, :, slot], slot)
-            axes.tick_params(labelbottom=slot + columns >= slots)
-            if slot + columns >= slots:
-                axes.set_xlabel("step")
-            if slot % columns == 0:
-                axes.set_ylabel("pi")
-        handles, labels = axes_grid.flat[0].get_legend_handles_labels()
-        across = max(1, min(len(handles), int(width / 1.45)))
-        figure.legend(handles, labels, loc="upper center", ncols=across, borderpad=0.2)
-    return figure
+
+    def draw(axes: Axes, slot: int, wide: bool) -> None:
+        _panel(axes, first.labels, first.step_N[rows_N], pi_RNLC[:, :, slot], slot, wide)
+
+    return slot_panels(pi_RNLC.shape[2], line_handles(first.labels), draw)
 
 
 def _panel(
-    axes: Axes, first: Trajectory, rows_N: np.ndarray, pi_RNC: np.ndarray, slot: int
+    axes: Axes, labels: Sequence[str], step_N: np.ndarray, pi_RNC: np.ndarray, slot: int, wide: bool
 ) -> None:
-    step_N, hue = first.step_N[rows_N], colours(first.labels)
-    axes.axhline(1 / len(first.labels), color=FAINT, linestyle=":", linewidth=0.9)
-    for index, label in enumerate(first.labels):
+    votes_C = np.bincount(pi_RNC[:, -1].argmax(axis=1), minlength=len(labels))
+    most = int(votes_C.argmax())
+    words = f"{short_name(labels[most], wide)} {votes_C[most]} of {len(pi_RNC)}"
+    pi_axes(axes, step_N, labels, slot, words, wide)
+    hue = colours(labels)
+    for index, label in enumerate(labels):
         pi_RN = pi_RNC[:, :, index]
         _band(axes, step_N, pi_RN.min(0), pi_RN.max(0), hue[label])
-        axes.plot(
-            step_N,
-            pi_RN.mean(0),
-            color=hue[label],
-            linestyle=dashes(index),
-            label=shorten(plain(label), 18),
-        )
-    votes_C = np.bincount(pi_RNC[:, -1].argmax(axis=1), minlength=len(first.labels))
-    most = int(votes_C.argmax())
-    name = shorten(plain(first.labels[most]), 18)
-    title = f"{slot}: {name} {votes_C[most]} of {len(pi_RNC)}"
-    axes.set_title(title, loc="left", fontsize=8.5, pad=3)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.grid(axis="y")
-    step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=4)
+        axes.plot(step_N, pi_RN.mean(0), color=hue[label], linestyle=dashes(index))
 
 
 def _band(axes: Axes, x_N: np.ndarray, low_N: np.ndarray, high_N: np.ndarray, hue: str) -> None:

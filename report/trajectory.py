@@ -3,6 +3,7 @@
 N recorded steps, L slots, C candidates.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from report.animation import write_animation
 from report.curves import curves
 from report.files import write_whole
 from report.grid import pi_grid
+from report.panels import MOST_POINTS, line_handles, pi_axes, short_name, slot_panels
 from report.quantities import entropy_share, margin, thin
 from report.runs import Trajectory, read_metrics, read_trajectory
 from report.style import (
@@ -33,8 +35,6 @@ from report.style import (
     shorten,
     step_axis,
 )
-
-_MOST_POINTS = 400  # more than a panel has pixels
 
 
 def write_search_figures(search_folder: Path) -> list[Path]:
@@ -69,7 +69,7 @@ def heat_map(trajectory: Trajectory) -> Figure:
 
 def heat_maps_over_time(trajectory: Trajectory) -> Figure:
     """Pi of every slot over the steps, one panel per candidate."""
-    rows = thin(len(trajectory.step_N), _MOST_POINTS)
+    rows = thin(len(trajectory.step_N), MOST_POINTS)
     step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows]
     slots, candidates = pi_NLC.shape[1:]
     columns = min(candidates, 4)
@@ -136,81 +136,35 @@ def _mark_start(axes: Axes, trajectory: Trajectory, colour: str = FAINT) -> None
         axes.axvline(trajectory.alpha_start, color=colour, linestyle="--", linewidth=0.9)
 
 
-def panel_columns(slots: int) -> int:
-    """How many panels stand side by side, so that they stay readable and fill their rows."""
-    for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
-        if slots <= most:
-            return columns
-    return 8
-
-
 def line_plots(trajectory: Trajectory) -> Figure:
     """Pi over the steps, one small panel per slot, one line per candidate."""
-    slots = trajectory.pi_NLC.shape[1]
-    columns = panel_columns(slots)
-    lines = -(-slots // columns)
-    panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
-    width, height = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel)
-    with house_style():
-        handles = _line_handles(trajectory)
-        legend_columns = max(1, min(len(handles), int(width / 1.45)))
-        legend_height = 0.24 * -(-len(handles) // legend_columns) + 0.14
-        figure = make_figure(width, legend_height + lines * (height + 0.3) + 0.44)
-        axes_grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        margins(figure, left=0.65, right=0.15, top=legend_height + 0.2, bottom=0.5)
-        figure.subplots_adjust(wspace=0.1, hspace=0.3 / height)
-        for slot, axes in enumerate(axes_grid.flat):
-            if slot >= slots:
-                axes.remove()
-                continue
-            _line_panel(axes, trajectory, slot, wide=panel >= 2)
-            axes.tick_params(labelbottom=slot + columns >= slots)
-            if slot + columns >= slots:
-                axes.set_xlabel("step")
-            if slot % columns == 0:
-                axes.set_ylabel("pi")
-        figure.legend(handles=handles, loc="upper center", ncols=legend_columns, borderpad=0.2)
-    return figure
-
-
-def _line_handles(trajectory: Trajectory) -> list[Line2D]:
-    hue = colours(trajectory.labels)
-    handles = [
-        Line2D([], [], color=hue[label], linestyle=dashes(i), label=shorten(plain(label), 18))
-        for i, label in enumerate(trajectory.labels)
-    ]
-    handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
+    handles = line_handles(trajectory.labels)
     if trajectory.moves and trajectory.alpha_start > trajectory.step_N[0]:
         handles.append(
             Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
         )
-    return handles
+    slots = trajectory.pi_NLC.shape[1]
+    return slot_panels(slots, handles, partial(_line_panel, trajectory))
 
 
-def _line_panel(axes: Axes, trajectory: Trajectory, slot: int, *, wide: bool) -> None:
-    rows = thin(len(trajectory.step_N), _MOST_POINTS)
+def _line_panel(trajectory: Trajectory, axes: Axes, slot: int, wide: bool) -> None:
+    rows = thin(len(trajectory.step_N), MOST_POINTS)
     step_N, pi_NC = trajectory.step_N[rows], trajectory.pi_NLC[rows, slot]
+    best = int(pi_NC[-1].argmax())
+    words = f"{short_name(trajectory.labels[best], wide)} {pi_NC[-1, best]:.2f}"
+    pi_axes(axes, step_N, trajectory.labels, slot, words, wide)
     hue = colours(trajectory.labels)
-    axes.axhline(1 / len(trajectory.labels), color=FAINT, linestyle=":", linewidth=0.9)
     _mark_start(axes, trajectory)
     shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
     if len(step_N) == 1:
         shape |= {"marker": "o", "markersize": 4}
     for i, label in enumerate(trajectory.labels):
         axes.plot(step_N, pi_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
-    best = int(pi_NC[-1].argmax())
-    name = shorten(plain(trajectory.labels[best]), 24 if wide else 11)
-    title = f"{'slot ' if wide else ''}{slot}: {name} {pi_NC[-1, best]:.2f}"
-    axes.set_title(title, loc="left", fontsize=8.5 if wide else 7.5, pad=3)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-    axes.grid(axis="y")
-    step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5 if wide else 3)
 
 
 def schedule(trajectory: Trajectory) -> Figure:
     """tau, and how sure pi is: entropy and the lead of the likeliest candidate, over the steps."""
-    rows = thin(len(trajectory.step_N), _MOST_POINTS)
+    rows = thin(len(trajectory.step_N), MOST_POINTS)
     step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows]
     share_NL, margin_NL = entropy_share(pi_NLC), margin(pi_NLC)
     with house_style():

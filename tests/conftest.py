@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -67,14 +68,21 @@ def experiment_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_experiment(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with a search and a retraining of the tiny experiment that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
+@contextmanager
+def without_figures(folder: Path) -> Iterator[None]:
+    """Runs draw nothing, and keep their cache in a folder."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PARNAS_CACHE", str(folder / "cache"))
         patched.setattr("report.trajectory.write_search_figures", lambda folder: [])
         patched.setattr("report.page.write_report", lambda folder: folder / "report.html")
+        yield
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a search and a retraining of the tiny experiment that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with without_figures(folder):
         arguments = [str(write_experiment(folder)), "--run", str(folder / "run")]
         assert search.main(arguments) == 0
         assert retrain.main([*arguments, "--layout", "a d a d"]) == 0

@@ -32,6 +32,7 @@ from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.derivation.random_layout import TOLERANCE
+from tests.refusal import refused
 from tests.test_pipeline import ROOT, run
 
 ALL_DENSE = "derive.layout=d d d d"
@@ -177,17 +178,6 @@ def test_opponents_that_are_the_chosen_layout_are_left_out_in_one_line(
     assert said == ["random: the same layout as layout-dddd in 50 draws of its cost, left out"]
 
 
-def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
-    try:
-        code = script.main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        code = stop.code
-    assert code == 2
-    error = capsys.readouterr().err
-    assert "Traceback" not in error
-    return error
-
-
 def test_opponents_of_other_sizes_are_refused(
     experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +193,7 @@ def test_opponents_of_other_sizes_are_refused(
         ("model.d_ffn=8", "candidates[dense].d_ffn 24, but model.candidates[dense].d_ffn is 8"),
     ):
         arguments = [experiment_file, "--run", derived, "--set", setting]
-        assert said in refused(compare, capsys, *arguments)
+        assert said in refused(compare.main, capsys, *arguments)
     assert not (derived / "comparison.csv").exists()
 
 
@@ -213,7 +203,7 @@ def test_an_architecture_of_another_tokenizer_is_refused(
     (tmp_path / "train.txt").write_text("zzz yyy xxx\n" * 500)
     arguments = [experiment_file, "--run", tmp_path / "other"]
     arguments += ["--architecture", derived / "architecture.json"]
-    error = refused(retrain, capsys, *arguments)
+    error = refused(retrain.main, capsys, *arguments)
     assert "made for another text or tokenizer (vocabulary 257" in error
     assert '--layout "a d d i"' in error
 
@@ -224,7 +214,7 @@ def test_a_changed_setting_is_refused_before_anything_trains(
     run(retrain, experiment_file, "--run", derived)
     before = sorted(derived.rglob("*.safetensors"))
     arguments = [experiment_file, "--run", derived, "--set", "retrain.steps=26"]
-    assert "retrain.steps is 25 there and 26 here" in refused(compare, capsys, *arguments)
+    assert "retrain.steps is 25 there and 26 here" in refused(compare.main, capsys, *arguments)
     assert sorted(derived.rglob("*.safetensors")) == before
 
 
@@ -233,7 +223,7 @@ def test_sides_that_were_validated_unalike_are_refused(
 ) -> None:
     run(retrain, experiment_file, "--run", derived, "--set", "run.validate_every=1")
     arguments = [experiment_file, "--run", derived, "--set", "compare.opponents=[interleaved]"]
-    assert "run.validate_every: differed" in refused(compare, capsys, *arguments)
+    assert "run.validate_every: differed" in refused(compare.main, capsys, *arguments)
 
 
 def test_compare_goes_on_after_another_derivation(experiment_file: Path, derived: Path) -> None:
@@ -344,7 +334,7 @@ def test_damaged_files_of_a_run_are_one_line(
     for name in ("metrics.jsonl", "identity.json"):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(b"nonsense\n" + content[9:-9])
-        error = refused(retrain, capsys, experiment_file, "--run", derived)
+        error = refused(retrain.main, capsys, experiment_file, "--run", derived)
         assert name in error
         (folder / name).write_bytes(content)
     run(retrain, experiment_file, "--run", derived)
@@ -369,7 +359,7 @@ def test_a_second_process_in_the_same_folder_is_refused(
         for line in process.stdout:
             if " 5/100000" in line:
                 break
-        error = refused(search, capsys, *command[2:])
+        error = refused(search.main, capsys, *command[2:])
         assert "another process is training here" in error
     finally:
         process.kill()

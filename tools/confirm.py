@@ -11,8 +11,6 @@ Writes RUN/NAME/seed-N/ for each, RUN/confirm.csv and RUN/confirm.json.
 """
 
 import argparse
-import csv
-import io
 import json
 import statistics
 import sys
@@ -79,6 +77,7 @@ def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
     from assembly.confirming import latencies, table_of, verdict_line
     from training.files import write_whole
+    from training.tables import csv_of
 
     rows = table_of(sides, arguments.seeds, arguments.run)
     measured = latencies(bench, sides, arguments.seeds, arguments.run)
@@ -91,18 +90,9 @@ def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
         "latency_key": measured.key,
         "rows": rows,
     }
-    write_whole(arguments.run / "confirm.csv", as_csv(rows))
+    write_whole(arguments.run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(arguments.run / "confirm.json", json.dumps(summary, indent=1) + "\n")
     print(f"\n{as_text(rows)}\n{measured.note}\n{line}\ntable: {arguments.run / 'confirm.csv'}")
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table as CSV."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def as_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -15,15 +15,13 @@ searches: --set 'derive.searches=[0,1,2]' takes the mean over their SuperNets.
 """
 
 import argparse
-import csv
-import io
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import cli
 import endings
@@ -134,6 +132,7 @@ def show(ranked: "Ranked") -> None:
     from assembly.ranking import rankings
     from report.rank import write_rank_figure
     from training.files import write_whole
+    from training.tables import csv_of
 
     measured = ranked.latencies()
     rows = ranked.table(measured)
@@ -157,7 +156,7 @@ def show(ranked: "Ranked") -> None:
         },
         "rows": rows,
     }
-    write_whole(ranked.folder / "rank.csv", as_csv(rows))
+    write_whole(ranked.folder / "rank.csv", csv_of(rows, list(rows[0])))
     write_whole(ranked.folder / "rank.json", json.dumps(content, indent=1) + "\n")
     figure = write_rank_figure(ranked.folder)
     for name, title in TITLES.items():
@@ -166,15 +165,6 @@ def show(ranked: "Ranked") -> None:
         elif count := len(ranked.sample.groups[name]):
             print(f"\n{title}: no tau of {count} layout")
     print(f"\n{measured.note}\ntable: {ranked.folder / 'rank.csv'}\nfigure: {figure}")
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table as CSV."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
 
 
 def as_text(title: str, found: "Ranking") -> str:

@@ -33,13 +33,10 @@ def bench_of(folder: Path, *settings: str) -> Workbench:
 @pytest.fixture(scope="module")
 def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished search whose slots share weights two apart."""
-    from tests.conftest import write_experiment
+    from tests.conftest import without_figures, write_experiment
 
     folder = tmp_path_factory.mktemp("tied")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PARNAS_CACHE", str(folder / "cache"))
-        patched.setattr("report.trajectory.write_search_figures", lambda folder: [])
-        patched.setattr("report.page.write_report", lambda folder: folder / "report.html")
+    with without_figures(folder):
         settings = ["--set", "model.tie_slots=2", "--set", "search.steps=12"]
         run(search, write_experiment(folder), "--run", folder / "run", *settings)
     return folder / "run"

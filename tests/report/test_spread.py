@@ -39,7 +39,7 @@ def test_lines_are_means_and_bands_are_ranges() -> None:
                 assert drawn.max() == pytest.approx(pi_R.max())
         votes = int((pi_RNLC[:, -1, slot, 0] > 0.5).sum())
         name, most = ("attention", votes) if votes > 1 else ("dense", 3 - votes)
-        assert axes.get_title("left") == f"{slot}: {name} {most} of 3"
+        assert axes.get_title("left") == f"slot {slot}: {name} {most} of 3"
 
 
 def test_curves_have_the_steps_that_all_searches_have(make) -> None:

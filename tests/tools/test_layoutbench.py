@@ -12,6 +12,7 @@ from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.latency import Latencies
 from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
+from tests.refusal import refused
 from tools import layoutbench
 
 SMALL = [
@@ -23,13 +24,6 @@ SMALL = [
     )
     for part in ("--set", setting)
 ]  # fmt: skip
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        layoutbench.main(arguments)
-    assert ended.value.code == 2
-    return capsys.readouterr().err
 
 
 def write_table(experiment_file: Path, folder: Path, *settings: str) -> Path:
@@ -76,8 +70,7 @@ def test_a_table_is_made_timed_checked_and_searched(
         assert layoutbench.main(make) == 0
         assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
-    assert layoutbench.main(other) == 2
-    assert "model is {" in capsys.readouterr().err
+    assert "model is {" in refused(layoutbench.main, capsys, *other)
 
     capsys.readouterr()
     again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]
@@ -132,7 +125,7 @@ def test_seeds_of_the_table_are_refused(
 ) -> None:
     table = write_table(experiment_file, tmp_path)
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    said = refused(capsys, "search", *arguments, "--seeds", "7", "1")
+    said = refused(layoutbench.main, capsys, "search", *arguments, "--seeds", "7", "1")
     assert "--seeds 1: the table's trainings have the seeds [0, 1]; give others" in said
 
 
@@ -157,7 +150,9 @@ def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_no
     monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: busy)
     assert layoutbench.main(latency) == 1
     assert read_table(run / "layoutbench.csv").rows == rows
-    assert "rows under another key" in refused(capsys, *latency, "--set", "model.d_ffn=40")
+    assert "rows under another key" in refused(
+        layoutbench.main, capsys, *latency, "--set", "model.d_ffn=40"
+    )
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", "{", "\xff"])
@@ -167,7 +162,7 @@ def test_a_damaged_key_is_refused(
     table = write_table(experiment_file, tmp_path)
     table.with_suffix(".json").write_bytes(content.encode("latin-1"))
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    assert "give another --run" in refused(capsys, "again", *arguments)
+    assert "give another --run" in refused(layoutbench.main, capsys, "again", *arguments)
 
 
 def test_a_table_of_another_model_is_refused_before_anything_runs(
@@ -177,10 +172,12 @@ def test_a_table_of_another_model_is_refused_before_anything_runs(
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
     for command in ("search", "again"):
         assert "rows under another key" in refused(
-            capsys, command, *arguments, "--set", "retrain.steps=5"
+            layoutbench.main, capsys, command, *arguments, "--set", "retrain.steps=5"
         )
     assert not (tmp_path / "x").exists()
-    missing = refused(capsys, "search", *arguments[:-1], str(tmp_path / "none.csv"))
+    missing = refused(
+        layoutbench.main, capsys, "search", *arguments[:-1], str(tmp_path / "none.csv")
+    )
     assert missing == f"{tmp_path}/none.csv: No such file or directory\n"
 
 
@@ -215,7 +212,7 @@ def test_a_space_without_a_table_is_refused(
 def test_what_makes_no_sense_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "expected" in refused(capsys, *arguments)
+    assert "expected" in refused(layoutbench.main, capsys, *arguments)
 
 
 def test_a_table_is_weighed_on_the_screen(
@@ -235,5 +232,5 @@ def test_a_table_is_weighed_on_the_screen(
     assert "random search, 4 trainings: regret 0.0000" in said
     assert "n = 2: aa 0.0000, ad 1.0000" in said
     assert "not better than random search at equal cost" in said
-    unknown = refused(capsys, *command[:-1], "aaa")
+    unknown = refused(layoutbench.main, capsys, *command[:-1], "aaa")
     assert "layout 'aaa' is not among the table's" in unknown

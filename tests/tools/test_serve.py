@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 from nas.sweep.storage import open_storage
+from tests.refusal import refused
 from tools import serve as command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,12 +28,9 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line on stderr of a command that ends with exit code 2."""
-    with pytest.raises(SystemExit) as caught:
-        command.main([str(argument) for argument in arguments])
-    assert caught.value.code == 2
-    said = capsys.readouterr().err
+def refused_in_a_line(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that is said."""
+    said = refused(command.main, capsys, *arguments)
     assert said.count("\n") == 1
     return said
 
@@ -74,12 +72,12 @@ def test_a_port_in_use_is_refused(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        said = refused(capsys, run, "--port", port)
+        said = refused_in_a_line(capsys, run, "--port", port)
     assert said.startswith(f"127.0.0.1:{port} cannot be listened to (Address already in use)")
 
 
 def test_a_foreign_address_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot be listened to" in refused(capsys, run, "--host", "192.0.2.1")
+    assert "cannot be listened to" in refused_in_a_line(capsys, run, "--host", "192.0.2.1")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "x"])
@@ -94,7 +92,7 @@ def test_a_folder_without_a_sweep_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("grpc")
-    said = refused(capsys, tmp_path)
+    said = refused_in_a_line(capsys, tmp_path)
     assert said == f"{tmp_path / command.JOURNAL}: no sweep there yet; start it with sweep.py\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -103,7 +101,7 @@ def test_without_grpc_the_pip_line_is_given(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
-    assert "pip install 'grpcio'" in refused(capsys, run)
+    assert "pip install 'grpcio'" in refused_in_a_line(capsys, run)
 
 
 def test_help_is_instant_and_shows_a_command() -> None:

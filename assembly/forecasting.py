@@ -39,7 +39,8 @@ def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast
     """
     config = step.plan.config
     slots, count = state.parameters["alpha"].shape
-    computed = max(HARD.get(name) or 0 for name in (config.estimator, config.alpha_estimator))
+    names = (config.weights_estimator, config.alpha_estimator)
+    computed = max(HARD.get(name) or 0 for name in names)
     makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, computed, count)]
     return forecast(state, batch, step.weight_step.forward, makers, step.plan.alpha_start)
 

@@ -163,6 +163,7 @@ class _SearchColumns:
     plan: SearchPlan
     adds_nothing: Mapping[str, bool]
 
+    @torch.no_grad()
     def __call__(self, state: TrainState) -> Mapping[str, float]:
         pi_LC = softmax(state.parameters["alpha"].detach().numpy())
         nothing = list(self.adds_nothing.values())
@@ -207,7 +208,7 @@ def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) ->
             *tying_lines(model),
             f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
             optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.estimator}{_frozen_text(config)}, "
+            f"estimator {config.weights_estimator}{_frozen_text(config)}, "
             f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
             f"tau {config.tau.schedule} {_tau_text(plan)}",
             _alpha_text(bench, plan),
@@ -235,7 +236,8 @@ def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:
 
 def _kind_text(config: SearchConfig) -> str:
     every = config.alpha.every
-    said = f"estimator {config.alpha_estimator}, " if config.alpha.estimator else ""
+    own = config.alpha_estimator
+    said = f"estimator {own}, " if own != config.weights_estimator else ""
     return said + (f"moves every {every} steps, " if every > 1 else "")
 
 

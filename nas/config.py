@@ -17,7 +17,6 @@ from training.config import (
 AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
 Estimator = Literal[AlphaEstimator, "spos"]
 
-
 DEFAULT_FLOOR = 0.1
 
 
@@ -82,13 +81,14 @@ class AlphaConfig(Section):
         default=None, gt=0, lt=1, description="Part of the training text (split only; 0.2)."
     )
     freeze: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.25, description="Part of the steps before alpha's first step."
+        default=0.5, description="Part of the steps before alpha's first step."
     )
     every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
     estimator: AlphaEstimator | None = Field(
         default=None,
-        description="Of alpha's own step; null: search.estimator. Weights may train by single_path "
-        "and alpha by two_path or straight_through every so many steps (not with data shared).",
+        description="Of alpha's own step; null: search.estimator, soft where that is auto. Weights "
+        "may train by single_path and alpha by two_path every so many steps (not with data "
+        "shared).",
     )
     lr: float | Literal["auto"] = Field(
         default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
@@ -138,12 +138,14 @@ class SearchConfig(Section):
         le=MOST_EPOCHS,
         description=f"{EPOCHS} With data split: over the weights' part.",
     )
-    estimator: Estimator = Field(
-        default="soft",
-        description="soft: all candidates, relaxed weights; straight_through: one-hot forward, "
-        "all computed; single_path: only the drawn one is computed; two_path: the first two drawn, "
-        "the first active; dirichlet: all, weights from a Dirichlet of mean pi; spos: one drawn "
-        "uniformly, and alpha stands still unless alpha.estimator says how it learns.",
+    estimator: Estimator | Literal["auto"] = Field(
+        default="auto",
+        description="auto: spos for the weights, soft for alpha, which chose best where that could "
+        "be measured (docs/experiments.md); soft for both with data shared. soft: all candidates, "
+        "relaxed weights; straight_through: one-hot forward, all computed; single_path: only the "
+        "drawn one is computed; two_path: the first two drawn, the first active; dirichlet: all, "
+        "weights from a Dirichlet of mean pi; spos: one drawn uniformly, and alpha stands still "
+        "unless alpha.estimator says how it learns.",
     )
     frozen: Literal["spos"] | None = Field(
         default=None,
@@ -167,7 +169,7 @@ class SearchConfig(Section):
             check_schedules(self, self.steps)
         if self.hold != "auto" and self.hold < 1:
             raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
-        if self.alpha.data == "shared" and self.alpha_estimator != self.estimator:
+        if self.alpha.data == "shared" and self.alpha_estimator != self.weights_estimator:
             raise ValueError(
                 f"alpha.estimator: {self.alpha_estimator} is not the weights' {self.estimator} "
                 "(search.estimator), and with data shared both gradients come from one backward "
@@ -183,19 +185,26 @@ class SearchConfig(Section):
                 "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
                 "take another schedule, or say by search.alpha.estimator how alpha learns"
             )
-        if self.frozen and self.estimator in ("single_path", "spos"):
+        if self.frozen and self.weights_estimator in ("single_path", "spos"):
             raise ValueError(
-                f"frozen: has no effect with estimator {self.estimator}, whose draws are uniform "
-                "until alpha's first step; leave it out"
+                f"frozen: has no effect with estimator {self.weights_estimator}, whose draws are "
+                "uniform until alpha's first step; leave it out"
             )
         if self.frozen and self.alpha.freeze == 0:
             raise ValueError("frozen: has no effect with alpha.freeze 0; leave it out")
         return self
 
     @property
+    def weights_estimator(self) -> Estimator:
+        """The estimator of the weights' step, once alpha moves."""
+        if self.estimator != "auto":
+            return self.estimator
+        return self.alpha_estimator if self.alpha.data == "shared" else "spos"
+
+    @property
     def alpha_estimator(self) -> Estimator:
         """The estimator of alpha's own step."""
-        return self.alpha.estimator or self.estimator
+        return self.alpha.estimator or ("soft" if self.estimator == "auto" else self.estimator)
 
     @property
     def alpha_learns(self) -> bool:

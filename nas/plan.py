@@ -41,7 +41,7 @@ class SearchPlan:
         """That of the weights in this step."""
         if self.config.frozen and step < self.alpha_start:
             return self.config.frozen
-        return self.config.estimator
+        return self.config.weights_estimator
 
     def draw(self, step: int) -> int:
         """The number of the draw that stands in this step; a new one with alpha's first step."""
@@ -59,7 +59,7 @@ class SearchPlan:
         text of its own (split). A prequential step of alpha reads the weights' memory and leaves
         none, so its estimator has no say. The noise is the same for both either way.
         """
-        fill = {self.config.estimator}
+        fill = {self.config.weights_estimator}
         if self.config.alpha.data == "split":
             fill.add(self.config.alpha_estimator)
         return self._hold(fill)

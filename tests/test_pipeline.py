@@ -62,8 +62,8 @@ def test_the_whole_pipeline_leaves_what_the_readme_says(searched: Path) -> None:
     with np.load(folder / "pi.npz", allow_pickle=False) as arrays:
         assert arrays["pi"].shape == (30, 4, 3)
         assert np.allclose(arrays["pi"].sum(-1), 1, atol=1e-6)
-        assert arrays["alpha_start"] == 8
-        assert np.allclose(arrays["pi"][:8], 1 / 3)
+        assert arrays["alpha_start"] == 15
+        assert np.allclose(arrays["pi"][:15], 1 / 3)
         assert arrays["tau"][0] == 1.0
         assert arrays["tau"][-1] == pytest.approx(0.3)
     header = "step,slot,candidate,pi"

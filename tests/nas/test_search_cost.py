@@ -17,8 +17,9 @@ ALL, ONE, TWO = REST + SLOTS * 12.0, REST + SLOTS * 4.0, REST + SLOTS * 8.0
     ("options", "alpha", "expected"),
     [
         ({}, {"freeze": 0.0, "data": "shared"}, 20 * 3 * ALL),
-        ({}, {"freeze": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
-        ({}, {"freeze": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
+        ({}, {}, 20 * 3 * ONE + 10 * 2 * ALL),
+        ({"estimator": "soft"}, {"freeze": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
+        ({"estimator": "soft"}, {"freeze": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
         ({"estimator": "dirichlet"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
         ({"estimator": "straight_through"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
         ({"estimator": "single_path"}, {"freeze": 0.5}, 20 * 3 * ONE + 10 * 2 * ONE),

@@ -92,7 +92,11 @@ def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: s
         ({"alpha": {"estimator": "spos"}}, "spos gives alpha no gradient; take one that does"),
         ({"frozen": "spos", "estimator": "single_path"}, r"frozen: has no effect.*single_path"),
         ({"frozen": "spos", "estimator": "spos"}, "frozen: has no effect with estimator spos"),
-        ({"frozen": "spos", "alpha": {"freeze": 0}}, r"frozen: .* alpha\.freeze 0; leave it out"),
+        ({"frozen": "spos"}, "frozen: has no effect with estimator spos"),
+        (
+            {"frozen": "spos", "estimator": "soft", "alpha": {"freeze": 0}},
+            r"frozen: .* alpha\.freeze 0; leave it out",
+        ),
         ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
     ],
 )

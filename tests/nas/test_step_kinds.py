@@ -206,6 +206,23 @@ def test_null_is_the_estimator_of_the_weights() -> None:
     assert step.plan.config.alpha_estimator == "straight_through"
 
 
+@pytest.mark.parametrize(
+    ("settings", "weights", "alpha"),
+    [
+        ({}, "spos", "soft"),
+        ({"alpha": {"estimator": "two_path"}}, "spos", "two_path"),
+        ({"alpha": {"data": "split"}}, "spos", "soft"),
+        ({"alpha": {"data": "shared"}}, "soft", "soft"),
+        ({"alpha": {"data": "shared", "estimator": "two_path"}}, "two_path", "two_path"),
+    ],
+)
+def test_what_auto_is(settings: dict[str, Any], weights: str, alpha: str) -> None:
+    config = SearchConfig.model_validate({"steps": 8, **settings})
+    assert (config.estimator, config.weights_estimator) == ("auto", weights)
+    assert (config.alpha_estimator, config.alpha_learns) == (alpha, True)
+    assert SearchPlan(config, 8, memory=4, segment=4).estimator(7) == weights
+
+
 def test_shared_refuses_another_estimator_and_says_why() -> None:
     with pytest.raises(ValueError, match=r"alpha.estimator: soft is not .*single_path.*preq"):
         make("single_path", "soft", data="shared")

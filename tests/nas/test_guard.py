@@ -206,7 +206,7 @@ def test_the_simulation_is_adam_on_the_soft_estimators_gradient() -> None:
     generator = np.random.default_rng(5)
     alpha_SC = torch.zeros(SLOTS, 3, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([alpha_SC], betas=(0.5, 0.999), eps=1e-3)
-    for index, step in enumerate(range(10, 40)):
+    for index, step in enumerate(range(plan.alpha_start, 40)):
         if step % 2 == 0:
             loss_SC = torch.from_numpy(generator.standard_normal((SLOTS, 3))) * 0.02
             loss_SC += torch.tensor([-0.1, 0.0, 0.0], dtype=torch.float64)

@@ -138,7 +138,7 @@ class SearchConfig(Section):
         le=MOST_EPOCHS,
         description=f"{EPOCHS} With data split: over the weights' part.",
     )
-    estimator: Estimator | Literal["auto"] = Field(
+    estimator: Literal["auto", Estimator] = Field(
         default="auto",
         description="auto: spos for the weights, soft for alpha, which chose best where that could "
         "be measured (docs/experiments.md); soft for both with data shared. soft: all candidates, "

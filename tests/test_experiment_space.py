@@ -68,7 +68,7 @@ CASES = [
      ["7: sweep.space.model.slots.low: expected an integer"]),
     (["search.tau.end: {choices: [1, x]}", "search.estimator: {choices: [soft, sof]}"], TRIALS,
      ["7: sweep.space.search.tau.end.choices[1]: expected a number, found 'x'",
-      "8: sweep.space.search.estimator.choices[1]: must be one of soft,"]),
+      "8: sweep.space.search.estimator.choices[1]: must be one of auto, soft,"]),
     (["model.candidates: {choices: [[attention, dense], [attention, denze]]}"], TRIALS,
      ["7: sweep.space.model.candidates.choices[1][1]: kind must be one of"]),
     (["derive.method: {choices: [argmax, argmin]}"], TRIALS,

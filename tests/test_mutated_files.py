@@ -60,7 +60,11 @@ def broken_at(page_name: str) -> Iterator[Mutant]:
             yield refuse(f"{page_name} line {number} {line!r}", text, (0, None))
         text = page.text.split("\n")
         moved = "\n".join([*text[:number], " " + text[number], *text[number + 1 :]])
-        if text[number].startswith("  ") and text[number - 1][2] != " ":
+        before, own, after = (
+            len(line) - len(line.lstrip()) for line in [*text, ""][number - 1 :][:3]
+        )
+        # The only key of a section may stand anywhere.
+        if own and own in (before, after) and text[number - 1][2] != " ":
             yield refuse(f"{page_name} indented {number}", moved, (0, None))
 
 

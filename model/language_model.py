@@ -113,6 +113,7 @@ class LanguageModel(nn.Module):
         recompute: bool = False,
         attention: str | None = None,
         run_slot: RunSlot = run,
+        cut: int | None = None,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
@@ -126,6 +127,8 @@ class LanguageModel(nn.Module):
                 pass, with the same random numbers.
             attention: the path of attention (`model.paths`); None: as the device does it fastest.
             run_slot: what calls a slot: `run`, or what a compiler makes of it.
+            cut: the ids are several segments of so many tokens (the last may be shorter), read at
+                once with the result of one after the other. With kept keys and values only.
 
         Returns:
             h_BTD: what `nll` and `log_prob` take.
@@ -138,8 +141,9 @@ class LanguageModel(nn.Module):
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
         assert state.cache is None or not self.training, "weights must stand still"
-        full = state.least_seen >= max(self._memory_rows(), default=0)
-        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention)
+        assert cut is None or state.cache is not None, "inputs of the memory would be read anew"
+        full = state.least_seen >= self.longest_memory
+        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention, cut)
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
@@ -195,6 +199,11 @@ class LanguageModel(nn.Module):
             slots=tuple(slot_costs(slot, own) for slot, own in self._slots_in_order()),
             softmax=self.softmax.flops(mass_J1),
         )
+
+    @property
+    def longest_memory(self) -> int:
+        """Rows of the longest memory of a slot."""
+        return max(self._memory_rows(), default=0)
 
     def _memory_rows(self) -> list[int]:
         """Rows of each slot's memory: as many as its greediest candidate reads."""

@@ -27,6 +27,8 @@ class Segment:
         cache: what outlives the segment (`StreamState.cache`); None: nothing does.
         full: every row of every memory is known to hold a token, in all streams.
         path: how attention is computed (`model.paths`); None: as the device does it fastest.
+        cut: the T tokens are several segments of so many, each of which sees the memory that it
+            would see if it were read alone; None: they are one.
     """
 
     seen_B: Tensor
@@ -34,6 +36,7 @@ class Segment:
     cache: dict[object, Tensor] | None = None
     full: bool = False
     path: str | None = None
+    cut: int | None = None
     _made: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -73,7 +76,11 @@ class Segment:
 
     def hides_later_keys_alone(self, memory: int, window: int | None) -> bool:
         """Whether each query sees all keys up to itself, as far as it is known without a sync."""
-        return self._all_valid(memory) and (window is None or window >= memory + self.length)
+        return (
+            self.cut is None
+            and self._all_valid(memory)
+            and (window is None or window >= memory + self.length)
+        )
 
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """What `make` gives; made once for all slots.
@@ -99,6 +106,9 @@ class Segment:
         hidden_TS = key_S > query_T1
         if window is not None:
             hidden_TS = hidden_TS | (key_S <= query_T1 - window)
+        if self.cut is not None:
+            within_T1 = (query_T1 - memory) % self.cut
+            hidden_TS = hidden_TS | (key_S < query_T1 - memory - within_T1)
         hidden_BTS = hidden_TS[None]
         if not self._all_valid(memory):
             invalid_BS = F.pad(~self.valid(memory), (0, self.length), value=False)

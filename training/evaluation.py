@@ -11,6 +11,9 @@ from torch import Tensor
 from model import LanguageModel, Mix
 from model.moving import moved
 
+# Tokens of a pass that reads several segments; more make it no faster.
+MOST_AT_ONCE = 1024
+
 
 class EvaluationBatch(Protocol):
     """One segment of all streams, and which of its targets count."""
@@ -158,8 +161,35 @@ def _read(
 ) -> Iterator[tuple[EvaluationBatch, Tensor]]:
     """Each segment with the nats of its targets."""
     state = None
+    for group in _groups(streams, model.longest_memory if cached else 0):
+        if state is None or group[0].first:
+            state = model.initial_state(group[0].input_BT.shape[0], cached=cached)
+        lengths = [batch.input_BT.shape[1] for batch in group]
+        ids_BT = torch.cat([batch.input_BT for batch in group], dim=1)
+        h_BTD, state, _ = model(ids_BT, state, mix, cut=lengths[0] if len(group) > 1 else None)
+        nll_BT = model.nll(h_BTD, torch.cat([batch.target_BT for batch in group], dim=1))
+        yield from zip(group, torch.split(nll_BT, lengths, dim=1), strict=True)
+
+
+def _groups(streams: Streams, memory: int) -> Iterator[list[EvaluationBatch]]:
+    """Neighbouring segments that one pass reads.
+
+    Products of a few rows are slow; but every query of a pass meets the keys of all its segments.
+    So a pass has at most a quarter of the memory's tokens a stream, and `MOST_AT_ONCE` in all.
+    """
+    group: list[EvaluationBatch] = []
+    most = 1
     for batch in streams:
-        if state is None or batch.first:
-            state = model.initial_state(batch.input_BT.shape[0], cached=cached)
-        h_BTD, state, _ = model(batch.input_BT, state, mix)
-        yield batch, model.nll(h_BTD, batch.target_BT)
+        if group and (batch.first or len(group) == most or _shorter(group)):
+            yield group
+            group = []
+        if not group:
+            rows, length = batch.input_BT.shape
+            most = max(1, min(memory // 4, MOST_AT_ONCE // rows) // length)
+        group.append(batch)
+    if group:
+        yield group
+
+
+def _shorter(group: Sequence[EvaluationBatch]) -> bool:
+    return group[-1].input_BT.shape != group[0].input_BT.shape

@@ -2,9 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 
-from training.evaluation import Evaluation
+from data import EvaluationStreams
+from tests.model.tiny import candidate, language_model
+from training import evaluation
+from training.evaluation import Evaluation, evaluate, evaluate_cells
 
 
 def test_the_perplexities_are_powers_of_each_other() -> None:
@@ -28,3 +33,33 @@ def test_with_words_the_row_has_both_numbers() -> None:
     assert row["words"] == 4
     assert row["word_perplexity"] == pytest.approx(math.exp(2.5))
     assert math.isfinite(Evaluation(nats=1e9, tokens=5, bytes=20, words=4).word_perplexity or 0)
+
+
+@pytest.mark.parametrize(
+    ("memory", "segment", "most", "passes"),
+    [
+        (32, 2, 1024, 5),  # 34 tokens a stream, 8 of them at once
+        (32, 2, 12, 9),  # 12 in all, of three streams
+        (32, 16, 1024, 3),  # a segment is longer than a quarter of the memory
+        (4, 1, 1024, 34),
+        (0, 2, 1024, 17),
+    ],
+)
+def test_short_segments_are_read_together(
+    memory: int, segment: int, most: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "MOST_AT_ONCE", most)
+    model = language_model([[candidate("attention", memory=memory)], [candidate("dense")]])
+    text = np.random.default_rng(0).integers(model.vocabulary_size, size=101).astype(np.uint16)
+    streams = EvaluationStreams(text, streams=3, segment=segment)
+    calls: list[int] = []
+    handle = model.register_forward_hook(lambda *_: calls.append(1))
+    how = {"byte_length_V": None, "device": torch.device("cpu")}
+    found = evaluate(model, streams, **how)
+    handle.remove()
+    assert len(calls) == passes
+    wanted = evaluate(model, streams, **how, cached=False)
+    assert found.nats == pytest.approx(wanted.nats, abs=1e-10)
+    nats, counts = evaluate_cells(model, streams, device=torch.device("cpu"))
+    assert nats.shape == counts.shape == (len(streams), 3)
+    assert float(nats.sum()) == pytest.approx(wanted.nats, abs=1e-10)

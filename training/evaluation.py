@@ -11,8 +11,8 @@ from torch import Tensor
 from model import LanguageModel, Mix
 from model.moving import moved
 
-# Tokens of a pass that reads several segments; more make it no faster.
-MOST_AT_ONCE = 1024
+# Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
+MOST_TOKENS, MOST_MEETINGS = 1024, 2**20
 
 
 class EvaluationBatch(Protocol):
@@ -162,34 +162,30 @@ def _read(
     """Each segment with the nats of its targets."""
     state = None
     for group in _groups(streams, model.longest_memory if cached else 0):
+        rows, length = group[0].input_BT.shape
         if state is None or group[0].first:
-            state = model.initial_state(group[0].input_BT.shape[0], cached=cached)
-        lengths = [batch.input_BT.shape[1] for batch in group]
+            state = model.initial_state(rows, cached=cached)
         ids_BT = torch.cat([batch.input_BT for batch in group], dim=1)
-        h_BTD, state, _ = model(ids_BT, state, mix, cut=lengths[0] if len(group) > 1 else None)
+        h_BTD, state, _ = model(ids_BT, state, mix, cut=length if len(group) > 1 else None)
         nll_BT = model.nll(h_BTD, torch.cat([batch.target_BT for batch in group], dim=1))
-        yield from zip(group, torch.split(nll_BT, lengths, dim=1), strict=True)
+        yield from zip(group, torch.split(nll_BT, length, dim=1), strict=True)
 
 
 def _groups(streams: Streams, memory: int) -> Iterator[list[EvaluationBatch]]:
-    """Neighbouring segments that one pass reads.
-
-    Products of a few rows are slow; but every query of a pass meets the keys of all its segments.
-    So a pass has at most a quarter of the memory's tokens a stream, and `MOST_AT_ONCE` in all.
-    """
+    """Neighbouring segments of one shape that one pass reads."""
     group: list[EvaluationBatch] = []
-    most = 1
     for batch in streams:
-        if group and (batch.first or len(group) == most or _shorter(group)):
+        shape = batch.input_BT.shape
+        whole = len(group) == _segments_at_once(shape[0], shape[1], memory)
+        if group and (whole or batch.first or shape != group[0].input_BT.shape):
             yield group
             group = []
-        if not group:
-            rows, length = batch.input_BT.shape
-            most = max(1, min(memory // 4, MOST_AT_ONCE // rows) // length)
         group.append(batch)
     if group:
         yield group
 
 
-def _shorter(group: Sequence[EvaluationBatch]) -> bool:
-    return group[-1].input_BT.shape != group[0].input_BT.shape
+def _segments_at_once(streams: int, segment: int, memory: int) -> int:
+    """Segments of a pass: products of a few rows are slow, but each query meets all keys."""
+    tokens = min(memory // 4, MOST_TOKENS // streams, MOST_MEETINGS // (streams * max(memory, 1)))
+    return max(1, tokens // segment)

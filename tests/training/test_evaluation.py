@@ -38,17 +38,24 @@ def test_with_words_the_row_has_both_numbers() -> None:
 @pytest.mark.parametrize(
     ("memory", "segment", "most", "passes"),
     [
-        (32, 2, 1024, 5),  # 34 tokens a stream, 8 of them at once
-        (32, 2, 12, 9),  # 12 in all, of three streams
-        (32, 16, 1024, 3),  # a segment is longer than a quarter of the memory
-        (4, 1, 1024, 34),
-        (0, 2, 1024, 17),
+        (32, 2, {}, 5),  # 34 tokens a stream, 8 of them at once
+        (32, 2, {"MOST_TOKENS": 12}, 9),  # of three streams
+        (32, 2, {"MOST_MEETINGS": 3 * 32 * 6}, 6),
+        (32, 3, {}, 7),  # 5 pairs, the eleventh, and the last, which is shorter
+        (32, 16, {}, 3),  # a segment is longer than a quarter of the memory
+        (4, 1, {}, 34),
+        (0, 2, {}, 17),
     ],
 )
 def test_short_segments_are_read_together(
-    memory: int, segment: int, most: int, passes: int, monkeypatch: pytest.MonkeyPatch
+    memory: int,
+    segment: int,
+    most: dict[str, int],
+    passes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation, "MOST_AT_ONCE", most)
+    for name, value in most.items():
+        monkeypatch.setattr(evaluation, name, value)
     model = language_model([[candidate("attention", memory=memory)], [candidate("dense")]])
     text = np.random.default_rng(0).integers(model.vocabulary_size, size=101).astype(np.uint16)
     streams = EvaluationStreams(text, streams=3, segment=segment)

@@ -119,12 +119,11 @@ def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
 
 
 def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
-    rows = [memory.shape[1] for memory in model.initial_state(1).memory if memory is not None]
     experiment = bench.experiment
     return SearchPlan(
         experiment.search,
         steps=search_steps(bench),
-        memory=max(rows, default=0),
+        memory=model.longest_memory,
         segment=experiment.data.segment,
     )
 

@@ -43,6 +43,23 @@ def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
     return set_up(load_experiment(file, settings), folder)
 
 
+@pytest.mark.parametrize(
+    ("settings", "weights", "alpha"),
+    [
+        ((), "spos", "estimator soft, "),
+        (("search.estimator=soft",), "soft", ""),
+        (("search.alpha.estimator=two_path", "search.alpha.every=2"), "spos",
+         "estimator two_path, moves every 2 steps, "),
+    ],
+)  # fmt: skip
+def test_a_search_says_by_what_weights_and_alpha_learn(
+    experiment_file: Path, tmp_path: Path, settings: tuple[str, ...], weights: str, alpha: str
+) -> None:
+    said = search_phase(bench_of(experiment_file, tmp_path, *settings)).summary
+    assert f"\nestimator {weights}, draws held " in said
+    assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
+
+
 def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
     experiment_file: Path, tmp_path: Path
 ) -> None:

@@ -1,11 +1,16 @@
 """Which draws the forecast of a search's memory tries."""
 
 from itertools import permutations
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from assembly.forecasting import _draws
+from assembly.forecasting import _draws, search_memory
+from assembly.searching import search_phase
+from assembly.workbench import set_up
+from experiment import load_experiment
 from nas.estimators import ESTIMATORS
 
 
@@ -26,3 +31,16 @@ def test_every_choice_of_what_is_computed_is_drawn_in_all_slots(
 
 def test_where_all_are_computed_one_draw_is_enough() -> None:
     assert len(list(_draws(2, 0, 3))) == 1
+
+
+@pytest.mark.parametrize("estimator", ["single_path", "spos", "two_path"])
+def test_the_greediest_candidate_counts_wherever_it_stands(
+    experiment_file: Path, tmp_path: Path, estimator: str
+) -> None:
+    found = []
+    for kinds in ("attention, dense, identity", "identity, dense, attention"):
+        settings = [f"search.estimator={estimator}", f"model.candidates=[{kinds}]"]
+        phase = search_phase(set_up(load_experiment(experiment_file, settings), tmp_path))
+        step: Any = phase.step
+        found.append(search_memory(step, phase.state, phase.batches.batch(0)).activations)
+    assert found[0] == pytest.approx(found[1], rel=0.02)

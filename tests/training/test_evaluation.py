@@ -38,13 +38,13 @@ def test_with_words_the_row_has_both_numbers() -> None:
 @pytest.mark.parametrize(
     ("memory", "segment", "most", "passes"),
     [
-        (32, 2, {}, 5),  # 34 tokens a stream, 8 of them at once
-        (32, 2, {"MOST_TOKENS": 12}, 9),  # of three streams
-        (32, 2, {"MOST_MEETINGS": 3 * 32 * 6}, 6),
-        (32, 3, {}, 7),  # 5 pairs, the eleventh, and the last, which is shorter
-        (32, 16, {}, 3),  # a segment is longer than a quarter of the memory
-        (4, 1, {}, 34),
-        (0, 2, {}, 17),
+        (32, 2, {}, 13),  # 100 tokens a stream, 8 of them at once
+        (32, 2, {"MOST_TOKENS": 12}, 25),  # of three streams
+        (32, 2, {"MOST_MEETINGS": 3 * 32 * 6}, 17),
+        (32, 3, {}, 18),  # 16 pairs, one alone, and the last, which is shorter
+        (32, 16, {}, 7),  # a segment is longer than a quarter of the memory
+        (4, 1, {}, 100),
+        (0, 2, {}, 50),
     ],
 )
 def test_short_segments_are_read_together(
@@ -57,7 +57,7 @@ def test_short_segments_are_read_together(
     for name, value in most.items():
         monkeypatch.setattr(evaluation, name, value)
     model = language_model([[candidate("attention", memory=memory)], [candidate("dense")]])
-    text = np.random.default_rng(0).integers(model.vocabulary_size, size=101).astype(np.uint16)
+    text = np.random.default_rng(0).integers(model.vocabulary_size, size=301).astype(np.uint16)
     streams = EvaluationStreams(text, streams=3, segment=segment)
     calls: list[int] = []
     handle = model.register_forward_hook(lambda *_: calls.append(1))

@@ -126,7 +126,7 @@ def _cost(bench: Workbench, folder: Path) -> float:
     steps, every = retrain_stages(bench).steps, experiment.run.validate_every
     soft = costs.rest + slots * sum(flops)
     validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
-    spent = tokens * search_flops(plan, flops, costs.rest, slots)
+    spent = tokens * sum(search_flops(plan, flops, costs.rest, slots))
     spent += plan.steps // every * valid * validated
     spent += _scored(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
     return spent / (layout * (tokens * steps * TRAINING + steps // every * valid))

@@ -28,6 +28,7 @@ from nas.estimators import one_hot_net, soft_net, spos
 from nas.gumbel import gumbel_noise
 from nas.learned_tau import build_rho, tau_now
 from nas.plan import SearchPlan
+from nas.search_cost import search_flops
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
 from training.evaluation import Evaluation, joined
@@ -93,7 +94,15 @@ def search_phase(bench: Workbench) -> Phase:
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
+        work=_work(bench, plan),
     )
+
+
+def _work(bench: Workbench, plan: SearchPlan) -> list[float]:
+    """FLOPs of each step for each token."""
+    costs = layout_costs(bench)
+    slots = bench.experiment.model.slots
+    return search_flops(plan, list(costs.by_label.values()), costs.rest, slots)
 
 
 def search_folder(bench: Workbench, seed: int) -> Path:

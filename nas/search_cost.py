@@ -12,8 +12,8 @@ TRAINING, ALPHA_PASS = 3.0, 2.0
 
 def search_flops(
     plan: SearchPlan, candidate_flops: Sequence[float], rest: float, slots: int
-) -> float:
-    """FLOPs of a search for each token of a batch, validation left out.
+) -> list[float]:
+    """FLOPs of each step of a search for each token of a batch, validation left out.
 
     A drawn candidate counts as the mean of all.
 
@@ -30,8 +30,10 @@ def search_flops(
         computed = len(candidate_flops) if drawn is None else min(drawn, len(candidate_flops))
         return rest + slots * computed * mean
 
-    weights = sum(TRAINING * forward(plan.estimator(step)) for step in range(plan.steps))
-    if plan.config.alpha.data == "shared" or not plan.config.alpha_learns:
-        return weights
-    alpha_steps = sum(plan.alpha_due(step) for step in range(plan.steps))
-    return weights + alpha_steps * ALPHA_PASS * forward(plan.config.alpha_estimator)
+    def passes(step: int) -> float:
+        weights = TRAINING * forward(plan.estimator(step))
+        if plan.config.alpha.data == "shared" or not plan.alpha_due(step):
+            return weights
+        return weights + ALPHA_PASS * forward(plan.config.alpha_estimator)
+
+    return [passes(step) for step in range(plan.steps)]

@@ -49,6 +49,7 @@ class Phase:
         before_checkpoint: called before each checkpoint, to save what belongs to it.
         writer: opens TensorBoard's writer; rows after the step it is given are dropped.
         ranks: the processes that train together; the first one writes, the others are silent.
+        work: of each step, in any unit, for the time that is left; None: all steps are alike.
     """
 
     title: str
@@ -67,6 +68,7 @@ class Phase:
     before_checkpoint: Callable[[], None] = lambda: None
     writer: Callable[[int], Any] | None = None
     ranks: Ranks = ALONE
+    work: Sequence[float] | None = None
     metrics_file: Rows = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
@@ -124,7 +126,12 @@ class Phase:
         """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""
         if not self.ranks.is_first:
             return NoDisplay(), None
-        screen = Screen(self.folder / "train.log", title=self.title, steps=self.steps, start=start)
+        screen = Screen(
+            self.folder / "train.log",
+            title=self.title,
+            start=start,
+            work=[1.0] * self.steps if self.work is None else self.work,
+        )
         at_the_end.callback(screen.close)
         screen.say(self._greeting(config))
         if self._refused is not None:

@@ -1,7 +1,8 @@
 """What a person sees while a phase runs: a bar on a terminal, plain lines elsewhere, train.log."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,24 @@ def bits(row: Mapping[str, Any]) -> str:
 
 
 class Screen:
-    """Progress of one phase on the screen and in its train.log."""
+    """Progress of one phase on the screen and in its train.log.
 
-    def __init__(self, log: Path, *, title: str, steps: int, start: int) -> None:
+    Args:
+        log: the file.
+        title: of the phase.
+        start: the steps that are done already.
+        work: of each step, in any unit: what the time that is left is reckoned by.
+    """
+
+    def __init__(self, log: Path, *, title: str, start: int, work: Sequence[float]) -> None:
         self._log = log
         self._title = title
-        self._steps = steps
+        self._steps = len(work)
         self._start = start
+        self._work = [0.0, *accumulate(work)]
         self._began = time.monotonic()
         self._bar = tqdm(
-            total=steps, initial=start, desc=title, unit="step", disable=None, leave=True
+            total=self._steps, initial=start, desc=title, unit="step", disable=None, leave=True
         )
         self._table_started = False
 
@@ -62,8 +71,7 @@ class Screen:
             shown |= {"tau": f"{row['tau']:.2f}", "H(pi)": f"{row['entropy']:.2f}"}
         shown["tok/s"] = f"{row['tokens_per_s']:.0f}"
         self._bar.set_postfix(shown)
-        done = row["step"] - self._start
-        left_s = (time.monotonic() - self._began) / max(done, 1) * (self._steps - row["step"])
+        left_s = (time.monotonic() - self._began) * self._left_over_done(row["step"])
         line = f"{self._title} {row['step']:>6}/{self._steps}  " + "  ".join(
             f"{name} {value}" for name, value in shown.items()
         )
@@ -71,6 +79,11 @@ class Screen:
         if self._bar.disable:
             self._print(line)
         self._record(line)
+
+    def _left_over_done(self, step: int) -> float:
+        """The work that is left over that which was done since the start."""
+        done = self._work[step]
+        return (self._work[-1] - done) / (done - self._work[self._start])
 
     def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
         """Show one validation and add its row to the table of train.log."""

@@ -44,7 +44,9 @@ def test_every_pass_of_a_search_is_counted(
         {"steps": 20, "optimiser": {"warmup_steps": 2}, "alpha": alpha, **options}
     )
     plan = SearchPlan(config, 20, memory=0, segment=1)
-    assert search_flops(plan, FLOPS, REST, SLOTS) == pytest.approx(expected)
+    flops_N = search_flops(plan, FLOPS, REST, SLOTS)
+    assert len(flops_N) == plan.steps
+    assert sum(flops_N) == pytest.approx(expected)
 
 
 def test_two_paths_of_one_candidate_are_one() -> None:
@@ -53,4 +55,13 @@ def test_two_paths_of_one_candidate_are_one() -> None:
          "alpha": {"data": "shared"}}
     )  # fmt: skip
     plan = SearchPlan(config, 20, memory=0, segment=1)
-    assert search_flops(plan, [8.0], REST, SLOTS) == pytest.approx(20 * 3 * (REST + 16.0))
+    assert sum(search_flops(plan, [8.0], REST, SLOTS)) == pytest.approx(20 * 3 * (REST + 16.0))
+
+
+def test_a_step_in_which_alpha_moves_costs_more() -> None:
+    config = SearchConfig.model_validate(
+        {"steps": 8, "optimiser": {"warmup_steps": 2}, "alpha": {"freeze": 0.5, "every": 2}}
+    )
+    flops_N = search_flops(SearchPlan(config, 8, memory=0, segment=1), FLOPS, REST, SLOTS)
+    both = 3 * ONE + 2 * ALL
+    assert flops_N == [3 * ONE] * 4 + [both, 3 * ONE] * 2

@@ -141,7 +141,7 @@ def remake(
     return [
         Remade(row, mean[row.layout], (row.test_nats - mean[row.layout]) / deviation)
         for row in made.rows
-        if row.layout in layouts
+        if row.layout in layouts and row.seed == seed
     ]
 
 

@@ -127,9 +127,15 @@ def _cost(bench: Workbench, folder: Path) -> float:
     soft = costs.rest + slots * sum(flops)
     validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
     spent = tokens * sum(search_flops(plan, flops, costs.rest, slots))
-    spent += plan.steps // every * valid * validated
+    spent += _validations(plan.steps, every) * valid * validated
     spent += _scored(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
-    return spent / (layout * (tokens * steps * TRAINING + steps // every * valid))
+    training = tokens * steps * TRAINING + _validations(steps, every) * valid
+    return spent / (layout * training)
+
+
+def _validations(steps: int, every: int) -> int:
+    """How often a phase validates: every so many steps, and at its last one."""
+    return math.ceil(steps / every)
 
 
 def _valid_tokens(bench: Workbench) -> int:

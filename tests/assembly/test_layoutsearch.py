@@ -11,8 +11,8 @@ from assembly.workbench import set_up
 from experiment import load_experiment
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
-# The tiny experiment's batch x segment, and how often each phase validates.
-TOKENS, IN_SEARCH, IN_TRAINING = 4 * 16, 3, 2
+# The tiny experiment's batch x segment, and how often each phase validates: at 10, 20 and the end.
+TOKENS, IN_SEARCH, IN_TRAINING = 4 * 16, 3, 3
 
 
 @pytest.mark.parametrize("scored", [0, 5])

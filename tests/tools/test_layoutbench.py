@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import retrain
-from assembly.layoutbench import alphabet, key_of
+from assembly.layoutbench import alphabet, key_of, remake
 from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.latency import Latencies
@@ -104,6 +104,17 @@ def test_a_table_is_made_timed_checked_and_searched(
 
 def _none(jobs: list[object]) -> None:
     assert jobs == []
+
+
+def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = read_table(write_table(experiment_file, tmp_path))
+    bench = set_up(load_experiment(experiment_file, SMALL[1::2]), tmp_path / "again")
+    made = tmp_path / "made.csv"
+    made.write_text(as_csv([Row("aa", seed, 10, 20.0, 3.8, 3.8) for seed in (100, 101)]))
+    monkeypatch.setattr("assembly.layoutbench.make_table", lambda *_, **__: made)
+    assert [one.row.seed for one in remake(bench, table, ["aa"], 101)] == [101]
 
 
 def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(

@@ -16,13 +16,13 @@ def beam(request: Request) -> Derived:
     beginnings of layouts). Nothing is drawn.
 
     Raises:
-        ValueError: there is no finished search, its weights are not there, or nothing that is
-            likely costs at most derive.flops.
+        ValueError: there is no finished search, its weights are not there, or no layout costs at
+            most derive.flops.
     """
     config = request.config
     searched = read_searches(request, "beam")
     scores = Scores(request, searched, config.evaluations, "beam")
-    scores.add(*scores.likeliest(1))
+    scores.add(scores.start())
     before = 0
     while before < len(scores.found) and not scores.full:
         before = len(scores.found)

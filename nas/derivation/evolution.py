@@ -25,8 +25,8 @@ def evolution(request: Request) -> Derived:
     search's pi is where it begins.
 
     Raises:
-        ValueError: there is no finished search, its weights are not there, or nothing that is
-            likely costs at most derive.flops.
+        ValueError: there is no finished search, its weights are not there, or no layout costs at
+            most derive.flops.
     """
     config = request.config
     searched = read_searches(request, "evolution")
@@ -51,7 +51,7 @@ class _Breeder:
     def first(self, pi_LC: Array, count: int) -> list[Choice]:
         """The likeliest layout, then draws from pi and from all layouts in turn."""
         uniform_LC = np.full_like(pi_LC, 1 / pi_LC.shape[1])
-        (start,) = self.scores.likeliest(1)
+        start = self.scores.start()
         self.scores.add(start)
         found = [start]
         for index in range(1, count):

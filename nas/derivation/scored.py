@@ -74,19 +74,41 @@ class Scores:
         Raises:
             ValueError: none of the 100,000 likeliest does.
         """
+        if fitting := self._fitting(count):
+            return fitting
+        raise ValueError(
+            f"{self.method}: none of the likeliest layouts (up to {_LOOKED_AT:,}) costs at most "
+            f"derive.flops {self.request.config.flops:.4g}; give a larger one"
+        )
+
+    def start(self) -> Choice:
+        """The likeliest layout that costs no more than derive.flops, or else the cheapest.
+
+        Where alpha did not learn all layouts are equally likely, and the first 100,000 alike.
+
+        Raises:
+            ValueError: not even the cheapest does.
+        """
+        if fitting := self._fitting(1):
+            return fitting[0]
+        slots, flops = len(self.searched.log_pi_LC), self.request.flops_per_token
+        alike = [(k,) * slots for k in range(len(self.request.candidates))]
+        cheapest = min(alike, key=lambda choice: flops(self.layout(choice)))
+        if self.allowed(cheapest):
+            return cheapest
+        raise ValueError(
+            f"{self.method}: the cheapest layout costs {flops(self.layout(cheapest)):.4g} FLOPs "
+            f"per token, derive.flops is {self.request.config.flops:.4g}; give a larger one"
+        )
+
+    def _fitting(self, count: int) -> list[Choice]:
         looked_at = min(count, _LOOKED_AT)
         while True:
             found = likeliest(self.searched.log_pi_LC, looked_at)
             fitting = [choice for _, choice in found if self.allowed(choice)][:count]
             if len(fitting) == count or len(found) < looked_at or looked_at == _LOOKED_AT:
-                break
+                return fitting
             looked_at = min(10 * looked_at, _LOOKED_AT)
-        if fitting:
-            return fitting
-        raise ValueError(
-            f"{self.method}: none of the {len(found)} likeliest layouts costs at most derive.flops "
-            f"{self.request.config.flops:.4g}; give a larger one"
-        )
 
     def derived(self, words: str) -> Derived:
         """The best layout of all."""

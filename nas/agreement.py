@@ -17,6 +17,8 @@ _PERMUTATIONS = 4999
 _CELLS = 2**21
 LEAST_SLOTS = 6
 LEAST_OTHER = 3
+# Below that every permutation gives the same kappa: each search chose one candidate everywhere.
+_NONE = 1e-9
 
 Choices = NDArray[np.int64]
 
@@ -31,11 +33,12 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
     alike_L = pairs_alike(counts_LC)
     kappa = fleiss_kappa(counts_LC)
     shuffled_N = None if kappa is None else shuffled(choice_RL, _PERMUTATIONS)
+    spread = 0.0 if shuffled_N is None else float(shuffled_N.std())
     return Agreement(
         searches=tuple(seeds),
         slots=tuple(round(float(alike), 6) for alike in alike_L),
         kappa=None if kappa is None else round(kappa, 6),
-        interval=None if shuffled_N is None else interval(counts_LC, float(shuffled_N.std())),
+        interval=None if spread < _NONE else interval(counts_LC, spread),
         p_by_chance=None if shuffled_N is None else _p_value(kappa or 0.0, shuffled_N),
     )
 

@@ -131,3 +131,9 @@ def test_where_there_is_too_little_there_is_no_interval() -> None:
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0]] * 2)).interval is None
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0, 1]] * 2)).interval is not None
     assert agreement([0, 1], np.array([[0, 1, 0, 1, 0, 0]] * 2)).interval is None
+
+
+def test_where_each_search_chose_one_candidate_everywhere_there_is_no_interval() -> None:
+    choice_RL = np.repeat([[0], [1]], 8, axis=1)
+    found = agreement([0, 1], choice_RL)
+    assert (found.kappa, found.interval, found.p_by_chance) == (-1, None, 1)

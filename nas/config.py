@@ -221,6 +221,11 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
             f"alpha.freeze: with {config.alpha.freeze} of {steps} steps alpha would move "
             "in none; use a smaller one or more steps"
         )
+    if config.alpha_learns and len(range(first, steps, config.alpha.every)) < 2:
+        raise ValueError(
+            f"alpha.every: from step {first} of {steps} on one in {config.alpha.every} steps would "
+            "move alpha once in all; use a smaller one or more steps"
+        )
 
 
 class DeriveConfig(Section):

@@ -31,7 +31,8 @@ def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     Every candidate is computed, because each one's output enters the gradient of alpha.
     """
     y_LC = relaxed(alpha_LC, noise_LC, tau)
-    one_hot_LC = torch.zeros_like(y_LC).scatter_(1, y_LC.argmax(1, keepdim=True), 1.0)
+    drawn_L1 = (alpha_LC + noise_LC).argmax(1, keepdim=True)
+    one_hot_LC = torch.zeros_like(y_LC).scatter_(1, drawn_L1, 1.0)
     return all_terms(one_hot_LC + (y_LC - y_LC.detach()))
 
 
@@ -43,7 +44,7 @@ def single_path(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     gradient has little to do with the choice.
     """
     y_LC = relaxed(alpha_LC, noise_LC, tau)
-    drawn_L = y_LC.argmax(1).tolist()
+    drawn_L = (alpha_LC + noise_LC).argmax(1).tolist()
     return [[(k, 1.0 + (y_C[k] - y_C[k].detach()))] for k, y_C in zip(drawn_L, y_LC, strict=True)]
 
 

@@ -44,7 +44,7 @@ class SearchPlan:
         return self.config.weights_estimator
 
     def draw(self, step: int) -> int:
-        """The number of the draw that stands in this step; a new one with alpha's first step."""
+        """The number of the draw that stands in this step."""
         if self.config.frozen and step < self.alpha_start:
             return step // self._hold({self.config.frozen})
         return step // self.hold

@@ -1,6 +1,7 @@
 """How often the guard warns of drift or standstill: directed searches and placebos, simulated.
 
-Alpha alone is simulated, with the search's own schedules, Adam and soft draws. The expected loss is
+Alpha alone is simulated, with the search's own schedules, Adam and draws, held as it holds them,
+and the soft estimator. The expected loss is
 linear: in every slot candidate 0 is better than the others by so many nats per token (a placebo: by
 0), and each step's text adds noise to each candidate's loss. `walk` is a gradient of noise alone,
 which does not even vanish where pi has settled. One row is a setting of the search and a kind.
@@ -20,10 +21,13 @@ from numpy.typing import NDArray
 
 from nas.config import SearchConfig
 from nas.guard import LEAST_MARGIN, Watch, warnings_of, watch
+from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 
 Array = NDArray[np.float64]
 SLOTS, CANDIDATES = 6, 3
+# They say for how many steps a draw stands: the quickstart's.
+MEMORY, SEGMENT = 64, 64
 SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "every 4": {"every": 4},
@@ -80,7 +84,7 @@ def simulate(plan: SearchPlan, kind: Kind, searches: int, seed: int) -> tuple[Ar
         if plan.alpha_due(step):
             moved += 1
             loss_SC = effect_C + kind.noise * generator.standard_normal(shape)
-            noise_SC = generator.gumbel(size=shape)
+            noise_SC = gumbel_noise(seed, plan.draw(step), *shape).double().numpy()
             gradient_SC = loss_SC if kind.walk else _soft(alpha_SC + noise_SC, loss_SC, plan, step)
             one, two = config.betas
             mean_SC = one * mean_SC + (1 - one) * gradient_SC
@@ -112,7 +116,8 @@ def watched(plan: SearchPlan, kind: Kind, searches: int, seed: int) -> tuple[lis
 def row(setting: str, kind: Kind, searches: int, steps: int) -> str:
     """One line of the table."""
     config = SearchConfig.model_validate({"steps": steps, "alpha": SETTINGS[setting]})
-    found, right = watched(SearchPlan(config, steps, 0, 1), kind, searches, seed=0)
+    plan = SearchPlan(config, steps, memory=MEMORY, segment=SEGMENT)
+    found, right = watched(plan, kind, searches, seed=0)
     t_S = np.concatenate([each.directed_L for each in found])
     judged = float((~np.isnan(t_S)).mean())
     median = f"{np.nanmedian(t_S):.1f}" if judged else "-"

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from assembly.architectures import derive, write_architecture
 from assembly.costs import layout_costs
 from assembly.models import check_tokenizer
-from assembly.results import read_result
+from assembly.results import check_validations, read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
 from assembly.workbench import Workbench, with_seed
@@ -155,7 +155,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
     from report.page import write_report
 
     results = {entry.architecture.name: _results(bench, entry) for entry in entries}
-    _check_validations(results)
+    check_validations(results)
     latencies = _latencies(bench, entries)
     rows = [_row(entry, results[entry.architecture.name], latencies) for entry in entries]
     nats = {
@@ -185,17 +185,6 @@ def _folder(bench: Workbench, entry: Contestant, seed: int) -> Path:
 def _results(bench: Workbench, entry: Contestant) -> list[dict[str, Any]]:
     seeds = bench.experiment.compare.seeds
     return [read_result(_folder(bench, entry, seed) / "result.json") for seed in seeds]
-
-
-def _check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Raise ValueError where one side could choose its best step among more than another."""
-    counts = {name: [r["validations"] for r in found] for name, found in results.items()}
-    if len({count for found in counts.values() for count in found}) > 1:
-        shown = ", ".join(f"{name} {found}" for name, found in counts.items())
-        raise ValueError(
-            f"run.validate_every: differed between the retrainings (validations: {shown}), so "
-            "their best steps were chosen among more or fewer; train them alike in another --run"
-        )
 
 
 def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:

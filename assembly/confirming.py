@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from assembly.fleet import Job, run_all
-from assembly.results import read_result
+from assembly.results import check_validations, read_result
 from assembly.sweeping.trial import SCRIPTS
 from assembly.timing import time_models
 from assembly.workbench import Workbench
@@ -42,6 +42,15 @@ def check_sides(one: Side, two: Side) -> None:
         raise ValueError(
             f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
             "otherwise, cannot be compared"
+        )
+
+
+def check_text(bench: Workbench) -> None:
+    """Raise ValueError where results have no bits per byte, which are what is compared."""
+    if bench.byte_length_V is None:
+        raise ValueError(
+            "data.tokenizer: it does not give the text back exactly, so there are no bits per byte "
+            "to compare; take one that does (kind bpe, unigram or bytes, without lower_case)"
         )
 
 
@@ -82,12 +91,15 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
     """One row for each side and seed.
 
     Raises:
-        ValueError: the tests did not score the same bytes.
+        ValueError: the tests did not score the same bytes, or best steps were chosen among more or
+            fewer.
     """
     rows = []
+    results: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for side in sides:
         for seed in seeds:
             found = result_of(run / side.name / f"seed-{seed}", seed)
+            results[side.name].append(found)
             rows.append(
                 {
                     "experiment": side.name,
@@ -102,6 +114,7 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
             )
     if len({row["test_bytes"] for row in rows}) > 1:
         raise ValueError("test_bytes: the runs were tested on texts of different lengths")
+    check_validations(results)
     return rows
 
 

@@ -22,6 +22,9 @@ from training.run_dir import commit
 from training.signals import StopRequest
 
 TABLE, KEY = "layoutbench.csv", "layoutbench.json"
+_OWN_TABLE = (
+    "make a table of your own (built-in texts differ between versions of Python) and give --table"
+)
 _MOST_LAYOUTS = 4096
 
 
@@ -48,7 +51,9 @@ def alphabet(bench: Workbench) -> str:
 
 def key_of(bench: Workbench) -> dict[str, Any]:
     """What a table belongs to: rows under another key are not comparable with its rows."""
-    run = bench.experiment.run.model_dump(mode="json", include={"precision", "threads"})
+    run = bench.experiment.run.model_dump(
+        mode="json", include={"precision", "threads", "validate_every"}
+    )
     sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
     return {**bench.inputs(), "run": run, **sections}
 
@@ -124,7 +129,7 @@ def check_table(bench: Workbench, table: Path) -> LayoutTable:
     """
     found = read_table(table)
     found.check_whole(table)
-    check_key(table.with_suffix(".json"), key_of(bench))
+    check_key(table.with_suffix(".json"), key_of(bench), _OWN_TABLE)
     return found
 
 
@@ -193,8 +198,15 @@ def _job(bench: Workbench, layout: str, seed: int) -> Job:
     )
 
 
-def check_key(path: Path, key: dict[str, Any]) -> dict[str, Any]:
+def check_key(
+    path: Path, key: dict[str, Any], remedy: str = "give another --run"
+) -> dict[str, Any]:
     """What the JSON file beside the rows says.
+
+    Args:
+        path: of the file.
+        key: what the rows must belong to.
+        remedy: what to do where they do not.
 
     Raises:
         ValueError: the rows belong to another key.
@@ -212,6 +224,6 @@ def check_key(path: Path, key: dict[str, Any]) -> dict[str, Any]:
         if there.get(name) != value:
             raise ValueError(
                 f"{path}: {name} is {there.get(name)}, now {value}; rows under another key are no "
-                "comparison: give another --run"
+                f"comparison: {remedy}"
             )
     return there

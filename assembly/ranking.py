@@ -17,7 +17,7 @@ from assembly.layoutbench import check_key, key_of
 from assembly.lengths import retrain_stages
 from assembly.names import layout_name
 from assembly.rank_sample import Sample
-from assembly.results import read_result
+from assembly.results import check_validations, read_result
 from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import with_settings
@@ -133,13 +133,18 @@ class Ranked:
         return time_models(self.bench, models)
 
     def table(self, latencies: Latencies) -> list[dict[str, Any]]:
-        """One row for each layout: nats by the SuperNet on validation, of trainings on test."""
-        rows = []
+        """One row for each layout: nats by the SuperNet on validation, of trainings on test.
+
+        Raises:
+            ValueError: best steps were chosen among more or fewer in some trainings.
+        """
+        rows, results = [], {}
         for layout in self.sample.layouts:
             letters = layout_letters(layout)
             found = [
                 read_result(self._results(self._job(layout, seed).folder)[0]) for seed in self.seeds
             ]
+            results[letters] = found
             nats = {
                 split: [each[split]["nats_per_token"] for each in found]
                 for split in ("test", "valid")
@@ -160,6 +165,7 @@ class Ranked:
                     **_by_seed("alone_valid_nats", self.seeds, nats["valid"]),
                 }
             )
+        check_validations(results)
         return rows
 
 

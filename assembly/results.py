@@ -1,5 +1,6 @@
 """What a retraining came to, as its result.json says."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,14 @@ def read_result(path: Path) -> dict[str, Any]:
         where = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"{path}: {where}: {first['msg']}; {remedy}") from None
     return content
+
+
+def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Raise ValueError where one side could choose its best step among more than another."""
+    counts = {name: [r["validations"] for r in found] for name, found in results.items()}
+    if len({count for found in counts.values() for count in found}) > 1:
+        shown = ", ".join(f"{name} {found}" for name, found in counts.items())
+        raise ValueError(
+            f"run.validate_every: differed between the retrainings (validations: {shown}), so "
+            "their best steps were chosen among more or fewer; train them alike in another --run"
+        )

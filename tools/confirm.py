@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with endings.user_errors():
-        from assembly.confirming import Side, check_sides, train_sides
+        from assembly.confirming import Side, check_sides, check_text, train_sides
         from assembly.workbench import set_up
         from experiment import load_experiment
         from training.signals import StopRequest
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         check_sides(*sides)
         bench = set_up(sides[1].experiment, arguments.run)
+        check_text(bench)
         stop = StopRequest()
 
     def run() -> None:

@@ -37,11 +37,17 @@ def check_sides(one: Side, two: Side) -> None:
     if bare[0] == bare[1]:
         raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")
     if one.experiment.data != two.experiment.data:
-        ours, theirs = (side.experiment.data.model_dump(mode="json") for side in (one, two))
-        keys = ", ".join(f"data.{key}" for key in ours if ours[key] != theirs[key])
+        texts = [side.experiment.data.model_dump(mode="json") for side in (one, two)]
+        keys = ", ".join(f"data.{key}" for key in texts[0] if texts[0][key] != texts[1][key])
         raise ValueError(
             f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
             "otherwise, cannot be compared"
+        )
+    ours, theirs = (side.experiment.run.validate_every for side in (one, two))
+    if ours != theirs:
+        raise ValueError(
+            f"run.validate_every: {one.name} has {ours}, {two.name} {theirs}; the best steps would "
+            "be chosen among more or fewer, so give both the same"
         )
 
 
@@ -114,7 +120,8 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
             )
     if len({row["test_bytes"] for row in rows}) > 1:
         raise ValueError("test_bytes: the runs were tested on texts of different lengths")
-    check_validations(results)
+    for name, own in results.items():
+        check_validations({name: own})
     return rows
 
 

@@ -223,8 +223,8 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
         )
     if config.alpha_learns and len(range(first, steps, config.alpha.every)) < 2:
         raise ValueError(
-            f"alpha.every: from step {first} of {steps} on one in {config.alpha.every} steps would "
-            "move alpha once in all; use a smaller one or more steps"
+            f"alpha.every: from step {first} of {steps} steps on one step in {config.alpha.every} "
+            "would move alpha once in all; use a smaller one or more steps"
         )
 
 

@@ -463,6 +463,8 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
     short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
     with pytest.raises(ValueError, match=r"^search\.alpha\.freeze: with 0\.5 of 1 steps"):
         search_phase(bench_of(experiment_file, tmp_path, *short))
+    with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
+        search_phase(bench_of(experiment_file, tmp_path, "search.alpha.every=15"))
     bench = bench_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
     with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
         retrain_stages(bench)

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from itertools import permutations
 
+import pytest
 import torch
 
 from nas.estimators import ESTIMATORS, relaxed, single_path, spos, two_path
@@ -79,6 +80,19 @@ def test_spos_draws_uniformly_whatever_alpha_is() -> None:
     assert len(found) == 9
     deviation = (8 / 81 / 20_000) ** 0.5
     assert all(abs(count / 20_000 - 1 / 9) < 5 * deviation for count in found.values())
+
+
+@pytest.mark.parametrize("name", ["single_path", "two_path", "straight_through"])
+def test_hard_draws_are_those_of_the_logits_where_relaxed_weights_tie(name: str) -> None:
+    for draw in range(20):
+        noise_LC = gumbel_noise(0, draw, 6, 3)
+        mix = ESTIMATORS[name](torch.zeros(6, 3), noise_LC, 1e12)
+        weights = [[0.0 if w is None else float(w) for _, w in terms] for terms in mix]
+        found = [
+            terms[max(range(len(terms)), key=own.__getitem__)][0]
+            for terms, own in zip(mix, weights, strict=True)
+        ]
+        assert found == noise_LC.argmax(1).tolist()
 
 
 def test_relaxed_is_one_hot_for_small_tau_and_uniform_for_large() -> None:

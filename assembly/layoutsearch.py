@@ -3,17 +3,18 @@
 import csv
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from assembly.architectures import derive
 from assembly.costs import layout_costs
 from assembly.fleet import Job, run_all
 from assembly.lengths import retrain_stages, search_steps
 from assembly.searching import VALIDATED
 from assembly.workbench import Workbench
 from experiment import with_settings
-from model import load_architecture
+from model import Architecture, load_architecture
 from nas.derivation import RULES
 from nas.layout_table import LayoutTable
 from nas.plan import SearchPlan
@@ -38,6 +39,7 @@ class Found:
         random_regret: mean regret of random search at equal cost.
         trainings: how many layouts random search trains for that.
         difference: the searches' mean regret less random search's.
+        rules: the layouts of the rules, which cost one training each, and their regrets.
     """
 
     layouts: tuple[str, ...]
@@ -46,6 +48,7 @@ class Found:
     random_regret: float
     trainings: int
     difference: Difference
+    rules: Mapping[str, tuple[str, float]]
 
 
 def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: StopRequest) -> None:
@@ -78,7 +81,7 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
     """
     folders = _folders(bench, seeds)
     chosen = [load_architecture(folder / "architecture.json") for folder in folders.values()]
-    layouts = tuple(architecture.letters().replace(" ", "") for architecture in chosen)
+    layouts = tuple(_letters(architecture) for architecture in chosen)
     cost = max(_cost(bench, folder) for folder in folders.values())
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
@@ -89,6 +92,7 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
         random_regret=random.mean,
         trainings=trainings,
         difference=difference(table, layouts, random),
+        rules=_rules(bench, table),
     )
     parts = {
         "seeds": list(seeds),
@@ -99,6 +103,25 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
     }
     write_whole(bench.run_dir / FOUND, json.dumps(parts, indent=1) + "\n")
     return found
+
+
+def _rules(bench: Workbench, table: LayoutTable) -> dict[str, tuple[str, float]]:
+    """What nobody has to search for."""
+    if not {"attention", "dense"} <= {each.kind for each in bench.experiment.model.candidates}:
+        return {}
+    found = {}
+    for name in (name for name in RULES if name not in ("layout", "random")):
+        config = bench.experiment.derive.model_copy(update={"method": name})
+        try:
+            layout = _letters(derive(bench, config))
+        except ValueError:  # it needs more slots
+            continue
+        found[name] = layout, regret_of(table, [layout]).mean
+    return found
+
+
+def _letters(architecture: Architecture) -> str:
+    return architecture.letters().replace(" ", "")
 
 
 def _seeds(seed: int) -> dict[str, int]:

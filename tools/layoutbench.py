@@ -188,6 +188,8 @@ def search(arguments: argparse.Namespace) -> int:
             f"search with {found.trainings} trainings: regret {found.random_regret:.4f}"
         )
         print(f"searches less random search: {found.difference}")
+        for name, (layout, above) in found.rules.items():
+            print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
         print(f"written: {bench.run_dir / FOUND}")
 
     return endings.run_to_end(run, then=lambda: None)

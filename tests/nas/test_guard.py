@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from benchmarks.guard_rates import KINDS, SETTINGS, SLOTS, Kind, row, simulate, watched
 from nas.config import SearchConfig
 from nas.guard import MOST_PARTS, Watch, directedness, warnings_of, watch
+from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 
 LABELS = ["attention", "dense", "identity"]
@@ -210,7 +211,7 @@ def test_the_simulation_is_adam_on_the_soft_estimators_gradient() -> None:
         if step % 2 == 0:
             loss_SC = torch.from_numpy(generator.standard_normal((SLOTS, 3))) * 0.02
             loss_SC += torch.tensor([-0.1, 0.0, 0.0], dtype=torch.float64)
-            noise_SC = torch.from_numpy(generator.gumbel(size=(SLOTS, 3)))
+            noise_SC = gumbel_noise(5, step // 4, SLOTS, 3).double()
             weight_SC = torch.softmax((alpha_SC + noise_SC) / plan.tau(step), dim=1)
             optimiser.param_groups[0]["lr"] = plan.alpha_lr(step)
             alpha_SC.grad = None

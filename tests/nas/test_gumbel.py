@@ -19,38 +19,6 @@ def test_the_same_seed_and_draw_give_the_same_noise_and_others_do_not() -> None:
     assert not torch.equal(noise_LC, gumbel_noise(2, 2, 3, 4))
 
 
-@pytest.mark.parametrize("candidates", [1, 2, 3, 5])
-def test_in_as_many_draws_as_candidates_each_has_every_value_once(candidates: int) -> None:
-    slots = 7
-    for block in range(20):
-        draws = range(block * candidates, (block + 1) * candidates)
-        noise_NLC = torch.stack([gumbel_noise(3, draw, slots, candidates) for draw in draws])
-        for own_CL in noise_NLC.sort(0).values.unbind(2):
-            assert torch.equal(own_CL, noise_NLC[0].sort(1).values.T)
-        mixes = [spos(noise_NLC[0], noise_LC, 1.0) for noise_LC in noise_NLC]
-        for slot in range(slots):
-            assert sorted(mix[slot][0][0] for mix in mixes) == list(range(candidates))
-
-
-@pytest.mark.parametrize("turn", [0, 1, 2])
-def test_each_turn_of_a_block_is_a_draw_of_independent_gumbels(turn: int) -> None:
-    count = 4000
-    noise_NLC = torch.stack([gumbel_noise(1, 3 * block + turn, 2, 3) for block in range(count)])
-    noise_NX = noise_NLC.double().flatten(1)
-    sixth = math.pi**2 / 6
-    # Five standard errors; a Gumbel variate's fourth central moment is 5.4 of its variance squared.
-    assert float((noise_NX.mean(0) - 0.5772156649).abs().max()) < 5 * (sixth / count) ** 0.5
-    covariance_XX = torch.cov(noise_NX.T)
-    variances_X = covariance_XX.diagonal()
-    assert float((variances_X - sixth).abs().max()) < 5 * sixth * (4.4 / count) ** 0.5
-    others_XX = covariance_XX - torch.diag(variances_X)
-    assert float(others_XX.abs().max()) < 5 * sixth / count**0.5
-    orders = Counter(tuple(order) for order in noise_NLC[:, 0].argsort(1).tolist())
-    deviation = (5 / 36 / count) ** 0.5
-    assert len(orders) == 6
-    assert all(abs(found / count - 1 / 6) < 5 * deviation for found in orders.values())
-
-
 def test_drawing_leaves_torchs_own_generator_alone() -> None:
     before = torch.get_rng_state()
     gumbel_noise(0, 0, 2, 3)

@@ -70,11 +70,11 @@ def _taus(axes: Axes, group: Mapping[str, Any]) -> None:
     if group["ceiling"] is not None:
         axes.axvline(group["ceiling"], color=INK, linestyle="--", linewidth=0.9)
         axes.text(
-            group["ceiling"], 0.02, "perfect ", rotation=90, ha="right", va="bottom", fontsize=7,
-            transform=axes.get_xaxis_transform(),
+            group["ceiling"], len(shown) - 0.2, "a perfect predictor ", ha="right", va="center",
+            fontsize=7,
         )  # fmt: skip
     axes.set_yticks(range(len(shown)), [plain(name) for name, _, _ in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_ylim(len(shown) + 0.2, -0.5)
     axes.set_xlim(-1.05, 1.05)
     axes.set_title("Kendall's tau with training alone, 95% interval", loc="left")
     axes.grid(axis="x")

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from training.files import append_line, named
@@ -40,7 +40,7 @@ class Screen:
         self._title = title
         self._steps = len(work)
         self._start = start
-        self._work = [0.0, *accumulate(work)]
+        self._work_N = np.concatenate([[0.0], np.cumsum(work)])
         self._began = time.monotonic()
         self._bar = tqdm(
             total=self._steps, initial=start, desc=title, unit="step", disable=None, leave=True
@@ -82,8 +82,8 @@ class Screen:
 
     def _left_over_done(self, step: int) -> float:
         """The work that is left over that which was done since the start."""
-        done = self._work[step]
-        return (self._work[-1] - done) / (done - self._work[self._start])
+        done = self._work_N[step]
+        return float((self._work_N[-1] - done) / (done - self._work_N[self._start]))
 
     def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
         """Show one validation and add its row to the table of train.log."""

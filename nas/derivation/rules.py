@@ -32,7 +32,10 @@ def sandwich(request: Request) -> Derived:
     """
     half, k = request.slots // 2, request.config.k
     if request.slots % 2:
-        raise ValueError(f"sandwich: needs an even number of slots, found {request.slots}")
+        raise ValueError(
+            f"sandwich: needs an even number of slots, found {request.slots}; take another rule, "
+            "or another model.slots"
+        )
     if k > half:
         raise ValueError(f"sandwich: derive.k {k} must be at most half of {request.slots} slots")
     middle = {k + 2 * pair for pair in range(half - k)}

@@ -189,6 +189,15 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     return architecture
 
 
+def chosen_before(bench: Workbench) -> Architecture | None:
+    """The architecture that the run has chosen so far; None where none can be read."""
+    path = bench.run_dir / "architecture.json"
+    try:
+        return load_architecture(path) if path.exists() else None
+    except ValueError:  # damaged; it is about to be replaced
+        return None
+
+
 def choose(bench: Workbench, derivation: Derivation) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     architecture = write_architecture(bench, derivation.architecture)

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.searches={arguments.seeds}")
     with endings.user_errors():
         endings.refuse_several("derive.py")
-        from assembly.architectures import choose, chosen_before, derivation
+        from assembly.architectures import choose, chosen_before, derivation, others_left_out
         from assembly.arguments import carried, experiment_of
         from assembly.considered import considered_text, describe
         from assembly.workbench import set_up
@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if found.considered:
         print(considered_text(found.considered))
     print(describe(architecture))
+    for line in others_left_out(bench, experiment.derive):
+        print(line)
     print(f"architecture: {run_dir / 'architecture.json'}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.searches={arguments.seeds}")
     with endings.user_errors():
         endings.refuse_several("derive.py")
-        from assembly.architectures import choose, derivation
+        from assembly.architectures import choose, chosen_before, derivation, others_left_out
         from assembly.arguments import carried, experiment_of
         from assembly.considered import considered_text, describe
         from assembly.workbench import set_up
@@ -46,11 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir, carried(arguments))
         found = derivation(bench, experiment.derive)
+        before = chosen_before(bench)
         architecture = choose(bench, found)
     if found.considered:
         print(considered_text(found.considered))
     print(describe(architecture))
+    for line in others_left_out(bench, experiment.derive):
+        print(line)
     print(f"architecture: {run_dir / 'architecture.json'}")
+    if before is not None and before.name != architecture.name:
+        print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
     print(f"next: {command_line.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 

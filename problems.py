@@ -275,5 +275,6 @@ def _nearest(word: str, choices: Sequence[str]) -> str | None:
     folded = {choice.casefold(): choice for choice in choices}
     low = word.casefold()
     longer = [choice for choice in folded if low and choice.startswith(low)]
-    near = longer if len(longer) == 1 else difflib.get_close_matches(low, folded, n=1)
+    sure = len(longer) == 1 or (longer and len(low) > 2)
+    near = longer if sure else difflib.get_close_matches(low, folded, n=1)
     return folded[near[0]] if near else None

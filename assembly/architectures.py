@@ -26,7 +26,7 @@ from model import (
     parse_layout,
 )
 from nas.config import DeriveConfig
-from nas.derivation import DERIVATIONS, Considered, Derived, Request
+from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from training.files import write_whole
 from training.run_dir import commit, identity_hash
 
@@ -187,6 +187,29 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     write_whole(folder / "experiment.yaml", dump_experiment(bench.experiment))
     write_whole(path, architecture.to_json())
     return architecture
+
+
+def others_left_out(bench: Workbench, config: DeriveConfig) -> list[str]:
+    """A line where the run has other searches and one alone was derived from."""
+    if config.method in RULES or config.searches:
+        return []
+    own = bench.experiment.run.seed
+    names = [path.parent.name for path in (bench.run_dir / "search").glob("seed-*/pi.npz")]
+    numbers = [name.removeprefix("seed-") for name in names]
+    seeds = sorted(int(number) for number in numbers if number.isdecimal())
+    if seeds == [own]:
+        return []
+    words = ",".join(map(str, seeds))
+    return [f"from search {own} alone, of searches {words}; all together: --seeds {words}"]
+
+
+def chosen_before(bench: Workbench) -> Architecture | None:
+    """The architecture that the run has chosen so far; None where none can be read."""
+    path = bench.run_dir / "architecture.json"
+    try:
+        return load_architecture(path) if path.exists() else None
+    except ValueError:  # damaged; it is about to be replaced
+        return None
 
 
 def choose(bench: Workbench, derivation: Derivation) -> Architecture:

@@ -41,13 +41,13 @@ def check_sides(one: Side, two: Side) -> None:
         keys = ", ".join(f"data.{key}" for key in texts[0] if texts[0][key] != texts[1][key])
         raise ValueError(
             f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
-            "otherwise, cannot be compared"
+            "otherwise, cannot be compared; --set changes a key of both"
         )
     ours, theirs = (side.experiment.run.validate_every for side in (one, two))
     if ours != theirs:
         raise ValueError(
             f"run.validate_every: {one.name} has {ours}, {two.name} {theirs}; the best steps would "
-            "be chosen among more or fewer, so give both the same"
+            "be chosen among more or fewer; --set run.validate_every=N gives both the same"
         )
 
 

@@ -14,6 +14,8 @@ from training.config import OptimiserConfig
 from training.schedules import warmup_steps
 from training.stages import Stages
 
+# Nats of fewer tokens say hardly anything.
+LEAST_TOKENS = 100
 # A larger part of a split that stands in the training text is worth a warning.
 MOST_OVERLAP = 0.2
 
@@ -74,6 +76,11 @@ def _warnings(bench: Workbench) -> list[str]:
         "training text too: its perplexity says little about new text"
         for split, share in bench.prepared.notes["lines_found_in_train"].items()
         if share["found"] > MOST_OVERLAP * share["lines"]
+    ]
+    lines += [
+        f"warning: {split} has {len(ids):,} tokens: figures of so few say hardly anything"
+        for split, ids in bench.prepared.tokens.items()
+        if len(ids) < LEAST_TOKENS
     ]
     for candidate in bench.experiment.model.completed_candidates():
         options = candidate.model_dump()

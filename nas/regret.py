@@ -45,9 +45,10 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
     """
     mean = mean_nats(table, "test")
     if unknown := [layout for layout in layouts if layout not in mean]:
+        letters = ", ".join(sorted(set("".join(table.layouts))))
         raise ValueError(
             f"layout {unknown[0]!r} is not among the table's, which have {len(table.layouts[0])} "
-            "slots; give letters without spaces"
+            f"slots of {letters}; give letters without spaces"
         )
     best = min(mean.values())
     each = tuple(mean[layout] - best for layout in layouts)

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from report.runs import Trajectory
 from report.style import (
     FAINT,
     colours,
@@ -76,6 +77,23 @@ def line_handles(labels: Sequence[str]) -> list[Line2D]:
     ]
     handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
     return handles
+
+
+def mark_start(axes: Axes, trajectory: Trajectory, colour: str = FAINT) -> None:
+    """A line at alpha's first step, where that is not the first of all."""
+    if _starts_late(trajectory):
+        axes.axvline(trajectory.alpha_start, color=colour, linestyle="--", linewidth=0.9)
+
+
+def start_handles(trajectory: Trajectory) -> list[Line2D]:
+    """A legend's line for it."""
+    if not _starts_late(trajectory):
+        return []
+    return [Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")]
+
+
+def _starts_late(trajectory: Trajectory) -> bool:
+    return trajectory.moves and trajectory.alpha_start > int(trajectory.step_N[0])
 
 
 def pi_axes(

@@ -13,7 +13,15 @@ from matplotlib.figure import Figure
 
 from report.curves import finish_curves, one_panel, perplexities
 from report.files import write_whole
-from report.panels import MOST_POINTS, line_handles, pi_axes, short_name, slot_panels
+from report.panels import (
+    MOST_POINTS,
+    line_handles,
+    mark_start,
+    pi_axes,
+    short_name,
+    slot_panels,
+    start_handles,
+)
 from report.quantities import thin
 from report.runs import Trajectory, read_metrics, read_trajectory, seed_folders
 from report.style import (
@@ -74,23 +82,29 @@ def alike(run_folder: Path) -> list[Path]:
 
 
 def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
-    """One panel per slot; per candidate the mean pi as a line, all searches as a band."""
+    """One panel per slot; per candidate the mean pi as a line, all searches as a band.
+
+    A title names the candidate of the largest mean pi, and how many searches chose it.
+    """
     first = trajectories[0]
     rows_N = thin(len(first.step_N), MOST_POINTS)
     pi_RNLC = np.stack([each.pi_NLC[rows_N] for each in trajectories])
 
     def draw(axes: Axes, slot: int, wide: bool) -> None:
         _panel(axes, first.labels, first.step_N[rows_N], pi_RNLC[:, :, slot], slot, wide)
+        mark_start(axes, first)
 
-    return slot_panels(pi_RNLC.shape[2], line_handles(first.labels), draw)
+    handles = [*line_handles(first.labels), *start_handles(first)]
+    return slot_panels(pi_RNLC.shape[2], handles, draw)
 
 
 def _panel(
     axes: Axes, labels: Sequence[str], step_N: np.ndarray, pi_RNC: np.ndarray, slot: int, wide: bool
 ) -> None:
-    votes_C = np.bincount(pi_RNC[:, -1].argmax(axis=1), minlength=len(labels))
-    most = int(votes_C.argmax())
-    words = f"{short_name(labels[most], wide)} {votes_C[most]} of {len(pi_RNC)}"
+    mean_C = pi_RNC[:, -1].mean(axis=0)
+    most = int(mean_C.argmax())
+    votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
+    words = f"{short_name(labels[most], wide)} {mean_C[most]:.2f}, {votes} of {len(pi_RNC)}"
     pi_axes(axes, step_N, labels, slot, words, wide)
     hue = colours(labels)
     for index, label in enumerate(labels):

@@ -13,17 +13,23 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from report.animation import write_animation
 from report.curves import curves
 from report.files import write_whole
 from report.grid import pi_grid
-from report.panels import MOST_POINTS, line_handles, pi_axes, short_name, slot_panels
+from report.panels import (
+    MOST_POINTS,
+    line_handles,
+    mark_start,
+    pi_axes,
+    short_name,
+    slot_panels,
+    start_handles,
+)
 from report.quantities import entropy_share, margin, thin
 from report.runs import Trajectory, read_metrics, read_trajectory
 from report.style import (
-    FAINT,
     PI_MAP,
     colours,
     dashes,
@@ -95,7 +101,7 @@ def heat_maps_over_time(trajectory: Trajectory) -> Figure:
             )
             axes.set_title(shorten(plain(trajectory.labels[index]), 28), loc="left")
             below = index + columns >= candidates
-            _mark_start(axes, trajectory, "white")
+            mark_start(axes, trajectory, "white")
             _finish_map(axes, step_N, slots, below=below, first=index % columns == 0)
         _bar_beside(figure, axes_grid[0, -1])
     return figure
@@ -131,18 +137,9 @@ def cell_edges(step_N: np.ndarray) -> np.ndarray:
     return np.concatenate([step_N[:1], middle, step_N[-1:]])
 
 
-def _mark_start(axes: Axes, trajectory: Trajectory, colour: str = FAINT) -> None:
-    if trajectory.moves and trajectory.alpha_start > trajectory.step_N[0]:
-        axes.axvline(trajectory.alpha_start, color=colour, linestyle="--", linewidth=0.9)
-
-
 def line_plots(trajectory: Trajectory) -> Figure:
     """Pi over the steps, one small panel per slot, one line per candidate."""
-    handles = line_handles(trajectory.labels)
-    if trajectory.moves and trajectory.alpha_start > trajectory.step_N[0]:
-        handles.append(
-            Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
-        )
+    handles = [*line_handles(trajectory.labels), *start_handles(trajectory)]
     slots = trajectory.pi_NLC.shape[1]
     return slot_panels(slots, handles, partial(_line_panel, trajectory))
 
@@ -154,7 +151,7 @@ def _line_panel(trajectory: Trajectory, axes: Axes, slot: int, wide: bool) -> No
     words = f"{short_name(trajectory.labels[best], wide)} {pi_NC[-1, best]:.2f}"
     pi_axes(axes, step_N, trajectory.labels, slot, words, wide)
     hue = colours(trajectory.labels)
-    _mark_start(axes, trajectory)
+    mark_start(axes, trajectory)
     shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
     if len(step_N) == 1:
         shape |= {"marker": "o", "markersize": 4}
@@ -193,7 +190,7 @@ def schedule(trajectory: Trajectory) -> Figure:
                 axes.legend(loc="best", handlelength=1.6)
             axes.grid(axis="y")
             axes.set_xlabel("step")
-            _mark_start(axes, trajectory)
+            mark_start(axes, trajectory)
             step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5)
     return figure
 

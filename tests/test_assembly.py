@@ -457,6 +457,18 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
     assert retrain_phase(bench, architecture).steps == 3 * whole + round(0.5 * whole)
 
 
+def test_a_derivation_says_which_choice_it_replaces(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    run(derive, experiment_file, "--run", folder, "--method", "interleaved")
+    assert "in place of" not in capsys.readouterr().out
+    run(derive, experiment_file, "--run", folder, "--method", "par")
+    assert "\nin place of interleaved (a d a d), which stays in" in capsys.readouterr().out
+    run(derive, experiment_file, "--run", folder, "--method", "par")
+    assert "in place of" not in capsys.readouterr().out
+
+
 def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
     experiment_file: Path, tmp_path: Path
 ) -> None:

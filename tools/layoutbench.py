@@ -54,21 +54,27 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     make_.add_argument("--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N")
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
-    again_.add_argument("--rows", type=_positive, default=10, metavar="N")
-    again_.add_argument("--seed", type=_natural, default=100, metavar="N")
+    again_.add_argument("--rows", type=_positive, default=10, metavar="N", help="how many")
+    again_.add_argument("--seed", type=_natural, default=100, metavar="N", help="of the trainings")
     search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
     search_.add_argument(
-        "--seeds", nargs="+", type=_natural, default=[10, 11, 12, 13, 14], metavar="N"
-    )
+        "--seeds", nargs="+", type=_natural, default=[10, 11, 12, 13, 14], metavar="N",
+        help="one search each; none of the table's",
+    )  # fmt: skip
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
-    regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS")
+    regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
+                         help="the chosen ones, such as aaaddd")  # fmt: skip
     regret_.add_argument("--trainings", type=_positive, metavar="N", help="what the search cost")
     for one in (search_, regret_):
-        one.add_argument("--replays", type=_positive, default=200, metavar="N")
+        one.add_argument(
+            "--replays", type=_positive, default=200, metavar="N", help="of random search"
+        )
     for one in (make_, again_, search_):
         one.add_argument("--workers", type=_positive, default=1, metavar="N", help="at a time")
     for one in (again_, search_, regret_):
-        one.add_argument("--table", type=Path, default=TABLE, metavar="FILE")
+        one.add_argument(
+            "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
+        )
     given = made.parse_args(argv)
     if len(set(seeds := getattr(given, "seeds", []))) < len(seeds):
         made.error(f"--seeds: expected different seeds, found {seeds}")

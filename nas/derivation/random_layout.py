@@ -32,5 +32,5 @@ def random_layout(request: Request) -> Derived:
         costs.append(cost)
     raise ValueError(
         f"random: none of {_TRIES} layouts costs within {TOLERANCE:.0%} of derive.flops "
-        f"{budget:.4g}; they cost from {min(costs):.4g} to {max(costs):.4g}"
+        f"{budget:.4g}; they cost from {min(costs):.4g} to {max(costs):.4g}; give one between"
     )

@@ -215,11 +215,9 @@ def check_key(
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # no JSON, or not even text
-        raise ValueError(f"{path}: {error}; give another --run") from None
+        raise ValueError(f"{path}: {error}; {remedy}") from None
     if not isinstance(there, dict):
-        raise ValueError(
-            f"{path}: expected an object, found {type(there).__name__}; give another --run"
-        )
+        raise ValueError(f"{path}: expected an object, found {type(there).__name__}; {remedy}")
     for name, value in json.loads(json.dumps(key)).items():
         if there.get(name) != value:
             raise ValueError(

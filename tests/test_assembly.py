@@ -60,6 +60,14 @@ def test_a_search_says_by_what_weights_and_alpha_learn(
     assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
 
 
+def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Path) -> None:
+    work = search_phase(bench_of(experiment_file, tmp_path)).work
+    assert work is not None
+    assert len(work) == 30
+    assert len(set(work[:15])) == len(set(work[15:])) == 1
+    assert work[15] > 1.5 * work[0], "alpha hears of all candidates"
+
+
 def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
     experiment_file: Path, tmp_path: Path
 ) -> None:

@@ -109,25 +109,36 @@ def test_a_seed_of_the_search_does_not_train(experiment_file: Path) -> None:
     assert not ranked.folder.exists()
 
 
-def test_a_row_has_test_nats_and_validation_nats_beside_them(experiment_file: Path) -> None:
+def with_results(experiment_file: Path, validations: tuple[int, int]) -> Ranked:
+    """One layout, trained with two seeds that validated so often."""
     bench = bench_of(experiment_file)
     ranked = ranked_of(bench, sample_of(bench, [0], 0, 1, 0))
     (layout,) = ranked.sample.layouts
     letters = layout_letters(layout)
     ranked.scores[letters] = Score(np.array([8.0, 4.0]), np.array([2.0, 1.0]))
-    for seed in (7, 8):
+    for seed, count in zip((7, 8), validations, strict=True):
         folder = ranked.folder / "layouts" / layout_name(letters) / f"seed-{seed}/retrain/x/seed-0"
         folder.mkdir(parents=True)
         scores = {"perplexity": 9.0, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
         result = {"name": "x", "seed": seed, "layout": letters, "steps": 4, "best_step": 4}
-        result |= {"parameters": 5, "flops_per_token": 6.0, "validations": 1}
+        result |= {"parameters": 5, "flops_per_token": 6.0, "validations": count}
         for split, nats in {"valid": float(seed), "test": 10.0 + seed}.items():
             result[split] = scores | {"nats_per_token": nats}
         (folder / "result.json").write_text(json.dumps(result))
-    (row,) = ranked.table(Latencies({}, "", {}))
+    return ranked
+
+
+def test_a_row_has_test_nats_and_validation_nats_beside_them(experiment_file: Path) -> None:
+    (row,) = with_results(experiment_file, (1, 1)).table(Latencies({}, "", {}))
     assert row["supernet_nats"] == 4
     assert (row["alone_nats"], row["alone_nats_7"], row["alone_nats_8"]) == (17.5, 17, 18)
     assert (row["alone_valid_nats_7"], row["alone_valid_nats_8"]) == (7, 8)
+
+
+def test_trainings_that_validated_unevenly_are_not_ranked(experiment_file: Path) -> None:
+    ranked = with_results(experiment_file, (1, 2))
+    with pytest.raises(ValueError, match=r"^run\.validate_every: differed .*\[1, 2\]"):
+        ranked.table(Latencies({}, "", {}))
 
 
 def test_the_claim_is_of_the_test_split() -> None:

@@ -136,3 +136,8 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     verdict = json.loads((tmp_path / "run" / "confirm.json").read_text())["verdict"]
     assert verdict in capsys.readouterr().out
     assert "over 2 seeds" in verdict
+    (path,) = (tmp_path / "run" / "three" / "seed-8").glob("retrain/*/*/result.json")
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps(result | {"validations": result["validations"] + 1}))
+    assert confirm.main(arguments) == 2
+    assert "run.validate_every: differed between the retrainings" in capsys.readouterr().err

@@ -175,7 +175,7 @@ def test_a_damaged_key_is_refused(
     table = write_table(experiment_file, tmp_path)
     table.with_suffix(".json").write_bytes(content.encode("latin-1"))
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    assert "give another --run" in refused(layoutbench.main, capsys, "again", *arguments)
+    assert "make a table of your own" in refused(layoutbench.main, capsys, "again", *arguments)
 
 
 def test_a_table_of_another_model_is_refused_before_anything_runs(
@@ -184,9 +184,10 @@ def test_a_table_of_another_model_is_refused_before_anything_runs(
     table = write_table(experiment_file, tmp_path)
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
     for command in ("search", "again"):
-        assert "rows under another key" in refused(
-            layoutbench.main, capsys, command, *arguments, "--set", "retrain.steps=5"
-        )
+        for setting in ("retrain.steps=5", "run.validate_every=3"):
+            said = refused(layoutbench.main, capsys, command, *arguments, "--set", setting)
+            assert "rows under another key" in said
+            assert said.endswith("and give --table\n")
     assert not (tmp_path / "x").exists()
     missing = refused(
         layoutbench.main, capsys, "search", *arguments[:-1], str(tmp_path / "none.csv")

@@ -65,7 +65,9 @@ def parser(
         made.add_argument(
             "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
         )
-    made.add_argument("--check", action="store_true", help="validate the experiment and stop")
+    made.add_argument(
+        "--check", action="store_true", help="check the experiment's keys and values, and stop"
+    )
     return made
 
 
@@ -151,5 +153,5 @@ def _seed_then_name_of(folder: Path) -> tuple[float, str]:
 def checked(file: Path) -> int:
     """Say that an experiment is valid; the exit code of --check."""
     if (launch := launched()) is None or not launch.rank:
-        print(f"{file}: valid")
+        print(f"{file}: valid; no text and no run folder was read")
     return 0

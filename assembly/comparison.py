@@ -140,12 +140,16 @@ def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
         ValueError: a folder holds another experiment, or a file in it is damaged.
         Stopped, Diverged: as in a single retraining.
     """
+    heard = set[str]()
     for seed in bench.experiment.compare.seeds:
         for entry in entries:
             seeded = with_seed(bench, seed)
             phase = retrain_phase(seeded, entry.architecture)
             phase.open()
-            phase.run(seeded.experiment.run)
+            begins = not phase.state.step
+            phase.run(seeded.experiment.run, heard)
+            if begins:
+                heard |= set(phase.summary.splitlines())
             finish_retrain(seeded, phase, entry.architecture)
 
 

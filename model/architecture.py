@@ -199,7 +199,8 @@ def _problems_of_json(text: str) -> list[str]:
     try:
         value = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        return [f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}"]
+        place = f"line {error.lineno}, column {error.colno}"
+        return [f"{place}: not JSON: {error.msg}; is the file whole? derive.py writes it anew"]
     except (RecursionError, ValueError) as error:
         return [f"not JSON that can be read: {error}"]
     if repeated:

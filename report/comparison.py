@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -98,12 +98,13 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
+_FLOPS = _Column("FLOPs", "per token", _number("flops_per_token", compact))
 _COLUMNS = (
     _Column("name", "", lambda row: str(row["name"]), left=True),
     _Column("layout", "", lambda row: tight_layout(str(row["layout"])), left=True),
     _Column("n", "seeds", _number("n", lambda value: f"{value:.0f}")),
-    _Column("parameters", "", _number("parameters", compact)),
-    _Column("FLOPs", "per token", _number("flops_per_token", compact)),
+    _Column("params", "", _number("parameters", compact)),
+    _FLOPS,
     _Column("latency", "ms", _number("latency_ms", lambda value: f"{value:.3g}")),
     _Column("nats", "per token", _number("nats_per_token", lambda value: f"{value:.4f}")),
     _Column("perplexity", "per token", _number("perplexity", _perplexity)),
@@ -113,9 +114,23 @@ _WORD_COLUMN = _Column("ppl", "per word", _number(_WORDS, _perplexity))
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
-    """Word perplexity is shown where every row has it."""
-    words = comparison.rows[_WORDS]
-    return (*_COLUMNS, _WORD_COLUMN) if len(words) and words.notna().all() else _COLUMNS
+    """FLOPs beside those of the first row; word perplexity where every row has it."""
+    rows = comparison.rows
+    if not len(rows):
+        return _COLUMNS
+    flops = replace(_FLOPS, show=_flops_beside(float(rows["flops_per_token"].iloc[0])))
+    columns = tuple(flops if column is _FLOPS else column for column in _COLUMNS)
+    return (*columns, _WORD_COLUMN) if rows[_WORDS].notna().all() else columns
+
+
+def _flops_beside(first: float) -> Callable[[pd.Series], str]:
+    """A row's FLOPs, and by how much they differ from those of the first row where they do."""
+
+    def show(row: pd.Series) -> str:
+        part = float(row["flops_per_token"]) / first - 1 if first else math.nan
+        return f"{_FLOPS.show(row)} {f'{part:+.0%}' if abs(part) >= 0.005 else '':>4}"
+
+    return show
 
 
 def tight_layout(layout: str) -> str:

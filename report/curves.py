@@ -36,7 +36,7 @@ def curves(metrics: pd.DataFrame) -> Figure:
                 color="#9a9a9a",
                 linewidth=1.1,
                 marker=marker,
-                label="training",
+                label=_training(metrics),
             )
         for net, (label, colour, marker) in _NETS.items():
             valid = perplexities(metrics, "valid", net)
@@ -51,6 +51,12 @@ def curves(metrics: pd.DataFrame) -> Figure:
                 )
         finish_curves(axes)
     return figure
+
+
+def _training(metrics: pd.DataFrame) -> str:
+    """What the training line is of: a search trains other nets than the ones it validates."""
+    nets = set(metrics["net"].dropna()) if "net" in metrics else set()
+    return "training, each step's own draw" if nets - {"model"} else "training"
 
 
 def validation_curves(
@@ -125,7 +131,7 @@ def finish_curves(axes: Axes, ylabel: str = "perplexity per token") -> None:
     room = 0.012 * (last - first)  # for the marks at both ends
     step_axis(axes, first - room, last + room)
     _perplexity_axis(axes, float(values.min()), float(values.max()))
-    axes.legend(loc="upper right")
+    axes.legend(loc="best")
 
 
 def _perplexity_axis(axes: Axes, lowest: float, highest: float) -> None:

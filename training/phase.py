@@ -1,7 +1,7 @@
 """One phase from its first or its last saved step to its end: the loop with its hooks."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,8 +95,8 @@ class Phase:
         if self.ranks.is_first:
             self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
 
-    def run(self, config: RunConfig) -> None:
-        """Train to the end.
+    def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
+        """Train to the end; the lines that were heard before are not shown again.
 
         Raises:
             Stopped: a signal came; the state is saved.
@@ -111,7 +111,7 @@ class Phase:
             if start >= self.steps:
                 return
             clock = Clock(self.state.elapsed_s)
-            screen, writer = self._first_words(config, start, at_the_end)
+            screen, writer = self._first_words(config, start, heard, at_the_end)
             stop = StopRequest(self.ranks)
             with stop.listening():
                 hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
@@ -121,7 +121,7 @@ class Phase:
                     raise Lost(f"{lost}; {self._checkpoints.newest()}") from lost
 
     def _first_words(
-        self, config: RunConfig, start: int, at_the_end: ExitStack
+        self, config: RunConfig, start: int, heard: Set[str], at_the_end: ExitStack
     ) -> tuple[Display, Writer | None]:
         """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""
         if not self.ranks.is_first:
@@ -133,7 +133,7 @@ class Phase:
             work=[1.0] * self.steps if self.work is None else self.work,
         )
         at_the_end.callback(screen.close)
-        screen.say(self._greeting(config))
+        screen.say(self._greeting(config), heard)
         if self._refused is not None:
             self._checkpoints.set_aside()
         writer = None

@@ -1,7 +1,7 @@
 """What a person sees while a phase runs: a bar on a terminal, plain lines elsewhere, train.log."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,10 @@ class Screen:
         )
         self._table_started = False
 
-    def say(self, text: str) -> None:
-        """One message, on the screen and in train.log."""
+    def say(self, text: str, heard: Set[str] = frozenset()) -> None:
+        """One message, in train.log and, but for lines that were heard before, on the screen."""
         self._bar.clear()
-        self._print(text)
+        self._print("\n".join(line for line in text.splitlines() if line not in heard))
         self._record(text)
 
     def _print(self, text: str) -> None:

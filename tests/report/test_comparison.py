@@ -17,15 +17,25 @@ def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="o
 def test_the_text_table_shows_the_numbers(make):
     lines = text_table(read_comparison(make.comparison())).splitlines()
     assert lines[0].split() == [
-        "name", "layout", "n", "parameters", "FLOPs", "latency", "nats", "perplexity", "bits",
+        "name", "layout", "n", "params", "FLOPs", "latency", "nats", "perplexity", "bits",
     ]  # fmt: skip
     assert lines[3].split() == [
         "argmax-0", "adadid", "1", "1.23M", "2.41M", "3.46", "4.1000", "60.34", "2.0500",
     ]  # fmt: skip
     assert lines[4].split() == [
-        "interleaved", "adadad", "1", "1.30M", "2.81M", "-", "4.1200", "61.56", "2.0561",
+        "interleaved", "adadad", "1", "1.30M", "2.81M", "+17%", "-", "4.1200", "61.56", "2.0561",
     ]  # fmt: skip
     assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "said"), [("2e6", "2.00M +100%"), ("0.84e6", "840k -16%"), ("1.001e6", "1.00M     ")]
+)
+def test_flops_stand_beside_those_of_the_first_row(make, flops, said):
+    rows = row(name="sandwich-2") + row(name="random-0", flops=flops)
+    lines = text_table(read_comparison(make.comparison(rows))).splitlines()
+    assert "%" not in lines[3]
+    assert said in lines[4]
 
 
 def test_the_columns_are_aligned(make):
@@ -169,7 +179,8 @@ def test_a_table_without_rows_has_no_words(make):
 
 
 def test_the_table_with_words_fits_a_hundred_columns_too(make):
-    rows = row(name="n" * 60, layout="a d " * 5, latency="123.456") + row(layout="a d i d a i d")
+    rows = row(name="n" * 60, layout="a d " * 5, latency="123.456")
+    rows += row(layout="a d i d a i d", flops="2.5e6")
     table = text_table(with_words(make, "2.5e7", "2.5e7", rows=rows))
     body, below, _ = table.split("\n\n")
     assert max(map(len, body.splitlines())) <= 100

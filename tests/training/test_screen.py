@@ -33,3 +33,13 @@ def test_time_is_reckoned_by_the_work_that_is_left(
     shown.train_line(row(step))
     shown.close()
     assert (tmp_path / "train.log").read_text().endswith(f"  left {left}\n")
+
+
+def test_lines_that_were_heard_stay_off_the_screen_but_not_out_of_the_log(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shown = Screen(tmp_path / "train.log", title="retrain", start=0, work=[1.0])
+    shown.say("text: a\nlayout a d\nsoftmax: plain", heard={"text: a", "softmax: plain"})
+    shown.close()
+    assert capsys.readouterr().out == "layout a d\n"
+    assert (tmp_path / "train.log").read_text() == "text: a\nlayout a d\nsoftmax: plain\n"

@@ -153,5 +153,5 @@ def _seed_then_name_of(folder: Path) -> tuple[float, str]:
 def checked(file: Path) -> int:
     """Say that an experiment is valid; the exit code of --check."""
     if (launch := launched()) is None or not launch.rank:
-        print(f"{file}: valid; no text and no run folder was read")
+        print(f"{file}: valid; no text was read and nothing was run")
     return 0

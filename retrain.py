@@ -7,7 +7,7 @@ on from the last checkpoint. The best step on the validation text is tested, onc
     python retrain.py configs/quickstart.yaml --layout "a d a d d d"
     python retrain.py configs/quickstart.yaml --layout interleaved --set run.seed=1
     python retrain.py configs/quickstart.yaml --architecture architecture.json
-    torchrun --nproc_per_node 2 retrain.py runs/quickstart
+    torchrun --nproc_per_node 2 -- retrain.py runs/quickstart
 
 Writes RUN/retrain/NAME/seed-N/ (result.json, metrics.jsonl, train.log, model/) and, for the
 chosen architecture, RUN/model/. Next: python compare.py RUN

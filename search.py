@@ -7,7 +7,7 @@ every step. Started again, the same command goes on from the last checkpoint.
     python search.py configs/quickstart.yaml
     python search.py configs/quickstart.yaml --set search.tau.end=0.1 --run runs/tau01
     python search.py configs/quickstart.yaml --seeds 0,1,2
-    torchrun --nproc_per_node 2 search.py configs/quickstart.yaml
+    torchrun --nproc_per_node 2 -- search.py configs/quickstart.yaml
 
 Writes RUN/search/seed-N/: experiment.yaml, environment.json, metrics.jsonl, train.log, pi.npz,
 pi.csv, figures/, and RUN/report.html. Several --seeds run one after the other; search/figures/

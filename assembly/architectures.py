@@ -179,7 +179,7 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     folder = bench.run_dir / "architectures"
     path = folder / f"{architecture.name}.json"
     digest = architecture_hash(architecture)
-    if path.exists() and architecture_hash(load_architecture(path)) != digest:
+    if path.exists() and (_hash_in(path) or digest) != digest:
         name = f"{architecture.name}-{digest[:6]}"
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
@@ -187,6 +187,13 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     write_whole(folder / "experiment.yaml", dump_experiment(bench.experiment))
     write_whole(path, architecture.to_json())
     return architecture
+
+
+def _hash_in(path: Path) -> str | None:
+    try:
+        return architecture_hash(load_architecture(path))
+    except ValueError:  # damaged; it is about to be written anew
+        return None
 
 
 def others_left_out(bench: Workbench, config: DeriveConfig) -> list[str]:

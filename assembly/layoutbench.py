@@ -55,7 +55,7 @@ def key_of(bench: Workbench) -> dict[str, Any]:
         mode="json", include={"precision", "threads", "validate_every"}
     )
     sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
-    return {**bench.inputs(), "run": run, **sections}
+    return {"run": run, **sections, **bench.inputs()}
 
 
 def make_table(
@@ -220,8 +220,18 @@ def check_key(
         raise ValueError(f"{path}: expected an object, found {type(there).__name__}; {remedy}")
     for name, value in json.loads(json.dumps(key)).items():
         if there.get(name) != value:
+            name, theirs, ours = _first_difference(name, there.get(name), value)
             raise ValueError(
-                f"{path}: {name} is {there.get(name)}, now {value}; rows under another key are no "
+                f"{path}: {name} is {theirs}, now {ours}; rows under another key are no "
                 f"comparison: {remedy}"
             )
     return there
+
+
+def _first_difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any]:
+    """The first key within two different values in which they differ, with what each has there."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(key) != ours.get(key):
+                return _first_difference(f"{name}.{key}", theirs.get(key), ours.get(key))
+    return name, theirs, ours

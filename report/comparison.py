@@ -25,6 +25,8 @@ _NUMBERS = (
 )
 _WORDS = "word_perplexity"
 _MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORDS)
+# As wide as a digit, and HTML keeps it.
+_BLANK = "\u2007"
 _WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH, _LAYOUT_BESIDE_WORDS = 100, 9, 16, 7
 
 
@@ -118,17 +120,23 @@ def _columns(comparison: Comparison) -> tuple[_Column, ...]:
     rows = comparison.rows
     if not len(rows):
         return _COLUMNS
-    flops = replace(_FLOPS, show=_flops_beside(float(rows["flops_per_token"].iloc[0])))
+    flops = replace(_FLOPS, show=_flops_beside_the_first(rows["flops_per_token"]))
     columns = tuple(flops if column is _FLOPS else column for column in _COLUMNS)
     return (*columns, _WORD_COLUMN) if rows[_WORDS].notna().all() else columns
 
 
-def _flops_beside(first: float) -> Callable[[pd.Series], str]:
+def _flops_beside_the_first(flops: pd.Series) -> Callable[[pd.Series], str]:
     """A row's FLOPs, and by how much they differ from those of the first row where they do."""
+    first = float(flops.iloc[0])
+
+    def more(value: float) -> str:
+        part = value / first - 1 if first else math.nan
+        return f" {part:+.0%}" if abs(part) >= 0.005 else ""
+
+    width = max(len(more(float(value))) for value in flops)
 
     def show(row: pd.Series) -> str:
-        part = float(row["flops_per_token"]) / first - 1 if first else math.nan
-        return f"{_FLOPS.show(row)} {f'{part:+.0%}' if abs(part) >= 0.005 else '':>4}"
+        return f"{_FLOPS.show(row)}{more(float(row['flops_per_token'])):>{width}}"
 
     return show
 
@@ -180,11 +188,19 @@ def _aligned(cells: Sequence[Sequence[str]], columns: Sequence[_Column]) -> list
     ]
 
 
+def _html_cell(row: pd.Series, column: _Column) -> str:
+    """Of numbers the blanks stay, so that they stand below each other."""
+    return column.show(row) if column.left else column.show(row).replace(" ", _BLANK)
+
+
 def html_table(comparison: Comparison) -> str:
     """The same table as HTML; the searched layout stands out."""
     columns = _columns(comparison)
     rows = [
-        ("searched" if row["role"] == "searched" else "", [column.show(row) for column in columns])
+        (
+            "searched" if row["role"] == "searched" else "",
+            [_html_cell(row, column) for column in columns],
+        )
         for _, row in comparison.rows.iterrows()
     ]
     left = sum(column.left for column in columns)

@@ -68,6 +68,20 @@ def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Pat
     assert work[15] > 1.5 * work[0], "alpha hears of all candidates"
 
 
+def test_a_search_records_the_gradients_of_each_kind(experiment_file: Path, tmp_path: Path) -> None:
+    phase = search_phase(bench_of(experiment_file, tmp_path))
+    phase.state.step = 1
+    blocks = [slot.blocks["attention"] for slot in phase.state.model.slots]
+    for block, value in zip(blocks, (3.0, 4.0), strict=False):  # slots 2 and 3 were not drawn
+        next(block.parameters()).grad = torch.full_like(next(block.parameters()), value)
+    row = phase.columns(phase.state)
+    numbers = next(blocks[0].parameters()).numel()
+    assert row["grad_norm_attention"] == pytest.approx(5.0 * math.sqrt(numbers), rel=1e-5)
+    assert row["grad_norm_dense"] == 0
+    assert "grad_norm_identity" not in row
+    assert row["nothing_share"] == pytest.approx(1 / 3)
+
+
 def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
     experiment_file: Path, tmp_path: Path
 ) -> None:
@@ -263,11 +277,22 @@ def test_compare_goes_on_after_another_derivation(experiment_file: Path, derived
 
 def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derived: Path) -> None:
     run(retrain, experiment_file, "--run", derived, "--layout", "interleaved")
-    before = (derived / "architectures/interleaved.json").read_bytes()
+    path = derived / "architectures/interleaved.json"
+    before = path.read_bytes()
     wider = ["--layout", "interleaved", "--set", "model.d_ffn=48"]
     run(retrain, experiment_file, "--run", derived, *wider)
-    assert (derived / "architectures/interleaved.json").read_bytes() == before
+    assert path.read_bytes() == before
     assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
+
+
+def test_a_damaged_architecture_is_written_anew(experiment_file: Path, derived: Path) -> None:
+    by_rule = [experiment_file, "--run", derived, "--method", "interleaved"]
+    run(derive, *by_rule)
+    path = derived / "architectures/interleaved.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    run(derive, *by_rule)
+    assert path.read_bytes() == whole
 
 
 def test_the_commands_that_derive_prints_work_after_a_rule(

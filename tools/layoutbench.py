@@ -3,7 +3,7 @@
     python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
     python -m tools.layoutbench latency configs/layoutbench.yaml
     python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
-    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 0 1 2 3 4 --workers 2
+    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 10 11 12 --workers 2
     python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
 
 make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
@@ -42,16 +42,27 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
 
     def command(name: str, act: Any, words: str, run: str | None) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = commands.add_parser(name, help=words, allow_abbrev=False)
+        one: argparse.ArgumentParser = commands.add_parser(
+            name,
+            help=words,
+            allow_abbrev=False,
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
         one.set_defaults(act=act)
         if run is not None:
             one.add_argument("experiment", type=Path, help="a YAML file")
-            one.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-            one.add_argument("--run", type=Path, default=Path(run), metavar="DIR")
+            one.add_argument(
+                "--set", action="append", default=[], metavar="KEY=VALUE", help="override one key"
+            )
+            one.add_argument(
+                "--run", type=Path, default=Path(run), metavar="DIR", help="the run folder"
+            )
         return one
 
     make_ = command("make", make, "train all layouts", "runs/layoutbench")
-    make_.add_argument("--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N")
+    make_.add_argument(
+        "--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N", help="of the trainings"
+    )
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
     again_.add_argument("--rows", type=_positive, default=10, metavar="N", help="how many")

@@ -29,13 +29,15 @@ def test_the_text_table_shows_the_numbers(make):
 
 
 @pytest.mark.parametrize(
-    ("flops", "said"), [("2e6", "2.00M +100%"), ("0.84e6", "840k -16%"), ("1.001e6", "1.00M     ")]
+    ("flops", "said"), [("2e6", "2.00M +100%"), ("0.84e6", "840k -16%"), ("1.001e6", "1.00M")]
 )
 def test_flops_stand_beside_those_of_the_first_row(make, flops, said):
     rows = row(name="sandwich-2") + row(name="random-0", flops=flops)
     lines = text_table(read_comparison(make.comparison(rows))).splitlines()
     assert "%" not in lines[3]
     assert said in lines[4]
+    where = [line.index(shown) + 5 for line, shown in ((lines[3], "1.00M"), (lines[4], said))]
+    assert where[0] == where[1] + len(said.split()[0]) - 5, "one below the other"
 
 
 def test_the_columns_are_aligned(make):
@@ -186,3 +188,11 @@ def test_the_table_with_words_fits_a_hundred_columns_too(make):
     assert max(map(len, body.splitlines())) <= 100
     assert "adidaid" in body
     assert "a d a d a d a d a d" in below
+
+
+def test_blanks_between_numbers_stay_in_html_those_of_a_layout_may_break(make):
+    rows = row(layout="a wide d") + row(name="random-0", flops="2.5e6")
+    table = html_table(read_comparison(make.comparison(rows)))
+    assert "a wide d" in table
+    assert "1.00M\u2007\u2007\u2007\u2007\u2007\u2007" in table
+    assert "2.50M\u2007+150%" in table

@@ -123,7 +123,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 def test_check_only_validates(experiment_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, experiment_file, "--check") == (
-        f"{experiment_file}: valid; no text and no run folder was read\n"
+        f"{experiment_file}: valid; no text was read and nothing was run\n"
     )
     assert not (experiment_file.parent / "cache").exists()
 

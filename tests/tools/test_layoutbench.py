@@ -1,6 +1,7 @@
 """LayoutBench end to end at tiny size: the table, its check, searches weighed on it."""
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -184,8 +185,10 @@ def test_a_table_of_another_model_is_refused_before_anything_runs(
     table = write_table(experiment_file, tmp_path)
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
     for command in ("search", "again"):
-        for setting in ("retrain.steps=5", "run.validate_every=3"):
+        for setting in ("retrain.steps=5", "run.validate_every=3", "model.d_ffn=40"):
             said = refused(layoutbench.main, capsys, command, *arguments, "--set", setting)
+            key, now = setting.split("=")
+            assert re.search(rf": {key} is \d+, now {now}; rows", said)
             assert "rows under another key" in said
             assert said.endswith("and give --table\n")
     assert not (tmp_path / "x").exists()

@@ -71,7 +71,7 @@ def test_a_table_is_made_timed_checked_and_searched(
         assert layoutbench.main(make) == 0
         assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
-    assert "model is {" in refused(layoutbench.main, capsys, *other)
+    assert "model.dropout is 0.1, now 0.3" in refused(layoutbench.main, capsys, *other)
 
     capsys.readouterr()
     again = ["again", *base, "--run", str(tmp_path / "again"), "--rows", "2", "--workers", "2"]

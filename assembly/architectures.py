@@ -175,11 +175,15 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     Returns:
         The architecture under the name it has in this run: where another one has the name
         already, part of the hash is added, so that no file or folder is ever taken over.
+
+    Raises:
+        ValueError: there is a file of that name, which cannot be read.
+        OSError: one cannot be written.
     """
     folder = bench.run_dir / "architectures"
     path = folder / f"{architecture.name}.json"
     digest = architecture_hash(architecture)
-    if path.exists() and (_hash_in(path) or digest) != digest:
+    if path.exists() and _hash_in(path) != digest:
         name = f"{architecture.name}-{digest[:6]}"
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
@@ -189,11 +193,11 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
     return architecture
 
 
-def _hash_in(path: Path) -> str | None:
+def _hash_in(path: Path) -> str:
     try:
         return architecture_hash(load_architecture(path))
-    except ValueError:  # damaged; it is about to be written anew
-        return None
+    except ValueError as error:
+        raise ValueError(f"{error}; remove it, and it is made again") from None
 
 
 def others_left_out(bench: Workbench, config: DeriveConfig) -> list[str]:

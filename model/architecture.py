@@ -200,7 +200,7 @@ def _problems_of_json(text: str) -> list[str]:
         value = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        return [f"{place}: not JSON: {error.msg}; is the file whole?"]
+        return [f"{place}: not JSON: {error.msg} (is the file whole?)"]
     except (RecursionError, ValueError) as error:
         return [f"not JSON that can be read: {error}"]
     if repeated:

@@ -285,13 +285,20 @@ def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derive
     assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
 
 
-def test_a_damaged_architecture_is_written_anew(experiment_file: Path, derived: Path) -> None:
-    by_rule = [experiment_file, "--run", derived, "--method", "interleaved"]
-    run(derive, *by_rule)
+def test_a_damaged_architecture_is_kept_until_it_is_removed(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_rule = [str(experiment_file), "--run", str(derived), "--method", "interleaved"]
+    assert derive.main(by_rule) == 0
     path = derived / "architectures/interleaved.json"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    run(derive, *by_rule)
+    said = refused(derive.main, capsys, *by_rule).splitlines()[-1]
+    assert said.startswith(f"{path}: line ")
+    assert said.endswith("(is the file whole?); remove it, and it is made again")
+    assert path.read_bytes() == whole[: len(whole) // 2]
+    path.unlink()
+    assert derive.main(by_rule) == 0
     assert path.read_bytes() == whole
 
 

@@ -92,8 +92,7 @@ class Inherited:
         now_s = time.monotonic()
         if now_s - self._said_s > _EVERY_S:
             self._said_s = now_s
-            best = min(self._scores.values(), key=lambda score: score.nats_per_token)
-            say(f"{len(self._scores)} layouts scored, best {best.nats_per_token:.4f} nats")
+            say(f"{len(self._scores)} layouts scored with the SuperNet's weights")
 
     @cached_property
     def _streams(self) -> EvaluationStreams:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from model import Agreement, Architecture, Evidence, layout_letters
+from model import Agreement, Architecture, Evidence, Gap, layout_letters
 from nas.derivation import Considered
 from training.tables import csv_of
 
 _SHOWN = 10
+# One-hot over soft perplexity from which on the soft net and the layout are two different nets.
+_MOST_RATIO = 1.03
 COLUMNS = (
     "layout",
     "log_pi",
@@ -99,8 +101,22 @@ def _gap_lines(evidence: Evidence) -> list[str]:
             ("one-hot", gap.one_hot),
         )
     )
-    return [
+    lines = [
         f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over the "
         f"text, not over searches): {parts}",
         f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
     ]
+    return lines if gap.ratio <= _MOST_RATIO else [*lines, _gap_warning(evidence, gap)]
+
+
+def _gap_warning(evidence: Evidence, gap: Gap) -> str:
+    remedy, where = "search for more steps", ""
+    if evidence.margins:
+        slot = min(range(len(evidence.margins)), key=lambda slot: evidence.margins[slot])
+        where = f"; pi is most open in slot {slot} (margin {evidence.margins[slot]:.3f})"
+    if evidence.method == "argmax":
+        remedy = f"choose among the likeliest layouts by their scores (--method top_k), or {remedy}"
+    return (
+        f"warning: one-hot costs {gap.ratio - 1:.1%} more perplexity than the mixture that alpha "
+        f"judged (above {_MOST_RATIO - 1:.0%}){where}: {remedy}"
+    )

@@ -19,6 +19,7 @@ AGREEMENT = SCORED["agreement"]
         {"costs": None},
         {"costs": None, "evidence": {"method": "x"}},
         {"evidence": {"method": "x", **SCORED}},
+        {"evidence": {"method": "x", "gap": {**SCORED["gap"], "ratio": 1.5}}},
         {"evidence": {"method": "x", "agreement": {**AGREEMENT, "kappa": None}}},
         {"evidence": {"method": "x", "agreement": {**AGREEMENT, "interval": None}}},
         {"evidence": {"method": "x", "pi": [{"a": 1.0}] * 5, "margins": [1.0] * 5}},
@@ -42,3 +43,28 @@ def test_what_chance_does_is_said_as_far_as_it_is_known() -> None:
     )
     few = old.model_copy(update={"interval": None})
     assert "kappa 0.500, no interval (too few slots" in agreement_line(few)
+
+
+def gap_words(method: str, ratio: float) -> str:
+    value = json.loads(architecture().to_json())
+    value["evidence"] = {
+        "method": method,
+        "pi": [{"a": 0.5, "d": 0.5}, {"a": 0.51, "d": 0.49}, *[{"a": 0.9, "d": 0.1}] * 3],
+        "margins": [0.1, 0.02, 0.8, 0.8, 0.8],
+        "gap": {**SCORED["gap"], "ratio": ratio},
+    }
+    said = describe(Architecture.from_json(json.dumps(value), "x"))
+    return said[said.index("perplexity of one-hot over soft") :]
+
+
+def test_a_layout_far_from_its_mixture_is_warned_of_with_a_remedy() -> None:
+    assert "warning" not in gap_words("argmax", 1.03)
+    said = gap_words("argmax", 1.0487)
+    assert (
+        "\nwarning: one-hot costs 4.9% more perplexity than the mixture that alpha judged" in said
+    )
+    assert "(above 3%); pi is most open in slot 1 (margin 0.020): " in said
+    assert "--method top_k" in said
+    scored = gap_words("top_k", 1.0487)
+    assert "--method" not in scored
+    assert scored.endswith(": search for more steps")

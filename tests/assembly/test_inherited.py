@@ -136,6 +136,19 @@ def test_top_k_leaves_a_table_and_its_evidence(
     assert (folder / "architecture.json").read_bytes() == before
 
 
+def test_argmax_warns_of_its_gap_and_says_how_many_layouts_are_scored(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
+    monkeypatch.setattr("assembly.considered._MOST_RATIO", 0.5)
+    monkeypatch.setattr("assembly.inherited._EVERY_S", -1.0)
+    run(derive, folder)
+    shown = capsys.readouterr()
+    assert "more perplexity than pi's mixture (more than -50%)" in shown.out
+    assert "\n2 layouts scored with the SuperNet's weights\n" in shown.err
+
+
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     with pytest.raises(SystemExit) as ended:
         derive.main([str(argument) for argument in arguments])

@@ -7,7 +7,7 @@ from nas.derivation import Considered
 from training.tables import csv_of
 
 _SHOWN = 10
-# One-hot over soft perplexity above which a layout of argmax is warned of, and the margin of pi
+# One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
 # below which a slot counts as open.
 _MOST_RATIO, _OPEN = 1.03, 0.1
 COLUMNS = (
@@ -107,8 +107,8 @@ def _gap_lines(evidence: Evidence) -> list[str]:
         f"text, not over searches): {parts}",
         f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
     ]
-    # The other methods score layouts, so theirs is no reading of pi that could be wrong.
-    read_off = evidence.method.split(" ")[0] == "argmax"
+    # One that was chosen by its score is no reading of pi that could be wrong.
+    read_off = evidence.inherited is None
     return [*lines, _warning(evidence, gap)] if read_off and gap.ratio > _MOST_RATIO else lines
 
 

@@ -112,8 +112,10 @@ def test_top_k_leaves_a_table_and_its_evidence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
+    monkeypatch.setattr("assembly.considered._MOST_RATIO", 0.5)
     run(derive, folder, "--method", "top_k", "--set", "derive.top=5")
     shown = capsys.readouterr()
+    assert "warning" not in shown.out
     architecture = load_architecture(folder / "architecture.json")
     assert architecture.name == "top_k-0"
     with (folder / "architectures/top_k-0.csv").open(newline="") as file:

@@ -4,6 +4,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin/python
+# The order of the tests: make test SEED=7
+SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
 .PHONY: setup demo test test-slow check schema lock clean
@@ -20,10 +22,10 @@ demo: .venv/.ok
 	$(BIN) compare.py runs/quickstart
 
 test: .venv/.ok
-	$(BIN) -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 
 test-slow: .venv/.ok
-	$(BIN) -m pytest -q -m slow --timeout=1800
+	OMP_NUM_THREADS=1 $(BIN) -m pytest -q -m slow --timeout=1800 $(SHUFFLE)
 
 check: .venv/.ok
 	$(BIN) -m ruff format --check .

@@ -1,17 +1,32 @@
 """Fixtures that several test modules share."""
 
+import os
 import random
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import hypothesis
+import numpy as np
 import pytest
 import torch
+from optuna.samplers._lazy_random_state import LazyRandomState
 
 import retrain
 import search
+from nas.quiet import CpuReading
 from tests.judge import Checked, answer
 from tests.mutation import FILE
+from training.forecast import Forecast
+
+# No example is drawn by luck, and no example fails because the machine is busy.
+hypothesis.settings.register_profile("parnas", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("parnas")
+
+_MEMORY, _MEMORY_NEEDED_BYTES = Path("/dev/shm"), 4 * 2**30
 
 TINY = """\
 run: {log_every: 5, validate_every: 10, checkpoint_every: 7, threads: 1, device: cpu}
@@ -90,10 +105,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def _without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of whole phases that do not look at what is drawn."""
-    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
-    monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+def searched(
+    undisturbed: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A run folder with the search of `undisturbed`, as if `experiment_file` had made it."""
+    shutil.copytree(undisturbed.parent / "cache", tmp_path / "cache")
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed / "search", folder / "search")
+    saved = folder / "search/seed-0/experiment.yaml"
+    saved.write_text(saved.read_text().replace(str(undisturbed.parent), str(tmp_path)))
+    return folder
 
 
 @pytest.fixture
@@ -115,3 +136,61 @@ def _seeded_and_restored() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.set_rng_state(random_state)
+
+
+@pytest.fixture(autouse=True)
+def _no_draw_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails a test that draws from a generator of the whole process or from one without a seed.
+
+    Torch's own is seeded above; `test_house.py` looks for the draws that cannot be seen here.
+    """
+    default_rng = np.random.default_rng
+
+    def seeded_rng(seed: Any = None) -> np.random.Generator:
+        # SciPy draws examples for its documentation when it is imported.
+        caller = sys._getframe(1).f_globals["__name__"]
+        assert seed is not None or caller.startswith("scipy."), "default_rng() without a seed"
+        return default_rng(seed)
+
+    def sampler_state(self: LazyRandomState, seed: int | None = None) -> None:
+        self._rng = None if seed is None else np.random.RandomState(seed)
+
+    def unseeded(self: LazyRandomState) -> None:
+        raise AssertionError("a sampler of Optuna without a seed draws")
+
+    monkeypatch.setattr(np.random, "default_rng", seeded_rng)
+    monkeypatch.setattr(LazyRandomState, "__init__", sampler_state)
+    monkeypatch.setattr(LazyRandomState, "_set_rng", unseeded)
+    before = random.getstate(), np.random.get_state()[1:3]
+    yield
+    assert random.getstate() == before[0], "drew from the module random: take a random.Random(seed)"
+    words, place = np.random.get_state()[1:3]
+    drawn = place != before[1][1] or not np.array_equal(words, before[1][0])
+    assert not drawn, "drew from numpy.random: take a default_rng(seed)"
+
+
+@pytest.fixture(autouse=True)
+def _without_what_takes_long(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
+    # No rest on a busy machine, and no figure that is there on a quiet machine only.
+    monkeypatch.setattr("nas.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
+    if "figures" not in request.keywords:
+        monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+        monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
+    if "forecast" not in request.keywords:
+        nothing = Forecast(0, 0, 0, 0, 0, 0)
+        monkeypatch.setattr("assembly.forecasting.forecast", lambda *_: nothing)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep temporary folders in memory where there is room: most of what tests write is synced."""
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room(_MEMORY):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
+
+
+def _has_room(folder: Path) -> bool:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    return shutil.disk_usage(folder).free >= _MEMORY_NEEDED_BYTES

@@ -36,7 +36,6 @@ from tests.refusal import refused
 from tests.test_pipeline import ROOT, run
 
 ALL_DENSE = "derive.layout=d d d d"
-pytestmark = pytest.mark.usefixtures("_without_figures")
 
 
 def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:

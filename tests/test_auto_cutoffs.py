@@ -24,8 +24,6 @@ from tests.test_pipeline import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
-
 
 def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
     return set_up(load_experiment(file, settings), folder)

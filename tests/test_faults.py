@@ -21,8 +21,6 @@ from training.screen import Screen
 SEARCH, RETRAIN = "search/seed-0", "retrain/layout-adad/seed-0"
 LAYOUT = ["--layout", "a d a d"]
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
-
 
 def code_of(script: Any, *arguments: Any) -> int:
     try:

@@ -16,8 +16,6 @@ from tests.full_disk import FullDisk
 from tests.test_faults import LAYOUT, RETRAIN, SEARCH, assert_same_run, code_of, run
 from tests.test_pipeline import ROOT
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
-
 
 def full_at(
     n: int,

@@ -112,6 +112,57 @@ def test_nothing_of_ours_unpickles():
                 assert node.value.value is False, where
 
 
+# Without a seed these draw other numbers in every process.
+NEED_A_SEED = {"default_rng", "RandomState", "SeedSequence", "Random", "seed"}
+SEEDED_BY_KEYWORD = {"TPESampler", "RandomSampler", "NSGAIISampler", "GPSampler"}
+GLOBAL_GENERATORS = ("random", "numpy.random", "np.random")
+NO_DRAWS = {"getstate", "get_state", "Generator", "PCG64", "SFC64", "Philox", "BitGenerator"}
+
+
+def unseeded_draws(path: Path) -> Iterator[str]:
+    """Calls in a file that draw by luck: from a generator without a seed, or from a global one."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        owner, _, name = ast.unparse(call.func).rpartition(".")
+        seeded = {keyword.arg for keyword in call.keywords} & {"seed", None}
+        by_luck = (name in NEED_A_SEED and not call.args and not seeded) or (
+            name in SEEDED_BY_KEYWORD and not seeded
+        )
+        is_global = owner in GLOBAL_GENERATORS and owner.split(".")[0] in modules
+        if by_luck or (is_global and name not in NEED_A_SEED | NO_DRAWS):
+            yield f"{path.name}:{call.lineno}: {ast.unparse(call)}"
+
+
+def test_nothing_draws_without_a_seed():
+    assert [draw for path in sources(ROOT) for draw in unseeded_draws(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "by_luck"),
+    [
+        ("import random\nrandom.shuffle(x)", True),
+        ("import random\nrandom.Random()", True),
+        ("import random\nrandom.Random(3).shuffle(x)", False),
+        ("import numpy as np\nnp.random.normal(size=3)", True),
+        ("import numpy as np\nnp.random.default_rng()", True),
+        ("import numpy as np\nnp.random.default_rng(3).normal()", False),
+        ("import torch\ntorch.Generator().seed()", True),
+        ("from optuna.samplers import RandomSampler\nRandomSampler()", True),
+        ("import optuna\noptuna.samplers.TPESampler(seed=3)", False),
+        ("random = rng(3)\nrandom.choice(x)", False),
+    ],
+)
+def test_a_draw_by_luck_is_seen(tmp_path, code, by_luck):
+    (tmp_path / "x.py").write_text(code)
+    assert bool(list(unseeded_draws(tmp_path / "x.py"))) == by_luck
+
+
 def test_the_four_verbs_are_there():
     assert {"search.py", "derive.py", "retrain.py", "compare.py"} <= set(SCRIPTS)
 

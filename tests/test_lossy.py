@@ -25,6 +25,7 @@ def _without_figures_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
 
 
+@pytest.mark.figures
 def test_lower_casing_switches_bits_per_byte_off_everywhere(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

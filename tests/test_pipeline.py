@@ -35,26 +35,16 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k not in TIME} for line in lines]
 
 
-@pytest.fixture(autouse=True)
-def _without_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures take seconds; they are drawn in the tests that look at them."""
-    if "figures" not in request.keywords:
-        monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
-        monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
-
-
 def run(script: Any, *arguments: Any) -> None:
     assert script.main([str(argument) for argument in arguments]) == 0
 
 
-@pytest.fixture
-def searched(experiment_file: Path, tmp_path: Path) -> Path:
-    run(search, experiment_file, "--run", tmp_path / "run")
-    return tmp_path / "run"
-
-
 @pytest.mark.figures
-def test_the_whole_pipeline_leaves_what_the_readme_says(searched: Path) -> None:
+def test_the_whole_pipeline_leaves_what_the_readme_says(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    searched = tmp_path / "run"
+    run(search, experiment_file, "--run", searched)
     run(derive, searched)
     run(retrain, searched)
     run(compare, searched)
@@ -110,27 +100,18 @@ def test_the_model_folder_loads_in_one_line_without_the_search(searched: Path) -
     assert torch.allclose(total, torch.ones_like(total), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        [],
-        ["search.estimator=single_path", "search.alpha.data=split"],
-        ["search.estimator=straight_through", "search.alpha.data=shared"],
-    ],
-)
 def test_law_11_the_same_seed_gives_the_same_run(
-    experiment_file: Path, tmp_path: Path, settings: list[str]
+    searched: Path, experiment_file: Path, tmp_path: Path
 ) -> None:
-    options = [part for setting in settings for part in ("--set", setting)]
-    for name in ("one", "two"):
-        run(search, experiment_file, "--run", tmp_path / name, *options)
-    one, two = (tmp_path / name / "search/seed-0" for name in ("one", "two"))
+    """Other settings: each run of law 8 below is compared with another of the same seed."""
+    run(search, experiment_file, "--run", tmp_path / "again")
+    one, two = (folder / "search/seed-0" for folder in (searched, tmp_path / "again"))
     assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
     assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
     weights = [load_file(folder / "last.safetensors") for folder in (one, two)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    run(search, experiment_file, "--run", tmp_path / "one", "--set", "run.seed=1", *options)
-    other = tmp_path / "one/search/seed-1/metrics.jsonl"
+    run(search, experiment_file, "--run", tmp_path / "again", "--set", "run.seed=1")
+    other = tmp_path / "again/search/seed-1/metrics.jsonl"
     assert rows(other) != rows(one / "metrics.jsonl")
 
 
@@ -150,22 +131,41 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(Trajectory, "__call__", dying)
 
 
+SLOW = pytest.mark.slow
+EPOCHS = ("search.steps=null", "search.epochs=3", "data.random_offset=true")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
+        # The quick ones hold each kind of estimator, all data of alpha, each optimiser's states.
         [],
-        ["search.estimator=single_path"],
-        ["search.estimator=straight_through", "search.alpha.data=split"],
-        ["search.alpha.data=shared"],
-        ["search.optimiser.kind=lamb", "search.estimator=single_path"],
-        ["search.estimator=spos", "search.alpha.estimator=two_path"],
-        ["search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"],
-        ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"],
-        ["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"],
         [
-            *("search.steps=null", "search.epochs=3", "data.random_offset=true"),
-            *("data.batch=16", "data.segment=32"),
+            *("search.estimator=straight_through", "search.alpha.data=split"),
+            *("search.optimiser.kind=lamb", "search.optimiser.clip_each_norm=0.03"),
         ],
+        [
+            *("search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"),
+            *("search.alpha.data=shared", "search.optimiser.kind=adagrad"),
+        ],
+        [
+            *("search.estimator=single_path", "search.optimiser.kind=sgd"),
+            *("search.optimiser.momentum=0.9", *EPOCHS, "data.batch=16", "data.segment=32"),
+        ],
+        pytest.param(["search.estimator=single_path"], marks=SLOW),
+        pytest.param(["search.estimator=straight_through", "search.alpha.data=split"], marks=SLOW),
+        pytest.param(["search.alpha.data=shared"], marks=SLOW),
+        pytest.param(["search.optimiser.kind=lamb", "search.estimator=single_path"], marks=SLOW),
+        pytest.param(["search.estimator=spos", "search.alpha.estimator=two_path"], marks=SLOW),
+        pytest.param(
+            ["search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"],
+            marks=SLOW,
+        ),
+        pytest.param(
+            ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"], marks=SLOW
+        ),
+        pytest.param(["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"], marks=SLOW),
+        pytest.param([*EPOCHS, "data.batch=16", "data.segment=32"], marks=SLOW),
     ],
 )
 def test_law_8_a_killed_search_ends_as_one_never_killed(
@@ -292,28 +292,32 @@ def test_recompute_may_change_at_any_time_and_changes_no_number(
     assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
 
 
+@pytest.mark.forecast
 def test_law_11_the_forecast_of_memory_changes_no_byte(
-    searched: Path,
     experiment_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    def both_phases(folder: Path) -> str:
+        run(search, experiment_file, "--run", folder)
+        run(retrain, experiment_file, "--run", folder, "--layout", "a d i d")
+        return capsys.readouterr().out
+
+    with monkeypatch.context() as patched:
+        patched.setattr("assembly.forecasting.memory_bytes", lambda device: 50_000)
+        said = both_phases(tmp_path / "with")
+    warning = "warning: cpu has 0.05 MB: raise run.micro_batches, set run.recompute=true, or "
+    assert said.count("\nmemory: about ") == said.count(warning) == 2
+    assert "\nmemory: about 0 MB" not in said
     nothing = Forecast(0, 0, 0, 0, 0, 0)
-    monkeypatch.setattr("assembly.searching.search_memory", lambda *_: nothing)
-    monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
-    run(search, experiment_file, "--run", tmp_path / "other")
-    monkeypatch.undo()
-    monkeypatch.setattr("assembly.forecasting.memory_bytes", lambda device: 50_000)
-    run(retrain, experiment_file, "--run", searched, "--layout", "a d i d")
-    said = capsys.readouterr().out
+    with monkeypatch.context() as patched:
+        patched.setattr("assembly.forecasting.forecast", lambda *_: nothing)
+        said = both_phases(tmp_path / "without")
     assert "\nmemory: about 0 MB beyond start (weights 0, " in said
-    assert "warning: cpu has 0.05 MB: raise run.micro_batches, set run.recompute=true, or " in said
-    monkeypatch.setattr("assembly.retraining.retrain_memory", lambda *_: nothing)
-    run(retrain, experiment_file, "--run", tmp_path / "other", "--layout", "a d i d")
-    assert "warning: cpu has" not in capsys.readouterr().out
+    assert "warning: cpu has" not in said
     for phase in ("search", "retrain"):
-        one, two = (next((at / phase).rglob("seed-0")) for at in (searched, tmp_path / "other"))
+        one, two = (next((tmp_path / at / phase).rglob("seed-0")) for at in ("with", "without"))
         assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
         file = "pi.npz" if phase == "search" else "model/model.safetensors"
         assert (one / file).read_bytes() == (two / file).read_bytes()

@@ -11,7 +11,6 @@ from assembly.considered import agreement_line
 from model import load_architecture
 from tests.test_pipeline import rows, run
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
 SHORT = ["--set", "search.steps=10", "--set", "run.validate_every=5"]
 
 

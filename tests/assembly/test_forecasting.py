@@ -34,6 +34,7 @@ def test_where_all_are_computed_one_draw_is_enough() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["single_path", "spos", "two_path"])
+@pytest.mark.forecast
 def test_the_greediest_candidate_counts_wherever_it_stands(
     experiment_file: Path, tmp_path: Path, estimator: str
 ) -> None:

@@ -22,7 +22,6 @@ from model import Architecture, build_model, load_architecture, parse_layout
 from nas.trajectory import softmax
 from tests.test_pipeline import run
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
 LAYOUTS = ("a d i a", "d d d d", "i a a d")
 
 

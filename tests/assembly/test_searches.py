@@ -13,8 +13,6 @@ from model import Agreement
 from nas.agreement import agreement
 from tests.nas.test_derivation import write
 
-pytestmark = pytest.mark.usefixtures("_without_figures")
-
 
 def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

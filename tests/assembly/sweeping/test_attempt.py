@@ -17,6 +17,7 @@ from experiment import Experiment, load_experiment
 from nas.sweep.lease import own_lease
 from nas.sweep.pruners import make_pruner
 from nas.sweep.queue import REASON, Queue
+from nas.sweep.samplers import NumberedSampler
 from tests.sweeping import add_sweep
 
 Run = Callable[..., Found]
@@ -53,6 +54,7 @@ def attempt_of(
     study = optuna.create_study(
         storage=storage, directions=["minimize"] * len(sweep.config.objectives)
     )
+    study.sampler = NumberedSampler(sweep.config)
     study.pruner = make_pruner(sweep.config.pruner, 10)
     queue = Queue(study, storage, retries=0)
     queue.fill([{}] * trials)
@@ -183,7 +185,7 @@ def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path / "here")
     storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(storage=storage)
+    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
     queue = Queue(study, storage, retries=2)
     queue.fill([{}])
     lost = queue.claim(own_lease())
@@ -217,7 +219,8 @@ def test_a_trial_that_comes_back_finds_its_folder(
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path)
     storage = optuna.storages.InMemoryStorage()
-    queue = Queue(optuna.create_study(storage=storage), storage, retries=2)
+    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
+    queue = Queue(study, storage, retries=2)
     queue.fill([{}])
     for _ in range(2):
         trial = queue.claim(own_lease())

@@ -17,6 +17,7 @@ from assembly.sweeping.worker import Worker
 from experiment import Experiment, load_experiment
 from nas.sweep.lease import own_lease
 from nas.sweep.queue import LOST, STOPPED, Queue
+from nas.sweep.samplers import NumberedSampler
 from tests.assembly.sweeping.test_attempt import found
 from tests.sweeping import add_sweep
 from training.signals import Stopped, StopRequest
@@ -35,7 +36,8 @@ def with_lease(sweep: Sweep, lease_s: float) -> Sweep:
 
 def worker_of(sweep: Sweep, *, parent: int | None = None) -> Worker:
     storage = optuna.storages.InMemoryStorage()
-    queue = Queue(optuna.create_study(storage=storage), storage, retries=2)
+    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
+    queue = Queue(study, storage, retries=2)
     queue.fill([{}] * 3)
     return Worker(sweep, queue, Share(), StopRequest(), parent)
 

@@ -40,7 +40,12 @@ class Clock:
 def queue_of(folder: Path, *, trials: int = 3, retries: int = 2) -> Queue:
     """A queue on a journal, filled."""
     storage = JournalStorage(JournalFileBackend(str(folder / "study.journal")))
-    study = optuna.create_study(storage=storage, study_name="s", load_if_exists=True)
+    study = optuna.create_study(
+        storage=storage,
+        study_name="s",
+        load_if_exists=True,
+        sampler=optuna.samplers.RandomSampler(seed=0),
+    )
     queue = Queue(study, storage, retries=retries)
     queue.fill([{}] * trials)
     return queue

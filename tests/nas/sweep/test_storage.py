@@ -23,7 +23,14 @@ from tests.postgres_server import QUOTED
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = "sweep"
-WHERES = ["journal", "postgresql", "grpc", "grpc over postgresql"]
+# The server's tests are slow ones: it takes seconds to start, and its own time to stop.
+ON_A_SERVER = pytest.mark.slow
+WHERES = [
+    "journal",
+    "grpc",
+    pytest.param("postgresql", marks=ON_A_SERVER),
+    pytest.param("grpc over postgresql", marks=ON_A_SERVER),
+]
 # A trial's own path through a study takes a moment only; these bound a hang.
 PATIENCE_S = 100
 
@@ -148,7 +155,7 @@ def test_processes_claim_distinct_waiting_trials(place):
     assert values == {number: float(number) for number in range(24)}
 
 
-@pytest.mark.parametrize("where", ["journal", "postgresql"])
+@pytest.mark.parametrize("where", ["journal", pytest.param("postgresql", marks=ON_A_SERVER)])
 def test_what_is_not_there_is_said_and_not_made(where, tmp_path, request):
     journal = tmp_path / "sweep" / "study.journal"
     if where == "postgresql":
@@ -285,6 +292,7 @@ def test_no_server_is_one_line_with_host_and_remedy(kind, create, tmp_path, monk
     assert ("tools.serve" if kind == "grpc" else "sweep.storage: journal") in said
 
 
+@ON_A_SERVER
 def test_a_wrong_password_is_one_line(postgres, tmp_path):
     wrong = postgres.database().replace(QUOTED, "hidden")
     with pytest.raises(ValueError, match="password authentication failed") as caught:
@@ -293,6 +301,7 @@ def test_a_wrong_password_is_one_line(postgres, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@ON_A_SERVER
 def test_a_database_without_an_encoding_works(postgres, tmp_path):
     where = postgres.database("SQL_ASCII")
     for create in (True, False):
@@ -302,6 +311,7 @@ def test_a_database_without_an_encoding_works(postgres, tmp_path):
     assert study.trials[0].user_attrs == {"host": "h\u00f6st"}
 
 
+@ON_A_SERVER
 def test_a_database_of_another_program_is_one_line(postgres, tmp_path):
     import psycopg
 
@@ -371,6 +381,7 @@ def until_it_works(call: Callable[[], Any], failed: threading.Event) -> Any:
 
 
 @pytest.mark.parametrize("proxy", [False, True])
+@ON_A_SERVER
 def test_a_worker_outlives_a_restart_of_the_database(proxy, postgres, tmp_path):
     where = postgres.database()
     journal = tmp_path / "run" / "sweep" / "study.journal"
@@ -443,6 +454,7 @@ def test_other_errors_do_not_pass(error):
     assert not is_passing(error)
 
 
+@ON_A_SERVER
 def test_a_mistake_in_a_database_does_not_pass(postgres, tmp_path):
     where = postgres.database()
     storage = open_storage(where, tmp_path / "j", create=True)
@@ -452,6 +464,7 @@ def test_a_mistake_in_a_database_does_not_pass(postgres, tmp_path):
     assert not is_passing(caught.value)
 
 
+@ON_A_SERVER
 def test_an_idle_worker_does_not_notice_a_restart(postgres, tmp_path):
     storage = open_storage(postgres.database(), tmp_path / "j", create=True)
     study = optuna.create_study(study_name=STUDY, storage=storage)

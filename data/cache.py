@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 INFO = "info.json"
@@ -77,14 +78,15 @@ def damage(folder: Path, key: dict[str, Any]) -> str | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{INFO} is damaged"
     for name, size in sizes.items():
-        path = folder / name
-        found = path.stat().st_size if path.is_file() else None
-        if found != size:
-            return (
-                f"{name} has {found} bytes instead of {size}"
-                if path.exists()
-                else (f"{name} is missing")
-            )
+        # Another process may move the folder away meanwhile, so one look has to do.
+        try:
+            status = (folder / name).stat()
+        except FileNotFoundError:
+            return f"{name} is missing"
+        if not S_ISREG(status.st_mode):
+            return f"{name} is not a file"
+        if status.st_size != size:
+            return f"{name} has {status.st_size} bytes instead of {size}"
     return None
 
 
@@ -123,9 +125,10 @@ def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
         try:
             os.rename(work, final)
             return
-        except OSError:
-            # An existing folder refuses the rename; anything else is a real failure.
-            if not final.exists():
+        except OSError as error:
+            # An existing folder refuses the rename; anything else is a real failure. Whether the
+            # folder still stands is no question: another process may have moved it away since.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
         if damage(final, key) is None:
             return

@@ -153,7 +153,7 @@ def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.Bu
         try:
             _lock(part, f"{final.name}: another process is downloading it; waiting", progress)
             # Whoever held the lock may have renamed or removed what was opened here.
-            if not path.exists() or not os.path.samestat(os.fstat(part.fileno()), path.stat()):
+            if not _is_at(path, part):
                 continue
             try:
                 yield part
@@ -164,6 +164,14 @@ def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.Bu
             return
         finally:
             part.close()
+
+
+def _is_at(path: Path, file: io.BufferedRandom) -> bool:
+    """Whether an open file is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock(file: io.BufferedRandom, waiting: str, progress: Callable[[str], None]) -> None:

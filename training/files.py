@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -85,9 +85,21 @@ def remove_temporary(folder: Path) -> None:
     """Remove what a killed process left half written in a folder."""
     for left in folder.glob(".*.tmp"):
         if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
+            remove_folder(left)
         else:
-            left.unlink()
+            left.unlink(missing_ok=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, also where another process removes it meanwhile.
+
+    Raises:
+        OSError: a part of it cannot be removed.
+    """
+    while folder.exists():
+        # Whatever vanished was the other's; the rest of the folder may still be there.
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
 
 
 def make_durable(path: Path) -> None:

@@ -41,15 +41,17 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _whole_lines(path: Path) -> list[str]:
     """The lines of the file; a torn last line, left by a kill, is not one."""
-    if not path.exists():
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
         return []
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = content.splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
             step = json.loads(line)["step"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             step = None
         if not isinstance(step, int):
             raise ValueError(

@@ -1,6 +1,7 @@
 """Which checkpoint a run goes on from: the last one, or the one before where that is unusable."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,8 @@ class Checkpoints:
     def newest(self) -> str:
         """Which whole checkpoint is the newest, in words, for a run that has to end."""
         for path in (self.folder / LAST, self.folder / PREVIOUS):
-            if path.exists():
+            # The process that writes them renames one to the other while this one looks.
+            with suppress(OSError, ValueError):
                 step = read_header(path)["step"]
                 return f"the last whole checkpoint is that of step {step} ({path})"
         return "there is no checkpoint yet, so it begins again at step 0"

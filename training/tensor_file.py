@@ -100,10 +100,14 @@ def read_header(path: Path) -> dict[str, Any]:
     """The header of a file that `write_tensors` wrote, without its tensors.
 
     Raises:
-        ValueError: the file is another program's or of another version.
+        ValueError: the file is damaged, another program's or of another version.
+        OSError: it cannot be read.
     """
-    with safe_open(path, framework="pt") as file:
-        return _header((file.metadata() or {}).get("parnas"))
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _header((file.metadata() or {}).get("parnas"))
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged checkpoint ({error})") from error
 
 
 def _header(text: str | None) -> dict[str, Any]:

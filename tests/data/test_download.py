@@ -1,6 +1,7 @@
 """Downloads end with the checked file, or with one message and nothing wrong left behind."""
 
 import hashlib
+import io
 import os
 import random
 import socket
@@ -11,9 +12,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from data import download
 from data.download import Remote, fetch
 
 from .server import Handler, Server, serving
@@ -81,6 +84,26 @@ def test_a_server_without_ranges_sends_it_all_again(server: Server, folder: Path
     server.answers["/all"] = lambda handler: handler.give(200, CONTENT)
     assert_whole(fetch(remote(server, "/all"), folder))
     assert server.asked == [("/all", "bytes=1000-")]
+
+
+def test_a_part_that_another_process_removed_is_begun_anew(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = leave_part(folder, CONTENT[:1000])
+    lock, calls = download._lock, []
+
+    def late(file: io.BufferedRandom, *rest: Any) -> None:
+        lock(file, *rest)
+        calls.append(file)
+        if len(calls) == 1:
+            part.unlink()
+
+    exists = Path.exists
+    monkeypatch.setattr(download, "_lock", late)
+    # What was just there is not.
+    monkeypatch.setattr(Path, "exists", lambda path: path == part or exists(path))
+    assert_whole(fetch(remote(server, "/good"), folder))
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("size", [len(CONTENT), None])

@@ -1,5 +1,7 @@
 """Token files: exact, ranked by training counts, and whole in the cache or not there."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -302,6 +304,45 @@ def test_a_folder_that_appears_during_the_build_wins(tmp_path: Path) -> None:
     assert damage(final, key) is None
     assert damage(final, {"a": 2}) == "info.json belongs to other text or another tokenizer"
     assert list(tmp_path.iterdir()) == [final]
+
+
+def test_a_file_that_vanishes_between_two_looks_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, key = tmp_path / "folder", {"a": 1}
+
+    def fill(folder: Path) -> dict[str, object]:
+        (folder / "file").write_text("text")
+        return {}
+
+    build_folder(final, key, fill)
+    (final / "file").unlink()
+    # As another process leaves it that moves the folder away: what was just there is not.
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    assert damage(final, key) == "file is missing"
+    monkeypatch.undo()
+    (final / "file").mkdir()
+    assert damage(final, key) == "file is not a file"
+
+
+def test_a_folder_that_is_moved_away_during_the_rename_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final, rename, calls = tmp_path / "folder", os.rename, []
+
+    def fill(folder: Path) -> dict[str, object]:
+        (folder / "file").write_text("text")
+        return {}
+
+    def refused_once(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == 1:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refused_once)
+    build_folder(final, {"a": 1}, fill)
+    assert damage(final, {"a": 1}) is None
 
 
 _PREPARE = """

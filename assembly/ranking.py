@@ -1,7 +1,6 @@
 """How well a SuperNet ranks layouts: they are scored by its weights, and trained alone."""
 
 import json
-import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from assembly.lengths import retrain_stages
 from assembly.names import layout_name
 from assembly.rank_sample import Sample
 from assembly.results import check_validations, read_result
+from assembly.sweeping.cleaning import remove_weights
 from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import with_settings
@@ -29,8 +29,6 @@ from nas.scoring import Score
 from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
-
-_LEFT = ("*/**/*.safetensors", "**/model")
 
 
 @dataclass
@@ -100,7 +98,7 @@ class Ranked:
 
         def done(job: Job) -> None:
             nonlocal count
-            _clean(job.folder)
+            remove_weights(job.folder)
             (result,) = self._results(job.folder)
             with lock:
                 count += 1
@@ -206,13 +204,3 @@ def rankings(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> dict[str, 
             },
         )
     return found
-
-
-def _clean(folder: Path) -> None:
-    """Remove what only a resume or a use of the model would need."""
-    for pattern in _LEFT:
-        for path in list(folder.glob(pattern)):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)

@@ -1,15 +1,17 @@
 """Removing checkpoints and models of trials that are done."""
 
+import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
 from assembly.sweeping.plan import Sweep
 from nas.sweep.queue import Entry, Queue
 
-_FILES = ("*/**/*.safetensors",)
-_FOLDERS = ("retrain/*/seed-*/model", "model")
+_MODEL = "model"
 
 
 def clean(queue: Queue, sweep: Sweep) -> None:
@@ -22,14 +24,23 @@ def clean(queue: Queue, sweep: Sweep) -> None:
         done = folder / "cleaned"
         if not entry.finished or entry.number in kept or not folder.exists() or done.exists():
             continue
-        for run in folder.glob("seed-*"):
-            for pattern in _FOLDERS:
-                for model in run.glob(pattern):
-                    shutil.rmtree(model, ignore_errors=True)
-            for pattern in _FILES:
-                for file in run.glob(pattern):
-                    file.unlink(missing_ok=True)
-        done.touch()
+        for seed in sweep.config.seeds:
+            remove_weights(sweep.places.seed(entry.number, seed))
+        with suppress(FileNotFoundError):  # the folder was moved aside
+            done.touch()
+
+
+def remove_weights(run: Path) -> None:
+    """Remove checkpoints and models of a run that is done; several processes may do so at once."""
+    # Not a glob: that one ends with an error where another process removes a folder meanwhile.
+    for folder, subfolders, files in os.walk(run):
+        of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
+        if _MODEL in subfolders and of_a_seed:
+            subfolders.remove(_MODEL)
+            shutil.rmtree(Path(folder) / _MODEL, ignore_errors=True)
+        for name in files:
+            if name.endswith(".safetensors"):
+                (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:

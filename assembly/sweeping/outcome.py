@@ -1,17 +1,26 @@
 """What a trial's run directory says: its objectives, its curve, why it failed."""
 
+import math
 import re
 import signal
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assembly.results import read_result
 from model import load_architecture
-from training.files import read_object
+from training.files import read_object, words_of
 from training.metrics import read_rows
 
+METRICS = "metrics.jsonl"
+CHOSEN = "architecture.json"
+NO_BITS = (
+    "sweep.objectives: no bits per byte, because the tokenizer may lose text; use a lossless one "
+    "(kind bpe, unigram or bytes, without lower_case)"
+)
 _TAIL_BYTES = 20_000
 _ATTEMPT = "--- attempt"  # begins the line that a trial's process writes before anything else
 
@@ -31,6 +40,21 @@ class Found:
     architecture: str
 
 
+def search_folder(run: Path, seed: int) -> Path:
+    """Where the search of a run writes."""
+    return run / "search" / f"seed-{seed}"
+
+
+def phase_folders(run: Path, seed: int) -> list[Path]:
+    """Where the phases of a run write; that of the retraining once its architecture is chosen."""
+    folders = [search_folder(run, seed)]
+    # Not chosen yet; or damaged, which is for the phases to say.
+    with suppress(OSError, ValueError):
+        name = load_architecture(run / CHOSEN).name
+        folders.append(run / "retrain" / name / f"seed-{seed}")
+    return folders
+
+
 def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
     """Read what search, derivation and retraining of one seed wrote.
 
@@ -38,8 +62,10 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
         ValueError: a file is damaged, or there are no bits per byte.
         OSError: a file is missing.
     """
-    architecture = load_architecture(run / "architecture.json")
-    assert architecture.costs is not None, "derive.py writes costs"
+    chosen = run / CHOSEN
+    architecture = load_architecture(chosen)
+    if architecture.costs is None:
+        raise ValueError(f"{chosen}: costs: missing; derive.py writes them, run the trial again")
     values = {
         "flops": architecture.costs.flops_per_token,
         "parameters": float(architecture.costs.parameters),
@@ -48,8 +74,8 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
     if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
         values["onehot"] = _last(onehot, run)
     if "retrained" in objectives:
-        result = read_result(run / "retrain" / architecture.name / f"seed-{seed}" / "result.json")
-        values["retrained"] = _bits(result["valid"]["bits_per_byte"])
+        path = run / "retrain" / architecture.name / f"seed-{seed}" / "result.json"
+        values["retrained"] = _bits(read_result(path)["valid"], path)
     return Found(
         objectives=values,
         facts={
@@ -63,10 +89,15 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
 
 
 def search_curve(run: Path, seed: int, net: str) -> dict[int, float]:
-    """Bits per byte of validation by step of the search, as far as it is."""
-    path = run / "search" / f"seed-{seed}" / "metrics.jsonl"
+    """Bits per byte of validation by step of the search, as far as it is.
+
+    Raises:
+        ValueError: a row is damaged, or there are no bits per byte.
+        OSError: the file is there and cannot be read.
+    """
+    path = search_folder(run, seed) / METRICS
     return {
-        row["step"]: _bits(row.get("bits_per_byte"))
+        row["step"]: _bits(row, path)
         for row in read_rows(path)
         if row.get("kind") == "valid" and row.get("net") == net
     }
@@ -78,20 +109,31 @@ def reason_of(code: int, log: Path) -> str:
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
     if code < 0:
-        return f"ended by {signal.Signals(-code).name}: {last}"
+        return f"ended by {signal_name(-code)}: {last}"
     if re.search(r"\bMemoryError\b|out of memory|can't allocate memory|alloc_cpu", last):
         return f"out of memory: {last}"
     return f"exit code {code}: {last}"
 
 
+def signal_name(number: int) -> str:
+    """What a signal is called; not every number has a name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
 def _resumes(run: Path, seed: int) -> list[str]:
     """From which steps the phases of a run went on."""
-    found = []
-    for path in sorted(run.glob(f"*/**/seed-{seed}/environment.json")):
+    resumes = []
+    for folder in phase_folders(run, seed):
+        path = folder / "environment.json"
+        if not path.exists():  # nothing was searched, or retrained
+            continue
         phase = path.relative_to(run).parts[0]
         entries: Any = read_object(path, "remove it").get("resumed", [])
-        found += [f"{phase} step {entry['step']}" for entry in entries]
-    return found
+        try:
+            resumes += [f"{phase} step {int(entry['step'])}" for entry in entries]
+        except (TypeError, KeyError, ValueError, OverflowError):
+            raise ValueError(f"{path}: resumed: damaged; remove it") from None
+    return resumes
 
 
 def _last(curve: Mapping[int, float], run: Path) -> float:
@@ -100,21 +142,26 @@ def _last(curve: Mapping[int, float], run: Path) -> float:
     return curve[max(curve)]
 
 
-def _bits(value: float | None) -> float:
-    if value is None:
-        raise ValueError(
-            "sweep.objectives: no bits per byte, because the tokenizer may lose text; "
-            "use a lossless one (bpe, unigram, bytes)"
-        )
-    return value
+def _bits(scores: Mapping[str, Any], path: Path) -> float:
+    """The bits per byte of a validation."""
+    bits = scores.get("bits_per_byte", math.nan)
+    if bits is None:
+        raise ValueError(NO_BITS)
+    # Not isfinite: an integer of JSON may be too large for it.
+    if not isinstance(bits, int | float) or not 0 <= bits <= sys.float_info.max:
+        raise ValueError(f"{path}: bits_per_byte: damaged; run the trial again")
+    return float(bits)
 
 
 def last_words(log: Path) -> str:
     """The last line of the last attempt that says something; of a long error, its first one."""
-    with log.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL_BYTES))
-        text = file.read().decode(errors="replace")
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return words_of(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     begins = [place for place, line in enumerate(lines) if line.startswith(_ATTEMPT)]
     lines = lines[begins[-1] + 1 :] if begins else lines

@@ -1,7 +1,6 @@
 """The parent of a sweep: starts workers, shows trials as they end, waits for all of them."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from assembly.sweeping.child import PROGRAM
 from assembly.sweeping.lines import Progress
-from assembly.sweeping.outcome import last_words
+from assembly.sweeping.outcome import last_words, signal_name
 from assembly.sweeping.plan import Sweep
 from nas.sweep.patience import tried, until_there
 from nas.sweep.queue import Queue
@@ -124,7 +123,7 @@ class Parent:
         tried(self._count_ended)
         self._deaths = self._deaths + 1 if self._ended == before else 1
         log = self._log(place)
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
         if self._deaths > _MOST_DEATHS:
             raise ValueError(
                 f"{self._deaths} workers ended badly, the last with {how}: {last_words(log)}"

@@ -1,14 +1,23 @@
 """One trial: search, derive, retrain for each of its seeds, watched from outside."""
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from assembly.sweeping.child import LEFT_ALONE
-from assembly.sweeping.outcome import Found, read_outcome, reason_of, search_curve
+from assembly.sweeping.outcome import (
+    CHOSEN,
+    METRICS,
+    Found,
+    phase_folders,
+    read_outcome,
+    reason_of,
+    search_curve,
+    search_folder,
+)
 from assembly.sweeping.process import FolderBusy, TrialProcess
 from experiment import Experiment, dump_experiment
 from training.files import words_of, write_whole
@@ -42,12 +51,16 @@ class Limits:
     _changed_s: float = field(default_factory=time.monotonic)
     _seen: object = None
 
-    def broken(self, log: Path, run: Path) -> str | None:
-        """Which limit is broken, in words; the first call begins the time of silence."""
+    def broken(self, files: Sequence[Path]) -> str | None:
+        """Which limit is broken, in words; the first call begins the time of silence.
+
+        Args:
+            files: what a run that goes on writes to. By name: whoever looks for them below a run's
+                folder meets folders that the run renames or removes at that moment.
+        """
         now = time.monotonic()
-        files = (log, *run.glob("*/**/metrics.jsonl"))
         # Changes are seen, and no clock of a file server is believed.
-        seen = [(path, status.st_size, status.st_mtime_ns) for path, status in _states(files)]
+        seen = [_size_and_time(path) for path in files]
         if seen != self._seen:
             self._seen, self._changed_s = seen, now
         if self.trial_s is not None and now - self._began_s > self.trial_s:
@@ -98,10 +111,8 @@ def run_seed(
     """
     scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
     run_scripts(experiment, scripts, run, limits, around)
-    try:
+    with _files_of_the_trial():
         return read_outcome(run, experiment.run.seed, objectives)
-    except (ValueError, OSError) as error:
-        raise Failed(words_of(error)) from None
 
 
 def run_scripts(
@@ -160,24 +171,37 @@ def _once(
 
 def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, around: Around) -> int:
     """Poll a process to its end; its exit code."""
-    metrics = run / "search" / f"seed-{seed}" / "metrics.jsonl"
-    size = 0
+    metrics = search_folder(run, seed) / METRICS
+    curve_state, chosen_state = None, None
+    folders = phase_folders(run, seed)
     while (code := process.poll()) is None:
         around.alive(process)
-        if around.curve is not None and size != (size := _size(metrics)):
-            around.curve(search_curve(run, seed, "soft"))
-        if (words := limits.broken(process.log, run)) is not None:
+        if around.curve is not None and curve_state != (curve_state := _size_and_time(metrics)):
+            with _files_of_the_trial():
+                curve = search_curve(run, seed, "soft")
+            around.curve(curve)
+        if chosen_state != (chosen_state := _size_and_time(run / CHOSEN)):
+            folders = phase_folders(run, seed)
+        if words := limits.broken([process.log, *(folder / METRICS for folder in folders)]):
             process.show_stacks()
             raise Failed(f"{words}; trial.log ends with where it was")
         time.sleep(_POLL_S)
     return code
 
 
-def _states(files: Sequence[Path]) -> Iterator[tuple[Path, os.stat_result]]:
-    for path in files:
-        if path.exists():
-            yield path, path.stat()
+@contextmanager
+def _files_of_the_trial() -> Iterator[None]:
+    """Let what is wrong with the files that a trial wrote fail this trial, and not its worker."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise Failed(words_of(error)) from None
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    """A file's size and time of change; None where it is not there, or not any more."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

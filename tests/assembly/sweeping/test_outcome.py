@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from assembly.sweeping.outcome import last_words, read_outcome, search_curve
+from assembly.sweeping.outcome import (
+    last_words,
+    phase_folders,
+    read_outcome,
+    reason_of,
+    search_curve,
+)
+from model import load_architecture
+from training.files import write_whole
 
 
 @pytest.fixture
@@ -67,3 +75,49 @@ def test_the_last_words_are_those_of_the_last_attempt(
     log = tmp_path / "trial.log"
     log.write_text(text)
     assert last_words(log) == words
+
+
+def test_the_folders_of_the_phases_are_known_by_name(run: Path) -> None:
+    search = run / "search" / "seed-0"
+    (result,) = run.glob("retrain/*/seed-0/result.json")
+    assert phase_folders(run, 0) == [search, result.parent]
+    assert all((folder / "metrics.jsonl").exists() for folder in phase_folders(run, 0))
+    (run / "architecture.json").write_text("{")
+    assert phase_folders(run, 0) == [search]
+    (run / "architecture.json").unlink()
+    assert phase_folders(run, 0) == [search]
+
+
+def test_steps_that_a_run_went_on_from_are_those_of_its_own_phases(run: Path) -> None:
+    search, retrained = phase_folders(run, 0)
+    for folder, step in ((search, 7), (retrained, 14)):
+        environment = json.loads((folder / "environment.json").read_text())
+        environment["resumed"] = [{"step": step}]
+        write_whole(folder / "environment.json", json.dumps(environment))
+    steps = read_outcome(run, 0, ["retrained"]).facts["went_on_from"]
+    assert steps == ["search step 7", "retrain step 14"]
+
+
+@pytest.mark.parametrize("resumed", [[{}], [{"step": "x"}], [{"step": 1e999}], [7], 7])
+def test_a_damaged_record_of_resumes_is_named(run: Path, resumed: object) -> None:
+    path = run / "search" / "seed-0" / "environment.json"
+    write_whole(path, json.dumps({"resumed": resumed}))
+    with pytest.raises(ValueError, match=r"environment\.json: resumed: damaged; remove it"):
+        read_outcome(run, 0, ["retrained"])
+
+
+def test_an_architecture_without_costs_is_named(run: Path) -> None:
+    path = run / "architecture.json"
+    write_whole(path, load_architecture(path).model_copy(update={"costs": None}).to_json())
+    with pytest.raises(ValueError, match=r"architecture\.json: costs: missing"):
+        read_outcome(run, 0, ["retrained"])
+
+
+def test_a_process_that_left_no_log_or_ended_by_a_nameless_signal_has_a_reason(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "trial.log"
+    assert reason_of(2, log) == f"exit code 2: {log}: No such file or directory"
+    log.write_text("step 5\n")
+    assert reason_of(-15, log) == "ended by SIGTERM: step 5"
+    assert reason_of(-50, log) == "ended by signal 50: step 5"

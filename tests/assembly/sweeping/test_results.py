@@ -1,6 +1,9 @@
 """What is kept of trials, which study may be joined, which trial is the best that is no slower."""
 
 import json
+import shutil
+import threading
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,30 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
         for path in sweep.places.trials.rglob("model")
     }
     assert models == left
+
+
+def test_two_workers_may_clean_the_same_trials_at_once(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
+    queue = ended_trials(sweep, 3.0)
+    done = sweep.places.trial(0) / "cleaned"
+    folder, stop = sweep.places.seed(0, 0) / "retrain" / "b" / "seed-0", threading.Event()
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                (folder / "model" / "part").mkdir(parents=True)
+                shutil.rmtree(folder.parent)
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(300):
+            clean(queue, sweep)
+            done.unlink()
+    finally:
+        stop.set()
+        other.join()
+    assert with_tensors(sweep) == set()
 
 
 def test_what_was_best_goes_when_a_better_one_comes(file: Path, tmp_path: Path) -> None:

@@ -13,10 +13,18 @@ import pytest
 from assembly.sweeping import trial
 from assembly.sweeping.child import LEFT_ALONE
 from assembly.sweeping.process import TrialProcess
-from assembly.sweeping.trial import Around, Failed, Interrupted, Limits, run_seed
+from assembly.sweeping.trial import (
+    Around,
+    Failed,
+    Interrupted,
+    Limits,
+    run_scripts,
+    run_seed,
+)
 from experiment import Experiment, load_experiment
 from tests.assembly.sweeping.scripts import plant
 from tests.assembly.sweeping.test_attempt import found
+from training.files import append_line, write_whole
 
 # Counts its starts in the run folder; goes on until it is told to end, then is done.
 SEARCH = """
@@ -140,32 +148,36 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_trial(
 
 
 def test_silence_is_measured_from_the_start_and_from_every_change(tmp_path: Path) -> None:
-    log = tmp_path / "trial.log"
+    log, metrics = tmp_path / "trial.log", tmp_path / "metrics.jsonl"
     log.write_text("of yesterday")
     os.utime(log, (1, 1))
     limits = Limits(None, 0.4)
-    assert limits.broken(log, tmp_path) is None
+    assert limits.broken([log, metrics]) is None
     for word in "abc":
         time.sleep(0.25)
         log.write_text(log.read_text() + word)
         os.utime(log, (1, 1))
-        assert limits.broken(log, tmp_path) is None
-    (tmp_path / "search").mkdir()
+        assert limits.broken([log, metrics]) is None
     time.sleep(0.25)
-    (tmp_path / "search" / "metrics.jsonl").write_text("{}")
-    assert limits.broken(log, tmp_path) is None
+    metrics.write_text("{}")
+    assert limits.broken([log, metrics]) is None
+    time.sleep(0.25)
+    metrics.unlink()
+    assert limits.broken([log, metrics]) is None
     time.sleep(0.5)
-    assert limits.broken(log, tmp_path) == "silent for 0.00666667 minutes (sweep.silent_minutes)"
+    assert limits.broken([log]) is None  # another list of files is a change
+    time.sleep(0.5)
+    assert limits.broken([log]) == "silent for 0.00666667 minutes (sweep.silent_minutes)"
 
 
 def test_a_trial_has_its_time_whatever_it_says(tmp_path: Path) -> None:
     log = tmp_path / "trial.log"
     log.write_text("")
     limits = Limits(0.3, 60)
-    assert limits.broken(log, tmp_path) is None
+    assert limits.broken([log]) is None
     time.sleep(0.4)
     log.write_text("busy")
-    assert str(limits.broken(log, tmp_path)).startswith("not done after 0.005 minutes")
+    assert str(limits.broken([log])).startswith("not done after 0.005 minutes")
 
 
 def test_a_hanging_one_fails_with_its_stacks_in_the_log(
@@ -181,3 +193,100 @@ def test_a_hanging_one_fails_with_its_stacks_in_the_log(
             around_of(lambda process: None),
         )
     assert 'stands_in.py", line' in (tmp_path / "run" / "trial.log").read_text()
+
+
+# As a retraining saves its model: whole folders come and go by other names.
+RENAMES = """
+import pathlib, time
+def main(arguments):
+    run = pathlib.Path(arguments[arguments.index("--run") + 1])
+    folder = run / "retrain" / "a" / "seed-0"
+    folder.mkdir(parents=True)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        work = folder / ".model.1.tmp"
+        (work / "parts").mkdir(parents=True)
+        work.rename(folder / "model")
+        (folder / "model" / "parts").rmdir()
+        (folder / "model").rmdir()
+    return 0
+"""
+
+
+def test_folders_that_a_run_renames_do_not_end_whoever_watches_it(
+    experiment: Experiment,
+    tmp_path: Path,
+    scripts: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scripts("stands_in", RENAMES)
+    monkeypatch.setattr(trial, "_POLL_S", 0.0)
+    around = around_of(lambda process: None)
+    result = run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), around)
+    assert result.objectives["retrained"] == 1.0
+
+
+def test_a_run_that_writes_to_the_metrics_of_its_retraining_alone_is_not_silent(
+    undisturbed: Path, experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (architecture,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
+    run, name = tmp_path / "run", architecture.parents[1].name
+
+    class Retraining:
+        """A process that chooses its architecture first, and then writes a row at every look."""
+
+        log = tmp_path / "run" / "trial.log"
+        looks = 0
+
+        def poll(self) -> int | None:
+            self.looks += 1
+            if self.looks == 1:
+                write_whole(run / "architecture.json", architecture.read_bytes())
+                (run / "retrain" / name / "seed-0").mkdir(parents=True)
+            elif self.looks < 6:
+                append_line(run / "retrain" / name / "seed-0" / "metrics.jsonl", "{}")
+            return 0 if self.looks == 6 else None
+
+    monkeypatch.setattr(trial, "_POLL_S", 0.0)
+    monkeypatch.setattr(trial, "TrialProcess", lambda *arguments, **more: Retraining())
+    # A look without a change would be silence.
+    run_scripts(experiment, ["says"], run, Limits(None, 0.0), around_of(lambda process: None))
+
+
+DAMAGES = {
+    "an array": "[1]\n",
+    "nested": "[" * 100_000 + "\n",
+    "no bits": '{"step": 10, "kind": "valid", "net": "soft"}\n',
+    "a word": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": "two"}\n',
+    "no number": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": NaN}\n',
+    "endless": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": 1e999}\n',
+    "too large": f'{{"step": 9, "kind": "valid", "net": "soft", "bits_per_byte": {10**400}}}\n',
+    "lossy": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": null}\n',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_curve_that_cannot_be_read_fails_the_trial_and_nobody_else(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    class Endless:
+        """A process that has written its curve and goes on."""
+
+        log = tmp_path / "trial.log"
+        killed = False
+
+        def poll(self) -> None:
+            return None
+
+        def kill(self) -> None:
+            self.killed = True
+
+    process = Endless()
+    monkeypatch.setattr(trial, "TrialProcess", lambda *arguments, **more: process)
+    folder = tmp_path / "run" / "search" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(DAMAGES[damage])
+    around = replace(around_of(lambda process: None), curve=lambda curve: None)
+    with pytest.raises(Failed, match=r"metrics\.jsonl.*damaged|no bits per byte"):
+        run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), around)
+    assert process.killed

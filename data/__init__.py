@@ -4,7 +4,13 @@ from data.batches import Batch, ContextBatches
 from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
 from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
 from data.evaluation import EvaluationBatch, EvaluationStreams
-from data.tokenizers import TOKENIZERS, Tokenizer, load_tokenizer, train_tokenizer
+from data.tokenizers import (
+    TOKENIZERS,
+    Tokenizer,
+    known_losses,
+    load_tokenizer,
+    train_tokenizer,
+)
 from data.tokens import (
     Prepared,
     TokenArray,
@@ -35,6 +41,7 @@ __all__ = [
     "TreeConfig",
     "count_words",
     "encode_documents",
+    "known_losses",
     "load_corpus",
     "load_tokenizer",
     "prepare",

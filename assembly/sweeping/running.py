@@ -12,6 +12,7 @@ from assembly.sweeping import opening
 from assembly.sweeping.finish import finish
 from assembly.sweeping.parent import Parent
 from assembly.sweeping.plan import Sweep, sweep_of
+from assembly.sweeping.settings import check_tokenizers
 from assembly.sweeping.share import parse_share
 from assembly.sweeping.worker import Worker
 from assembly.workbench import Workbench, as_saved, set_up
@@ -105,6 +106,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
             f"{sweep.places.trials}: trials of another sweep; remove them, or use another --run"
         )
     bench = set_up(experiment, run_dir)
+    check_tokenizers(sweep, bench.prepared.tokenizer)
     own.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(own)
     with _reached(sweep):

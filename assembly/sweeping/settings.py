@@ -1,13 +1,17 @@
 """The experiments of a sweep: a trial's, the chosen one, and what the first trials begin with."""
 
+import json
 import math
+import random
 from collections.abc import Mapping
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
 from assembly.sweeping.plan import Sweep
+from data import Tokenizer, TokenizerConfig, known_losses
 from experiment import Experiment, with_settings
+from experiment_space import DRAWS
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
@@ -26,6 +30,39 @@ def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> E
     return with_settings(
         sweep.experiment, {**sweep.config.set, **values, **here}, sweep.space.inactive(values)
     )
+
+
+def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
+    """Refuse a sweep whose trials would have no bits per byte, by which they are compared.
+
+    Args:
+        sweep: the sweep.
+        tokenizer: the experiment's own, which has seen the text.
+
+    Raises:
+        ValueError: a trial's tokenizer loses text, or its model cannot be had.
+        OSError: its model cannot be read.
+    """
+    for config in _tokenizers(sweep):
+        own = config == sweep.experiment.data.tokenizer
+        if losses := tokenizer.losses if own else known_losses(config):
+            settings = json.dumps(config.model_dump(exclude_defaults=True))
+            raise ValueError(
+                f"data.tokenizer: with {settings} trials have no bits per byte, by which they are "
+                f"compared ({'; '.join(losses)}); use a lossless one (kind bpe, unigram or bytes, "
+                "without lower_case)"
+            )
+
+
+def _tokenizers(sweep: Sweep) -> list[TokenizerConfig]:
+    """The different tokenizers of trials, as far as random draws of the space tell."""
+    varies = any(key.startswith("data.tokenizer") for key in sweep.space.keys)
+    source = random.Random(0)
+    tokenizers = [
+        trial_experiment(sweep, sweep.space.draw(source), threads=1).data.tokenizer
+        for _ in range(DRAWS if varies else 1)
+    ]
+    return [each for place, each in enumerate(tokenizers) if each not in tokenizers[:place]]
 
 
 def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:

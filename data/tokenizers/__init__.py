@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.tokenizers import bpe, byte_level, given, unigram
+from data.tokenizers.exact import LOWER_CASED
 from data.tokenizers.kind import TokenizerKind
 from data.tokenizers.pieces import IdArray
 from data.tokenizers.saved import FILE, MODEL_FILE, read_file, read_tokenizer_file
@@ -38,6 +39,24 @@ def train_tokenizer(
         OSError: a file cannot be read.
     """
     return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
+
+
+def known_losses(config: "TokenizerConfig", base: Path | None = None) -> tuple[str, ...]:
+    """What a tokenizer loses as far as its settings and its model say, in words.
+
+    A model of one's own may lose more; that is seen when a text is encoded.
+
+    Args:
+        config: names the kind.
+        base: folder that relative paths start from (default: the current one).
+
+    Raises:
+        ValueError: the model cannot be had.
+        OSError: a file cannot be read.
+    """
+    if TOKENIZERS[config.kind].sample_bytes:
+        return (LOWER_CASED,) if config.lower_case else ()
+    return train_tokenizer(config, (), base).losses
 
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:
@@ -83,6 +102,7 @@ __all__ = [
     "Scheme",
     "Tokenizer",
     "TokenizerKind",
+    "known_losses",
     "load_tokenizer",
     "train_tokenizer",
 ]

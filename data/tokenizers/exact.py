@@ -23,6 +23,7 @@ _SEPARATORS = re.compile(f"([\n{SPACE_MARK}{STRAY_BYTES}])")
 # Longer lines are cut: SentencePiece drops training lines above a limit without a word,
 # and needs much memory for very long ones.
 LONGEST = 16_384
+LOWER_CASED = "text is lower-cased"
 
 
 class ExactPieces:
@@ -59,7 +60,7 @@ class ExactPieces:
         self.kind = kind
         self.model: bytes | None = model
         self.lower_case = lower_case
-        self.losses: tuple[str, ...] = ("text is lower-cased",) if lower_case else ()
+        self.losses: tuple[str, ...] = (LOWER_CASED,) if lower_case else ()
         self.identity: Sequence[str] = (file.identity,)
         self.source_doc = processor.unk_id()
         self.source_bytes: Sequence[bytes] = raw_bytes(file)

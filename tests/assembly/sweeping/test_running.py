@@ -26,6 +26,7 @@ from assembly.sweeping.running import (
 )
 from experiment import load_experiment
 from nas.sweep.queue import Queue
+from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
 from training.files import read_object
 
@@ -275,3 +276,37 @@ def test_a_file_without_a_sweep_is_refused_also_by_check(
             sweep_script.main([str(experiment_file), *more])
         assert ended.value.code == 2
         assert f"{experiment_file}: sweep: missing" in capsys.readouterr().err
+
+
+LOWER = "{kind: bpe, vocabulary: 300, lower_case: true}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [f"data.tokenizer={LOWER}"],
+        [f"sweep.set={{data.tokenizer: {LOWER}}}"],
+        [f"sweep.space={{data.tokenizer: {{choices: [{{kind: bytes}}, {LOWER}]}}}}"],
+        [
+            "data.tokenizer={kind: bpe, vocabulary: 300}",
+            "sweep.space={data.tokenizer.lower_case: {choices: [false, true]}}",
+        ],
+        ["sweep.set={data.tokenizer: {kind: given, model: FOLDER/lossy.model}}"],
+    ],
+)
+def test_a_tokenizer_that_loses_text_is_refused_before_the_first_trial(
+    file: Path, folder: Path, tmp_path: Path, asked: list[str], settings: list[str]
+) -> None:
+    (tmp_path / "lossy.model").write_bytes(given_model())
+    settings = [setting.replace("FOLDER", str(tmp_path)) for setting in settings]
+    with pytest.raises(ValueError, match=r"data\.tokenizer: with .* no bits per byte.*lossless"):
+        start(file, folder, *settings)
+    assert not folder.exists()
+    assert asked == []
+
+
+def test_the_tokenizer_of_the_trials_decides_and_not_the_file_s(
+    file: Path, folder: Path, asked: list[str]
+) -> None:
+    start(file, folder, f"data.tokenizer={LOWER}", "sweep.set={data.tokenizer: {kind: bytes}}")
+    assert asked

@@ -7,6 +7,7 @@ from experiment import Experiment, changed_settings
 from experiment_space import number_kinds
 from nas.sweep.space import Space
 from problems import show
+from training.config import Section
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,15 @@ def baseline(experiment: Experiment, space: Space) -> Baseline:
     """The trial that is the experiment as its file has it (but for `sweep.set`)."""
     bare, _ = changed_settings(experiment, {})
     own: dict[str, Any] = {}
+    left_out: dict[str, Any] = {}
     reasons: list[str] = []
     for key in space.keys:
         if key in space.inactive(own):
             continue
         value = _own_value(experiment, bare, space, key)
+        if value is None and not space.holds(key, value):
+            # The file leaves the key to its default, which is a value of the space where it is one.
+            value = left_out[key] = _value_in_use(experiment, key)
         if space.holds(key, value):
             own[key] = value
         else:
@@ -49,6 +54,7 @@ def baseline(experiment: Experiment, space: Space) -> Baseline:
     if reasons:
         return Baseline(None, "; ".join(reasons))
     without = space.inactive(own)
+    bare, _ = changed_settings(experiment, left_out)
     same, _ = changed_settings(experiment, own, without)
     if same != bare:
         return Baseline(None, f"it sets {', '.join(without)}, which 'when' leaves out")
@@ -64,3 +70,12 @@ def _own_value(experiment: Experiment, bare: Experiment | None, space: Space, ke
     for part in key.split("."):
         here = here.get(part) if isinstance(here, dict) else None
     return here
+
+
+def _value_in_use(experiment: Experiment, key: str) -> Any:
+    """What a key that the file leaves out comes to; None where its section alone does not say."""
+    *sections, last = key.split(".")
+    here: Any = experiment
+    for name in sections:
+        here = getattr(here, name, None)
+    return here.left_out().get(last) if isinstance(here, Section) else None

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 from assembly.workbench import Workbench
 from data import ContextBatches, TokenArray
-from nas.config import check_schedules
+from nas.config import DEFAULT_SHARE, check_schedules
 from training.config import steps_in
 from training.stages import Stages, stages_of
-
-DEFAULT_SHARE = 0.2
 
 
 @dataclass(frozen=True)

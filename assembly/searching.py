@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assembly.costs import layout_costs
 from assembly.forecasting import memory_lines, search_memory
-from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
+from assembly.lengths import search_steps, search_text
 from assembly.models import build_supernet
 from assembly.size import check_supernet_size
 from assembly.summary import (
@@ -23,7 +23,7 @@ from assembly.summary import (
 )
 from assembly.workbench import Workbench, tensorboard_writer
 from model import LanguageModel, Mix
-from nas.config import DEFAULT_FLOOR, SearchConfig
+from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.estimators import one_hot_net, soft_net, spos
 from nas.gumbel import gumbel_noise
 from nas.learned_tau import build_rho, tau_now

@@ -1,7 +1,7 @@
 """What an experiment says about search, derivation and comparison."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -17,7 +17,10 @@ from training.config import (
 AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
 Estimator = Literal[AlphaEstimator, "spos"]
 
+DEFAULT_END = 0.3
+DEFAULT_STAIRS = 5
 DEFAULT_FLOOR = 0.1
+DEFAULT_SHARE = 0.2
 
 
 class TauConfig(Section):
@@ -37,6 +40,16 @@ class TauConfig(Section):
     floor: float | None = Field(
         default=None, gt=0, description="tau stays above it (learnable only; default 0.1)."
     )
+
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        values = {"end": DEFAULT_END, "stairs": DEFAULT_STAIRS, "floor": DEFAULT_FLOOR}
+        heeded = {"constant": (), "learnable": ("floor",), "step": ("end", "stairs")}
+        return {
+            key: values[key]
+            for key in heeded.get(self.schedule, ("end",))
+            if getattr(self, key) is None
+        }
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "TauConfig":
@@ -104,6 +117,10 @@ class AlphaConfig(Section):
         default="cosine", description="cosine and linear end at 0."
     )
     sharpen: SharpenConfig = SharpenConfig()
+
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        return {"share": DEFAULT_SHARE} if self.data == "split" and self.share is None else {}
 
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "AlphaConfig":

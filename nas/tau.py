@@ -3,10 +3,7 @@
 import math
 from collections.abc import Callable
 
-from nas.config import TauConfig
-
-DEFAULT_END = 0.3
-DEFAULT_STAIRS = 5
+from nas.config import DEFAULT_END, DEFAULT_STAIRS, TauConfig
 
 
 def linear(progress: float, start: float, end: float, stairs: int) -> float:

@@ -1,6 +1,7 @@
 """A faulty space is refused when the file is read, with file, line and key; no trial meets it."""
 
 import random
+import re
 from functools import cache
 from pathlib import Path
 
@@ -276,7 +277,8 @@ def test_the_quick_sweep_has_every_kind_of_parameter():
     [
         (["search.tau.end: {low: 0.5, high: 1}"], ["search.tau.end=0.3"],
          "search.tau.end is 0.3 there, not in 0.5 .. 1"),
-        (["search.tau.end: {low: 0.5, high: 1}"], [], "search.tau.end is nothing there"),
+        (["search.tau.end: {low: 0.5, high: 1}"], [], "search.tau.end is 0.3 there"),
+        (["model.window: {low: 4, high: 9}"], [], "model.window is nothing there"),
         (["search.alpha.lr: {low: 0.5, high: 1}"], [], "search.alpha.lr is 'auto' there"),
         (["model.candidates: {choices: [[dense], [attention]]}"], [], "model.candidates is a list"),
         ([TAU, "search.tau.end: {low: 0.2, high: 1, when: {search.tau.schedule: step}}"],
@@ -313,3 +315,45 @@ def test_settings_are_put_in_and_taken_out(load):
         with_settings(experiment, {"model.slots.x": 3})
     with pytest.raises(ExperimentError, match=r"^derive\.method: must be one of"):
         with_settings(experiment, {"derive.method": "argmin"})
+
+
+@pytest.mark.parametrize(
+    ("space", "overrides", "params"),
+    [
+        (["search.tau.end: {low: 0.05, high: 1}"], [], {"search.tau.end": 0.3}),
+        (["search.tau.end: {choices: [0.1, 0.3]}"], [], {"search.tau.end": 0.3}),
+        (["search.tau.stairs: {low: 2, high: 9}"], ["search.tau.schedule=step"],
+         {"search.tau.stairs": 5}),
+        (["search.tau.floor: {low: 0.01, high: 0.5}"], ["search.tau.schedule=learnable"],
+         {"search.tau.floor": 0.1}),
+        (["search.alpha.share: {low: 0.1, high: 0.5}"], ["search.alpha.data=split"],
+         {"search.alpha.share": 0.2}),
+        (["search.optimiser.final: {low: 0, high: 1}"], [], {"search.optimiser.final": 0.0}),
+        (["search.optimiser.eps: {choices: [1.0e-6, 1.0e-8]}"], [],
+         {"search.optimiser.eps": 1e-8}),
+    ],
+)  # fmt: skip
+def test_the_baseline_has_the_value_in_use_of_a_key_that_the_file_leaves_out(
+    load, space, overrides, params
+):
+    experiment = load(space, TRIALS, overrides)
+    first = baseline(experiment, space_of(experiment))
+    assert first.params == params, first.reason
+
+
+def test_a_null_that_is_a_choice_stays_one(load):
+    experiment = load(["search.tau.end: {choices: [null, 0.3]}"])
+    assert baseline(experiment, space_of(experiment)).params == {"search.tau.end": None}
+
+
+def test_the_sweep_of_the_readme_has_a_baseline_with_its_file_of_one_s_own_text(tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (text,) = (block for block in blocks if block.startswith("data:"))
+    (sweep,) = (block for block in blocks if block.startswith("sweep:"))
+    file = tmp_path / "readme.yaml"
+    file.write_text(text + sweep)
+    experiment = load_experiment(file)
+    first = baseline(experiment, space_of(experiment))
+    assert first.params is not None, first.reason
+    assert first.params["search.tau.end"] == 0.3
+    assert first.params["model.slots"] == experiment.model.slots == 8

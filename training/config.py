@@ -1,17 +1,31 @@
 """What an experiment says about the run, the optimiser and phase 2."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST_EPOCHS = 1e6
+DEFAULT_BETAS = (0.9, 0.999)
+DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
 EPOCHS = "Passes over the training text instead of steps; a part of one is allowed."
+
+
+# Options of an optimiser, and the kinds that heed them.
+_HEEDED_BY = {
+    "betas": ("adamw", "adam", "lamb"),
+    "momentum": ("sgd",),
+    "eps": ("adamw", "adam", "lamb", "adagrad"),
+}
 
 
 class Section(BaseModel):
     """A frozen section that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        return {}
 
 
 class RunConfig(Section):
@@ -108,11 +122,22 @@ class OptimiserConfig(Section):
         description="Learning rate at the last step as a part of lr (default 0).",
     )
 
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        values = {
+            "betas": DEFAULT_BETAS,
+            "eps": DEFAULT_EPS.get(self.kind),
+            "momentum": 0.0,
+            "final": 0.0,
+        }
+        heeded = {option for option, kinds in _HEEDED_BY.items() if self.kind in kinds}
+        if self.schedule != "constant":
+            heeded.add("final")
+        return {key: values[key] for key in heeded if getattr(self, key) is None}
+
     @model_validator(mode="after")
     def _options_have_an_effect(self) -> "OptimiserConfig":
-        has = {"betas": ("adamw", "adam", "lamb"), "momentum": ("sgd",)}
-        has["eps"] = (*has["betas"], "adagrad")
-        for option, kinds in has.items():
+        for option, kinds in _HEEDED_BY.items():
             if getattr(self, option) is not None and self.kind not in kinds:
                 raise ValueError(
                     f"{option}: has no effect with kind {self.kind}; leave it out or give null"

@@ -6,11 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.config import OptimiserConfig
+from training.config import DEFAULT_BETAS, DEFAULT_EPS, OptimiserConfig
 from training.lamb import Lamb
-
-DEFAULT_BETAS = (0.9, 0.999)
-DEFAULT_EPS = {"adamw": 1e-8, "adam": 1e-8, "lamb": 1e-6, "adagrad": 1e-10}
 
 
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:

@@ -55,3 +55,14 @@ def test_constant_has_one_value_and_refuses_an_end() -> None:
 def test_the_schema_offers_what_is_registered() -> None:
     schema = TauConfig.model_json_schema()["properties"]["schedule"]["enum"]
     assert schema == [*TAU_SCHEDULES, "learnable"]
+
+
+@pytest.mark.parametrize("schedule", TAU_SCHEDULES)
+def test_what_a_schedule_says_of_keys_left_out_is_what_it_does(schedule: str) -> None:
+    config = TauConfig(schedule=schedule, start=2.0)
+    given = TauConfig(schedule=schedule, start=2.0, **config.left_out())
+    assert given.left_out() == {}
+    for step in range(40):
+        assert tau_at(config, step, alpha_start=3, steps=40) == tau_at(
+            given, step, alpha_start=3, steps=40
+        )

@@ -1,14 +1,15 @@
 """Several runs of scripts at a time, each in a process of its own that saves its state."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from assembly.cpu_load import too_many_threads
 from assembly.sweeping.process import TrialProcess
 from assembly.sweeping.trial import Around, Interrupted, Limits, run_scripts
 from experiment import Experiment, with_settings
+from training.cores import usable_cores
 from training.signals import Stopped, StopRequest
 
 _SILENT_S = 24 * 3600.0
@@ -47,7 +48,11 @@ def run_all(
         ValueError: a run failed; those that had begun have gone on to their end.
         Stopped: a signal came.
     """
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    cores = usable_cores()
+    threads = max(1, cores // workers)
+    asked = max((job.experiment.run.threads or threads for job in jobs), default=threads)
+    if warning := too_many_threads(asked, min(workers, len(jobs)), cores):
+        print(warning, flush=True)
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(_run, job, threads, stop, done) for job in jobs]
         _, rest = wait(futures, return_when=FIRST_EXCEPTION)

@@ -11,6 +11,7 @@ import torch
 
 import command_line
 from assembly.costs import costs
+from assembly.cpu_load import busy_lines
 from assembly.forecasting import memory_lines, retrain_memory
 from assembly.lengths import retrain_stages
 from assembly.models import architecture_hash, check_tokenizer
@@ -27,6 +28,7 @@ from assembly.summary import (
 from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
+from nas.quiet import read_cpu
 from training.evaluation import Evaluation
 from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
@@ -41,7 +43,7 @@ MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     """Phase 2: the derived model from scratch."""
-    experiment = bench.experiment
+    experiment, began = bench.experiment, read_cpu()
     check_tokenizer(bench, architecture)
     check_architecture_size(bench, architecture)
     torch.manual_seed(experiment.run.seed)
@@ -71,7 +73,13 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
             **bench.inputs(),
         },
         files={**bench.files(), "architecture.json": architecture.to_json()},
-        summary="\n".join([_retrain_summary(bench, architecture, model, stages), *memory]),
+        summary="\n".join(
+            [
+                _retrain_summary(bench, architecture, model, stages),
+                *memory,
+                *busy_lines(bench, began),
+            ]
+        ),
         steps=stages.steps,
         state=state,
         batches=batches,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from assembly.costs import layout_costs
+from assembly.cpu_load import busy_lines
 from assembly.forecasting import memory_lines, search_memory
 from assembly.lengths import search_steps, search_text
 from assembly.models import build_supernet
@@ -28,6 +29,7 @@ from nas.estimators import one_hot_net, soft_net, spos
 from nas.gumbel import gumbel_noise
 from nas.learned_tau import build_rho, tau_now
 from nas.plan import SearchPlan
+from nas.quiet import read_cpu
 from nas.search_cost import search_flops
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
@@ -44,7 +46,7 @@ VALIDATED, _VALIDATED_SEED = 4, 0
 
 def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    experiment = bench.experiment
+    experiment, began = bench.experiment, read_cpu()
     check_supernet_size(bench)
     model = build_supernet(bench)
     plan = _plan(bench, model)
@@ -81,7 +83,11 @@ def search_phase(bench: Workbench) -> Phase:
         identity=search_identity(bench),
         files=bench.files(),
         summary="\n".join(
-            [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
+            [
+                _search_summary(bench, model, plan),
+                *memory_lines(memory, bench.forward),
+                *busy_lines(bench, began),
+            ]
         ),
         steps=plan.steps,
         state=state,

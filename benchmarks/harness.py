@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import platform
 import statistics
 import time
@@ -18,6 +17,7 @@ import torch
 from benchmarks.softmax_constants import processor
 from nas.quiet import MOST_OTHER_CORES, other_cores, read_cpu
 from training.allocator import keep_freed_memory
+from training.cores import usable_cores
 from training.files import write_whole
 from training.run_dir import commit
 
@@ -176,7 +176,7 @@ def environment() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
         "python": platform.python_version(),

@@ -176,6 +176,8 @@ def _without_what_takes_long(
     """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
     # No rest on a busy machine, and no figure that is there on a quiet machine only.
     monkeypatch.setattr("nas.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
+    for phase in ("searching", "retraining"):
+        monkeypatch.setattr(f"assembly.{phase}.read_cpu", lambda: None)
     if "figures" not in request.keywords:
         monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")

@@ -3,7 +3,6 @@
 Every process has the whole model and a share of the rows of each batch. Its memories stay with it.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from training.cores import usable_cores
 from training.launch import Lost, launched
 
 # Within a step nobody waits long; for a tokenizer, a validation or the first rank's files they do.
@@ -60,7 +60,7 @@ class Ranks:
     @property
     def threads(self) -> int:
         """This process's share of the cores that its machine lends."""
-        return max(1, len(os.sched_getaffinity(0)) // self.local_world)
+        return max(1, usable_cores() // self.local_world)
 
     def rows(self, count: int) -> slice:
         """This rank's share of rows; shares differ by at most one."""

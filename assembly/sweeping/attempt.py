@@ -14,7 +14,7 @@ from optuna.trial import Trial, TrialState
 from assembly.sweeping.outcome import Found
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.process import TrialProcess
-from assembly.sweeping.settings import trial_experiment
+from assembly.sweeping.settings import asked_threads, trial_experiment
 from assembly.sweeping.share import Share
 from assembly.sweeping.trial import Around, Failed, Limits, Pruned, run_seed
 from experiment import Experiment
@@ -187,7 +187,13 @@ class Attempt:
             }
             for seed, one in self._found.items()
         }
-        return {**self.share.facts(), "went_on_from": self._anew, "runs": runs}
+        threads = asked_threads(self.sweep) or self.share.threads
+        return {
+            **self.share.facts(),
+            "threads": threads,
+            "went_on_from": self._anew,
+            "runs": runs,
+        }
 
 
 def _says(mark: Path, own: Mapping[str, Any]) -> bool:

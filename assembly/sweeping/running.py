@@ -8,18 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from assembly.cpu_load import too_many_threads
 from assembly.sweeping import opening
 from assembly.sweeping.finish import finish
 from assembly.sweeping.parent import Parent
 from assembly.sweeping.plan import Sweep, sweep_of
-from assembly.sweeping.settings import check_tokenizers
-from assembly.sweeping.share import parse_share
+from assembly.sweeping.settings import asked_threads, check_tokenizers
+from assembly.sweeping.share import Share, parse_share
 from assembly.sweeping.worker import Worker
 from assembly.workbench import Workbench, as_saved, set_up
 from experiment import Experiment, dump_experiment
 from nas.sweep.address import JOURNAL, shown
 from nas.sweep.passing import is_passing
 from nas.sweep.queue import Queue
+from training.cores import usable_cores
 from training.files import write_whole
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
@@ -119,6 +121,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     # Always the newest: the number of trials, limits and what is kept may change.
     write_whole(sweep.places.own_experiment, dump_experiment(as_saved(experiment)))
     print(greeting, flush=True)
+    _warn_of_threads(sweep, arguments.workers)
     return ParentRun(bench, sweep, queue, arguments.workers, lock)
 
 
@@ -148,7 +151,15 @@ def join_sweep(
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, dump_experiment(as_saved(experiment)))
     workers, stop = arguments.workers, StopRequest()
+    _warn_of_threads(sweep, workers)
     return JoinedRun(Parent(sweep, queue, _again(sweep, kept), workers, stop, name))
+
+
+def _warn_of_threads(sweep: Sweep, workers: int) -> None:
+    """Say that the trials of this machine's workers would share cores."""
+    threads = asked_threads(sweep) or Share(0, workers).threads
+    if warning := too_many_threads(threads, workers, usable_cores()):
+        print(warning, flush=True)
 
 
 def _again(sweep: Sweep, file: Path) -> list[str]:

@@ -20,16 +20,21 @@ def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> E
     Raises:
         ValueError: its values do not go together.
     """
-    run = sweep.experiment.run
     here = {
         "run.figures": False,
         "run.tensorboard": False,
-        "run.threads": run.threads or threads,
+        "run.threads": asked_threads(sweep) or threads,
         "derive.gap": False,
     }
     return with_settings(
         sweep.experiment, {**sweep.config.set, **values, **here}, sweep.space.inactive(values)
     )
+
+
+def asked_threads(sweep: Sweep) -> int | None:
+    """The threads of a trial that the file asks for; None where a worker's share decides."""
+    threads: int | None = sweep.config.set.get("run.threads", sweep.experiment.run.threads)
+    return threads
 
 
 def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:

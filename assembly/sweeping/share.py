@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from training.cores import usable_cores
 from training.run_dir import commit
 
 
@@ -26,7 +27,7 @@ class Share:
     @property
     def threads(self) -> int:
         """CPU threads of each of its trials."""
-        return max(1, _cores() // self.workers)
+        return max(1, usable_cores() // self.workers)
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -42,18 +43,10 @@ class Share:
         """What is recorded of it with each trial."""
         return {
             "host": socket.gethostname(),
-            "threads": self.threads,
             "gpu": self.environment.get("CUDA_VISIBLE_DEVICES"),
             "torch": torch.__version__,
             "commit": commit(),
         }
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def parse_share(text: str) -> Share:

@@ -96,7 +96,7 @@ def test_the_values_are_means_over_seeds_in_the_order_of_the_objectives(
 def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = sweep_with(experiment_file, tmp_path, "  set: {retrain.steps: 9}\n")
+    sweep = sweep_with(experiment_file, tmp_path, "  set: {retrain.steps: 9, run.threads: 3}\n")
     experiments = []
 
     def run(experiment: Experiment, *rest: Any) -> Found:
@@ -104,7 +104,7 @@ def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
         return found(1.0)
 
     attempts = attempt_of(sweep, run, monkeypatch, trials=8)
-    for experiment, (attempt, _) in zip(experiments, attempts, strict=True):
+    for experiment, (attempt, ended) in zip(experiments, attempts, strict=True):
         params = attempt.trial.params
         tau = experiment.search.tau
         assert (tau.schedule, tau.start) == (
@@ -114,7 +114,7 @@ def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
         assert tau.stairs == params.get("search.tau.stairs")
         assert experiment.model.slots == params["model.slots"]
         assert experiment.retrain.steps == 9
-        assert experiment.run.threads == sweep.experiment.run.threads
+        assert experiment.run.threads == ended.attributes["threads"] == 3
         same = {"data", "compare"}
         assert experiment.model_dump(include=same) == sweep.experiment.model_dump(include=same)
         no_gap = sweep.experiment.derive.model_copy(update={"gap": False})

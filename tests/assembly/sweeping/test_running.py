@@ -310,3 +310,19 @@ def test_the_tokenizer_of_the_trials_decides_and_not_the_file_s(
 ) -> None:
     start(file, folder, f"data.tokenizer={LOWER}", "sweep.set={data.tokenizer: {kind: bytes}}")
     assert asked
+
+
+def test_threads_that_workers_would_share_are_warned_of(
+    file: Path,
+    folder: Path,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(running, "usable_cores", lambda: 2)
+    start(file, folder, "run.threads=1").lock.release()
+    assert "warning" not in capsys.readouterr().out
+    start(file, folder, "run.threads=2").lock.release()
+    assert "warning: 2 x 2 threads for 2 cores" in capsys.readouterr().out
+    join(file, folder, "run.threads=3", workers=4)
+    assert "warning: 4 x 3 threads for 2 cores" in capsys.readouterr().out

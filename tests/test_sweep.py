@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from tests.sweeping import (
     in_the_middle,
     journal_entries,
     kill_worker_of,
+    processes,
     run,
     stored_entries,
     table,
@@ -253,6 +256,56 @@ def test_48_trials_with_8_workers_of_which_two_are_killed_lose_nothing(
     file = add_sweep(experiment_file, trials=48)
     folder = tmp_path / "run"
     sweep_with_two_kills(file, folder, trials=48, found=lambda: journal_entries(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_72_trials_with_4_workers_of_which_three_are_killed_at_random_lose_nothing(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    """By hand: python -m pytest -m slow tests/test_sweep.py -k 72_trials --timeout 3600."""
+    file, folder = add_sweep(experiment_file, trials=72), tmp_path / "run"
+    draw, overlaps, killed = random.Random(0), Overlaps(folder), list[int]()
+    # Not by the clock: on a slow machine the kills are spread over the sweep all the same.
+    due = sorted(draw.sample(range(2, 64), 3))
+    with subprocess.Popen(
+        command(file, "--run", folder, "--workers", 4),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+
+        def watch() -> bool:
+            overlaps.look()
+            done = sum(entry.finished for entry in journal_entries(folder))
+            if len(killed) < len(due) and done >= due[len(killed)]:
+                # Somewhere in a trial, or between two.
+                time.sleep(draw.uniform(0, 3))
+                killed.append(draw.choice(sorted(processes("sweep.py", "--share", str(folder)))))
+                os.kill(killed[-1], signal.SIGKILL)
+            return process.poll() is not None
+
+        wait_for(watch, limit_s=3600)
+        out, _ = process.communicate()
+    assert process.returncode == 0, out
+    rows = table(folder)
+    assert [row["state"] for row in rows] == ["done"] * 72, out
+    assert len(set(killed)) == 3
+    assert overlaps.twice == set()
+    assert overlaps.looks > 20
+    assert all_ended(folder)
+    lost = 0
+    for entry in journal_entries(folder):
+        states = [attempt.state for attempt in entry.attempts]
+        assert states.count(TrialState.COMPLETE) == 1
+        lost += len(states) - 1
+        (path,) = (folder / "trials" / f"{entry.number:04d}").glob("seed-0/retrain/*/*/result.json")
+        bits = json.loads(path.read_text())["valid"]["bits_per_byte"]
+        assert entry.last.values == [bits]
+    # Each kill loses one attempt at most: none where it hits a worker between two trials.
+    assert lost <= 3
+    assert out.count("another takes its place") == 3
 
 
 @pytest.mark.slow

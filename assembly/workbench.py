@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assembly.devices import find_device, own_gpu
+from assembly.run_folders import run_folders
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment
 from model import LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
@@ -211,7 +212,12 @@ def set_up(
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
-    prepared = prepare(experiment.data, Path.cwd(), progress=_say if ranks.is_first else _nothing)
+    prepared = prepare(
+        experiment.data,
+        Path.cwd(),
+        progress=_say if ranks.is_first else _nothing,
+        is_run=run_folders(run_dir),
+    )
     if not ranks.local_rank:
         ranks.wait()
     return Workbench(experiment, run_dir, prepared, device, settings, ranks)

@@ -38,7 +38,7 @@ class TreeConfig(_Section):
     include: tuple[str, ...] = Field(
         min_length=1,
         description='Globs of relative paths, for example "**/*.md"; ** is any number of folders. '
-        "Hidden files and links are left out.",
+        "Hidden files, links, run folders and the cache are left out.",
     )
     exclude: tuple[str, ...] = Field(default=(), description="Globs of what to leave out.")
 

@@ -33,28 +33,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     with endings.user_errors():
         from assembly.arguments import experiment_of
 
-        experiment, _ = experiment_of(arguments)
+        experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        text = page(experiment)
+        text = page(experiment, run_dir)
     # Text may hold characters that this terminal or pipe cannot write.
     sys.stdout.buffer.write((text + "\n").encode(sys.stdout.encoding, errors="backslashreplace"))
     sys.stdout.flush()
     return 0
 
 
-def page(experiment: "Experiment") -> str:
-    """All that is shown.
+def page(experiment: "Experiment", run_dir: Path) -> str:
+    """All that is shown; the text is the one that a run in this directory reads.
 
     Raises:
         ValueError: corpus, tokenizer or cutoffs cannot be had.
         OSError: a file cannot be read or written.
     """
+    from assembly.run_folders import run_folders
     from assembly.summary import tokenizer_line
     from data import load_corpus, prepare_corpus
 
     whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
-    corpus = load_corpus(whole, Path.cwd(), progress=_say)
+    corpus = load_corpus(whole, Path.cwd(), progress=_say, is_run=run_folders(run_dir))
     prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=_say)
     parts = [
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",

@@ -31,13 +31,15 @@ class Place:
 
     Attributes:
         base: folder that relative paths start from.
-        cache: folder that downloads go to.
+        cache: folder that downloads go to, and what is built.
         progress: takes one-line messages.
+        is_run: whether a folder is the run of some command, whose files are no text.
     """
 
     base: Path = Path()
     cache: Path | None = None
     progress: Callable[[str], None] = lambda message: None
+    is_run: Callable[[Path], bool] = lambda folder: False
 
     def path(self, given: str, key: str) -> Path:
         """A path of an experiment, from the base; `~` is a home folder.
@@ -49,6 +51,11 @@ class Place:
             return self.base / Path(given).expanduser()
         except RuntimeError:
             raise ValueError(f"{key}: {given}: there is no such home folder") from None
+
+    def is_written_to(self, folder: Path) -> bool:
+        """Whether a folder is a run or the cache: what stands there changes with every command."""
+        cache = self.cache or default_cache()
+        return (cache.exists() and folder.samefile(cache)) or self.is_run(folder)
 
     @property
     def downloads(self) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split, hash_share
+from data.encodings import why_no_utf8
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -54,8 +55,8 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     if runs:
         place.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
     digests, undecodable, empty = _look_at(root, wanted)
-    for path, place_of_byte in list(undecodable.items())[:_MOST_NAMED]:
-        place.progress(f"data.tree: {root / path}: left out, byte {place_of_byte} is no UTF-8")
+    for path, why in list(undecodable.items())[:_MOST_NAMED]:
+        place.progress(f"data.tree: {root / path}: left out, {why}")
     if len(undecodable) > _MOST_NAMED:
         place.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
     if not digests:
@@ -119,19 +120,16 @@ def _raise(error: OSError) -> None:
 
 def _look_at(
     root: Path, paths: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, int], list[str]]:
-    """Content digests of the texts, the first byte that is no UTF-8 in others, the empty files."""
+) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
+    """Content digests of the texts, what others are instead of UTF-8, the empty files."""
     digests: dict[str, bytes] = {}
-    undecodable: dict[str, int] = {}
+    undecodable: dict[str, str] = {}
     empty = []
     for path in paths:
         raw = (root / path).read_bytes()
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            undecodable[path] = error.start
-            continue
-        if raw:
+        if why := why_no_utf8(raw):
+            undecodable[path] = why
+        elif raw:
             digests[path] = hashlib.sha256(raw).digest()
         else:
             empty.append(path)

@@ -73,7 +73,9 @@ def parser(
             "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
         )
     made.add_argument(
-        "--check", action="store_true", help="check the experiment's keys and values, and stop"
+        "--check",
+        action="store_true",
+        help="check keys, values and that the files are there, and stop",
     )
     return made
 

@@ -73,6 +73,44 @@ def changed(old, new):
     return VALID.replace(old, new)
 
 
+def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write, tmp_path):
+    """Beside other mistakes too, and without a look into those that are there."""
+    text = changed("  corpus: pydoc-topics\n", "  corpus: files\n  files:\n    train: there.txt\n"
+                   "    valid: lost.txt\n    test: folder\n").replace(
+        "{kind: bpe, vocabulary: 1024}", "{kind: given, model: x.model}")  # fmt: skip
+    path = write(text.replace("slots: 4", "slots: 0"))
+    (tmp_path / "there.txt").write_bytes(b"\xff")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ExperimentError) as caught:
+        load_experiment(path, (), tmp_path)
+    remedy = f"relative paths start from {tmp_path}: start from where it lies, or --set"
+    assert caught.value.problems == [
+        f"x.yaml:7: data.files.valid: {tmp_path}/lost.txt: no such file; {remedy} "
+        "data.files.valid=PATH",
+        f"x.yaml:8: data.files.test: {tmp_path}/folder: is not a file; give the path of one",
+        f"x.yaml:9: data.tokenizer.model: {tmp_path}/x.model: no such file; {remedy} "
+        "data.tokenizer.model=PATH",
+        "x.yaml:11: model.slots: must be at least 1, found 0",
+    ]
+    load_experiment(write(text), ())
+    tree = "data={corpus: tree, tree: {folder: lost, include: ['*']}}"
+    with pytest.raises(ExperimentError, match=r"--set data=.*: data.tree.folder: .*no such folder"):
+        load_experiment(write(VALID), [tree], tmp_path)
+
+
+@pytest.mark.parametrize("script", ["search", "derive", "retrain", "compare", "tools.corpus"])
+def test_check_looks_whether_the_files_are_there(write, capsys, script):
+    files = "  corpus: files\n  files: {train: a, valid: b, test: c}\n"
+    path = write(changed("  corpus: pydoc-topics\n", files))
+    with pytest.raises(SystemExit) as stop:
+        importlib.import_module(script).main([str(path), "--check"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:2] for line in said] == [
+        ["x.yaml:5", f"data.files.{split}"] for split in ("train", "valid", "test")
+    ]
+
+
 def test_there_are_configs():
     assert "quickstart" in {path.stem for path in CONFIGS}
 

@@ -33,12 +33,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
         OSError: a file cannot be read.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
-    root = place.path(config.tree.folder, "data.tree.folder")
-    if not root.is_dir():
-        raise ValueError(
-            f"data.tree.folder: {root}: no such folder; relative paths start from "
-            f"{place.base.resolve()}"
-        )
+    root = place.path(config.tree.folder, "data.tree.folder", "folder")
     if place.is_written_to(root):
         raise ValueError(
             f"data.tree.folder: {root}: is itself a run folder or the cache, whose files change "

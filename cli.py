@@ -134,12 +134,40 @@ def locate(arguments: argparse.Namespace) -> Place:
     """The experiment file and the run directory of parsed arguments.
 
     Raises:
-        ValueError: the positional argument is a directory without a saved experiment.
+        ValueError: the positional argument is a directory without a saved experiment, or what a
+            run has written.
     """
     given: Path = arguments.experiment
+    saved = next(_saved(given, arguments.saved), None) if given.is_dir() else None
+    if saved is not None:
+        return Place(saved, check_run(arguments.run or given))
+    if given.is_dir() or (given.is_file() and given.suffix not in (".yaml", ".yml")):
+        for folder in given.parents:
+            if any(_saved(folder, SAVED)):
+                raise ValueError(
+                    f"{given}: no experiment, but part of a run; give the run directory {folder}"
+                )
     if given.is_dir():
-        return Place(find_experiment(given, arguments.saved), arguments.run or given)
-    return Place(given, arguments.run or Path("runs") / given.stem)
+        raise _without_experiment(given)
+    return Place(given, check_run(arguments.run or Path("runs") / given.stem))
+
+
+def check_run(run: Path) -> Path:
+    """The run directory itself.
+
+    Raises:
+        ValueError: a file is in its place, or in that of a folder above it.
+    """
+    taken = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not taken.is_dir():
+        raise ValueError(f"--run {run}: {taken} is a file; give a directory")
+    return run
+
+
+def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """The experiments that a run directory saved, the first one that counts first."""
+    for pattern in patterns:
+        yield from sorted(run.glob(pattern), key=_seed_then_name)
 
 
 def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
@@ -152,11 +180,13 @@ def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
     Raises:
         ValueError: there is none.
     """
-    for pattern in patterns:
-        saved = sorted(run.glob(pattern), key=_seed_then_name)
-        if saved:
-            return saved[0]
-    raise ValueError(
+    if (first := next(_saved(run, patterns), None)) is not None:
+        return first
+    raise _without_experiment(run)
+
+
+def _without_experiment(run: Path) -> ValueError:
+    return ValueError(
         f"{run}: a directory without {' or '.join(SAVED)}; "
         "give a YAML file, or run search.py or retrain.py first"
     )

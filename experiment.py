@@ -102,10 +102,9 @@ def load_text_experiment(path: Path, overrides: Sequence[str], base: Path) -> Te
 
 
 def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | None) -> Kind:
-    sections = [
-        name for name, field in Experiment.model_fields.items() if field.default is not None
-    ]
-    source = Source(path, overrides, sections)
+    sections = Experiment.model_fields
+    may_be_empty = [name for name, field in sections.items() if field.default is not None]
+    source = Source(path, overrides, list(sections), may_be_empty)
     experiment, said = _read(kind, source.data)
     if isinstance(experiment, Experiment) and not source.lines(said):
         said += sweep_problems(experiment, partial(changed_settings, experiment))

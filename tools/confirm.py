@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, file in zip(names, arguments.experiments, strict=True)
         ]
         check_sides(*sides)
-        bench = set_up(sides[1].experiment, arguments.run)
+        bench = set_up(sides[1].experiment, cli.check_run(arguments.run))
         check_text(bench)
         stop = StopRequest()
 

@@ -100,7 +100,8 @@ def _bench(arguments: argparse.Namespace) -> Any:
     from assembly.workbench import set_up
     from experiment import load_experiment
 
-    return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
+    run = cli.check_run(arguments.run)
+    return set_up(load_experiment(arguments.experiment, arguments.set), run)
 
 
 def make(arguments: argparse.Namespace) -> int:

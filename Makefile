@@ -1,6 +1,5 @@
-# setup  make .venv              demo       search, derive, retrain, compare on the built-in corpus
-# test   the quick tests         test-slow  the slow ones
-# check  format, lint, types, then test          schema, lock, clean
+# make, without a target, lists all commands: what stands behind ## here, and the first lines of
+# the scripts and tools.
 
 PYTHON ?= python3
 BIN := .venv/bin/python
@@ -8,43 +7,54 @@ BIN := .venv/bin/python
 SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
-.PHONY: setup demo test test-slow check schema lock clean
+.PHONY: help setup demo test test-slow check schema lock clean
+.DEFAULT_GOAL := help
 
-setup: .venv/.ok
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-30s %s\n", "make " $$1, $$2 }' Makefile
+	@awk 'FNR == 1 { says = substr($$0, 4) } \
+	  /^if __name__ == "__main__"/ && FILENAME != "tools/bootstrap.py" { \
+	    name = FILENAME; \
+	    if (sub("^tools/", "-m tools.", name)) sub("[.]py$$", "", name); \
+	    printf "%-30s %s\n", "python " name, says }' \
+	  search.py derive.py retrain.py compare.py \
+	  $(filter-out search.py derive.py retrain.py compare.py,$(wildcard *.py tools/*.py))
+	@echo "each takes --help; python is .venv/bin/python, which make setup makes"
+
+setup: .venv/.ok ## make .venv
 
 .venv/.ok: requirements.lock pyproject.toml tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py
 
-demo: .venv/.ok
+demo: .venv/.ok ## search, derive, retrain, compare on the built-in corpus
 	$(BIN) search.py configs/quickstart.yaml
 	$(BIN) derive.py runs/quickstart
 	$(BIN) retrain.py runs/quickstart
 	$(BIN) compare.py runs/quickstart
 
-test: .venv/.ok
+test: .venv/.ok ## the quick tests, in random order (SEED=7: in that one)
 	OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 
-test-slow: .venv/.ok
+test-slow: .venv/.ok ## the slow ones
 	OMP_NUM_THREADS=1 $(BIN) -m pytest -q -m slow --timeout=1800 $(SHUFFLE)
 
-check: .venv/.ok
+check: .venv/.ok ## format, lint, types, then test
 	$(BIN) -m ruff format --check .
 	$(BIN) -m ruff check .
 	$(BIN) -m mypy $(wildcard *.py) $(PACKAGES)
 	@$(MAKE) --no-print-directory test
 
-# The file that editors complete configs/*.yaml from, and the page of all options.
-schema: .venv/.ok
+schema: .venv/.ok ## the page of all options, and the file that editors complete experiments from
 	$(BIN) -c "import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
 	$(BIN) -m tools.options > docs/options.md
 
-# Needs uv. torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.
-lock:
+# torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.
+lock: ## requirements.lock anew from pyproject.toml; needs uv
 	@{ echo "# Made by 'make lock' from pyproject.toml; torch is pinned in tools/bootstrap.py."; \
 	$(PYTHON) tools/bootstrap.py --requirements | uv pip compile --quiet --universal \
 	  --python-version 3.11 --no-header --no-annotate --no-emit-index-url -; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-clean:
+clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,9 +4,12 @@ A script parses its arguments before it imports anything heavy, so that `--help`
 """
 
 import argparse
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 from training.launch import launched
 
@@ -18,6 +21,10 @@ SAVED = (
 )
 # What a command with workers looks for first: the sweep's own, also where search.py ran there too.
 SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
+
+
+# What may follow `--seeds 0`: numbers with commas between, before or behind them.
+_MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ def parser(
     experiment: str = "experiment",
     writes: bool = True,
     saved: Sequence[str] = SAVED,
-) -> argparse.ArgumentParser:
+) -> "Parser":
     """The argument parser of a script.
 
     Args:
@@ -44,7 +51,7 @@ def parser(
         writes: whether it writes to a run directory, which `--run` names.
         saved: where in a run directory its experiment may lie, the first that is there counts.
     """
-    made = argparse.ArgumentParser(
+    made = Parser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     made.add_argument(
@@ -66,14 +73,45 @@ def parser(
             "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
         )
     made.add_argument(
-        "--check", action="store_true", help="check the experiment's keys and values, and stop"
+        "--check",
+        action="store_true",
+        help="check keys, values and that the files are there, and stop",
     )
     return made
 
 
-def tool_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusals are one line, and whose --seeds may have blanks between them."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but `--seeds 0 1 FILE` gives FILE to the next argument."""
+        given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(list(_with_seeds_joined(given)), namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2 and one line."""
+        self.exit(2, f"{self.prog}: {message}; --help says more\n")
+
+
+def _with_seeds_joined(arguments: Sequence[str]) -> Iterator[str]:
+    """The numbers behind --seeds as one argument; argparse would take FILE for a seed."""
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        yield argument
+        if argument == "--":
+            yield from waiting
+            return
+        seeds = []
+        while argument == "--seeds" and waiting and _MORE_SEEDS.fullmatch(waiting[0]):
+            seeds.append(waiting.pop(0))
+        if seeds:
+            yield " ".join(seeds)
+
+
+def tool_parser(name: str, doc: str | None) -> Parser:
     """The argument parser of a tool that reads no experiment; `--help` shows its docstring."""
-    return argparse.ArgumentParser(
+    return Parser(
         prog=f"python -m tools.{name}",
         description=doc,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -81,7 +119,7 @@ def tool_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
     )
 
 
-def add_tensorboard(made: argparse.ArgumentParser) -> None:
+def add_tensorboard(made: Parser) -> None:
     """The flag of the two phases that train."""
     made.add_argument(
         "--tensorboard",
@@ -96,12 +134,40 @@ def locate(arguments: argparse.Namespace) -> Place:
     """The experiment file and the run directory of parsed arguments.
 
     Raises:
-        ValueError: the positional argument is a directory without a saved experiment.
+        ValueError: the positional argument is a directory without a saved experiment, or what a
+            run has written.
     """
     given: Path = arguments.experiment
+    saved = next(_saved(given, arguments.saved), None) if given.is_dir() else None
+    if saved is not None:
+        return Place(saved, check_run(arguments.run or given))
+    if given.is_dir() or (given.is_file() and given.suffix not in (".yaml", ".yml")):
+        for folder in given.parents:
+            if any(_saved(folder, SAVED)):
+                raise ValueError(
+                    f"{given}: no experiment, but part of a run; give the run directory {folder}"
+                )
     if given.is_dir():
-        return Place(find_experiment(given, arguments.saved), arguments.run or given)
-    return Place(given, arguments.run or Path("runs") / given.stem)
+        raise _without_experiment(given)
+    return Place(given, check_run(arguments.run or Path("runs") / given.stem))
+
+
+def check_run(run: Path) -> Path:
+    """The run directory itself.
+
+    Raises:
+        ValueError: a file is in its place, or in that of a folder above it.
+    """
+    taken = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not taken.is_dir():
+        raise ValueError(f"--run {run}: {taken} is a file; give a directory")
+    return run
+
+
+def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """The experiments that a run directory saved, the first one that counts first."""
+    for pattern in patterns:
+        yield from sorted(run.glob(pattern), key=_seed_then_name)
 
 
 def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
@@ -114,11 +180,13 @@ def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
     Raises:
         ValueError: there is none.
     """
-    for pattern in patterns:
-        saved = sorted(run.glob(pattern), key=_seed_then_name)
-        if saved:
-            return saved[0]
-    raise ValueError(
+    if (first := next(_saved(run, patterns), None)) is not None:
+        return first
+    raise _without_experiment(run)
+
+
+def _without_experiment(run: Path) -> ValueError:
+    return ValueError(
         f"{run}: a directory without {' or '.join(SAVED)}; "
         "give a YAML file, or run search.py or retrain.py first"
     )
@@ -129,15 +197,34 @@ def _seed_then_name(saved: Path) -> tuple[float, str]:
     return (float(digits) if digits.isdecimal() else float("inf"), str(saved))
 
 
-def add_seeds(made: argparse.ArgumentParser, words: str) -> None:
-    """The option of several seeds."""
-    made.add_argument("--seeds", type=_seeds, metavar="N,N", help=words)
+def add_seeds(made: Parser, words: str, default: Sequence[int] | None = None) -> None:
+    """The option of several seeds: `0,1,2` or `0 1 2`."""
+    made.add_argument(
+        "--seeds",
+        type=_seeds,
+        action=_Once,
+        default=None if default is None else list(default),
+        metavar="N,N",
+        help=words,
+    )
+
+
+class _Once(argparse.Action):
+    """Refuses an option that is given twice, where argparse would forget the first one."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        if getattr(namespace, self.dest) is not self.default:
+            raise argparse.ArgumentError(self, f"given twice; give all at once, {option} 0,1,2")
+        setattr(namespace, self.dest, values)
 
 
 def _seeds(text: str) -> list[int]:
-    seeds = [int(part) for part in text.split(",") if part.strip().isdecimal()]
-    if len(seeds) < text.count(",") + 1 or len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
-        raise argparse.ArgumentTypeError(f"expected different seeds like 0,1,2, found {text!r}")
+    parts = re.split(r"\s*,\s*|\s+", text.strip())
+    seeds = [int(part) for part in parts if part.isdecimal()]
+    if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
+        raise argparse.ArgumentTypeError(
+            f"expected different seeds like 0,1,2, each from 0 and below 2^31, found {text!r:.80}"
+        )
     return seeds
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -23,39 +23,41 @@ from yaml_strict import Key, dump_yaml
 __all__ = [
     "Experiment",
     "ExperimentError",
+    "TextExperiment",
     "changed_settings",
     "dump_experiment",
     "json_schema",
     "load_experiment",
+    "load_text_experiment",
     "with_settings",
 ]
 
 
-class Experiment(BaseModel):
-    """One experiment: every setting of every phase."""
+class TextExperiment(BaseModel):
+    """What must be known to prepare a text: `data`; the other sections are checked where given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     run: RunConfig = RunConfig()
     data: DataConfig
-    model: ModelConfig
-    search: SearchConfig
+    model: ModelConfig | None = None
+    search: SearchConfig | None = None
     derive: DeriveConfig = DeriveConfig()
-    retrain: RetrainConfig
+    retrain: RetrainConfig | None = None
     compare: CompareConfig = CompareConfig()
     sweep: SweepConfig | None = Field(
         default=None, description="Many trials with other settings, for sweep.py."
     )
 
     @model_validator(mode="after")
-    def _sections_fit(self) -> "Experiment":
+    def _sections_fit(self) -> Self:
         problems = []
         if self.run.micro_batches > self.data.batch:
             problems.append(
                 f"run.micro_batches: {self.run.micro_batches} parts of {self.data.batch} streams "
                 "(data.batch); use fewer"
             )
-        ids, softmax = self.data.tokenizer.ids, self.model.softmax
+        ids, softmax = self.data.tokenizer.ids, self.model and self.model.softmax
         if ids is not None and isinstance(softmax, SoftmaxConfig):
             try:
                 softmax.check_vocabulary(ids)
@@ -66,28 +68,61 @@ class Experiment(BaseModel):
         return self
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+class Experiment(TextExperiment):
+    """One experiment: every setting of every phase."""
+
+    model: ModelConfig
+    search: SearchConfig
+    retrain: RetrainConfig
+
+
+Kind = TypeVar("Kind", bound=TextExperiment)
+
+
+def load_experiment(
+    path: Path, overrides: Sequence[str] = (), base: Path | None = None
+) -> Experiment:
     """Read an experiment file and put the overrides over it.
 
     Args:
         path: the YAML file.
         overrides: texts like `search.tau.end=0.1`; the value is YAML, a list is given whole.
+        base: where given, the files and folders of `data` must be there, from this folder.
 
     Raises:
         ExperimentError: all that is wrong, in the order of the file.
         OSError: the file cannot be read.
     """
-    sections = [
-        name for name, field in Experiment.model_fields.items() if field.default is not None
-    ]
-    source = Source(path, overrides, sections)
-    experiment, said = _read(source.data)
-    if experiment is not None and not source.lines(said):
+    return _load(Experiment, path, overrides, base)
+
+
+def load_text_experiment(path: Path, overrides: Sequence[str], base: Path) -> TextExperiment:
+    """As `load_experiment`, of a file that needs no other section than `data`."""
+    return _load(TextExperiment, path, overrides, base)
+
+
+def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | None) -> Kind:
+    sections = Experiment.model_fields
+    may_be_empty = [name for name, field in sections.items() if field.default is not None]
+    source = Source(path, overrides, list(sections), may_be_empty)
+    experiment, said = _read(kind, source.data)
+    if isinstance(experiment, Experiment) and not source.lines(said):
         said += sweep_problems(experiment, partial(changed_settings, experiment))
+    if base is not None:
+        said += _missing_inputs(source.data.get("data"), base)
     if problems := source.lines(said):
         raise ExperimentError(problems)
     assert experiment is not None
     return experiment
+
+
+def _missing_inputs(section: Any, base: Path) -> list[Said]:
+    """What a data section that is valid in itself names and is not there."""
+    try:
+        data = DataConfig.model_validate_json(json.dumps(section), strict=True)
+    except ValidationError:
+        return []
+    return [(("data", *key), words) for key, words in data.missing_inputs(base)]
 
 
 def with_settings(
@@ -125,7 +160,7 @@ def changed_settings(
             said.append((tuple(name.split(".")), f"{dotted(above)} has no keys"))
         else:
             section[name.split(".")[-1]] = value
-    return (None, said) if said else _read(data)
+    return (None, said) if said else _read(Experiment, data)
 
 
 def dump_experiment(experiment: Experiment) -> str:
@@ -144,14 +179,14 @@ def json_schema() -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _read(data: dict[str, Any]) -> tuple[Experiment | None, list[Said]]:
+def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
     said = _unregistered(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.
-        return Experiment.model_validate_json(json.dumps(data), strict=True), said
+        return kind.model_validate_json(json.dumps(data), strict=True), said
     except ValidationError as error:
-        return None, said + explain(error.errors(), Experiment, data)
+        return None, said + explain(error.errors(), kind, data)
 
 
 def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:

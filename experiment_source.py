@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_file import why_no_experiment, why_no_yaml
 from nas.sweep.address import masked
 from problems import Said, dotted, shorten, show
 from yaml_strict import MAX_DEPTH, Document, Key, YamlError, is_torn, read_text, read_yaml
@@ -26,8 +27,20 @@ class Source:
         data: the merged values; a section that is left empty is an empty mapping.
     """
 
-    def __init__(self, path: Path, overrides: Sequence[str], sections: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        overrides: Sequence[str],
+        sections: Sequence[str],
+        may_be_empty: Sequence[str],
+    ) -> None:
         """Read the file and the overrides.
+
+        Args:
+            path: the YAML file.
+            overrides: `a.b=value` texts.
+            sections: the names of all sections.
+            may_be_empty: those that, left empty, are an empty mapping.
 
         Raises:
             ExperimentError: the file is no YAML or no mapping.
@@ -38,8 +51,11 @@ class Source:
         self._origin: dict[Key, tuple[int, str]] = {(): (1, f"{path}:1")}
         self._problems: list[tuple[int, str]] = []
         self._unread: set[Key] = set()
-        self.data: dict[str, Any] = {}
-        self._read_file(path, sections)
+        value = self._read_file(path, sections, overridden=bool(overrides))
+        self.data: dict[str, Any] = {
+            name: {} if section is None and name in may_be_empty else section
+            for name, section in value.items()
+        }
         for place, text in enumerate(overrides):
             if line := self._override(text, _AFTER_THE_FILE + place):
                 self._problems.append((_AFTER_THE_FILE + place, line))
@@ -54,24 +70,25 @@ class Source:
             placed.append((rank, _line(origin, key, words)))
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
 
-    def _read_file(self, path: Path, sections: Sequence[str]) -> None:
+    def _read_file(
+        self, path: Path, sections: Sequence[str], *, overridden: bool
+    ) -> dict[str, Any]:
+        if path.is_dir():
+            raise ExperimentError([f"{self._file}: a directory; give a YAML file"])
+        text = ""
         try:
-            document = read_yaml(read_text(path))
+            text = read_text(path)
+            document = read_yaml(text)
         except YamlError as error:
+            words = why_no_yaml(text, error, sections) if text else error.text
             raise ExperimentError(
-                [f"{self._file}:{_position(error)}: {shorten(error.text, 1000)}"]
+                [f"{self._file}:{_position(error)}: {shorten(words, 1000)}"]
             ) from None
-        value = {} if document.value is None else document.value
-        if not isinstance(value, dict):
-            names = ", ".join(sections)
-            raise ExperimentError(
-                [f"{self._file}:1: expected the sections {names}; found {show(value)}"]
-            )
+        why = why_no_experiment(document.value, sections, overridden=overridden)
+        if why is not None:
+            raise ExperimentError([f"{self._file}:1: {why}"])
         self._note(document)
-        self.data = {
-            name: {} if section is None and name in sections else section
-            for name, section in value.items()
-        }
+        return document.value or {}
 
     def _note(self, document: Document) -> None:
         for key, number in document.line_of.items():

@@ -75,9 +75,13 @@ def read_text(path: Path) -> str:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise YamlError(f"larger than {MAX_BYTES} bytes; this is no experiment file")
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or 3 * raw.count(0) > len(raw):
+        raise YamlError("UTF-16, UTF-32 or a binary file; save the experiment as UTF-8")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if b"\0" in raw:
+            raise YamlError("no experiment file: a binary file") from None
         line, _ = _place(raw[: error.start].decode("latin-1"))
         raise YamlError(
             f"not UTF-8 text (byte 0x{raw[error.start]:02x}); save the file as UTF-8", line

@@ -138,7 +138,8 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
             parse_layout(layout, experiment.model.completed_candidates())
         except ValueError as error:
             rules = ", ".join(DERIVATIONS)
-            raise ValueError(f"--{error}, nor is {layout!r} a rule ({rules})") from None
+            words = "; ".join(str(error).splitlines())
+            raise ValueError(f"--{words}; nor is {layout!r} a rule ({rules})") from None
 
 
 def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:

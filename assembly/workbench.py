@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from assembly.devices import find_device, own_gpu
-from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
+from assembly.run_folders import run_folders
+from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment
-from model import LanguageModel, Mix, SoftmaxConfig, optimal_cutoffs
+from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig, optimal_cutoffs
 from model.slot import run as run_slot
 from nas.sweep.address import without_password
 from training.allocator import keep_freed_memory
@@ -78,20 +79,7 @@ class Workbench:
         Raises:
             ValueError: the vocabulary is too small for so many clusters.
         """
-        config, data = self.experiment.model, self.experiment.data
-        if isinstance(config.softmax, SoftmaxConfig):
-            return config.softmax
-        try:
-            cutoffs = optimal_cutoffs(
-                self.prepared.counts_V,
-                d_model=config.d_model,
-                widths=config.softmax.tail_widths(config.d_model),
-                tokens=data.batch * data.segment,
-                least_head_mass=config.softmax.head_mass,
-            )
-        except ValueError as error:
-            raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
-        return config.softmax.fixed(cutoffs)
+        return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
 
     def streams(self, split: Split) -> EvaluationStreams:
         """A split as evaluation streams."""
@@ -166,6 +154,27 @@ class Workbench:
         }
 
 
+def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> SoftmaxConfig:
+    """The softmax with its cutoffs in numbers, also where the experiment says auto.
+
+    Raises:
+        ValueError: the vocabulary is too small for so many clusters.
+    """
+    if isinstance(config.softmax, SoftmaxConfig):
+        return config.softmax
+    try:
+        cutoffs = optimal_cutoffs(
+            prepared.counts_V,
+            d_model=config.d_model,
+            widths=config.softmax.tail_widths(config.d_model),
+            tokens=data.batch * data.segment,
+            least_head_mass=config.softmax.head_mass,
+        )
+    except ValueError as error:
+        raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
+    return config.softmax.fixed(cutoffs)
+
+
 def with_seed(bench: Workbench, seed: int) -> Workbench:
     """The same workbench with another seed."""
     run = bench.experiment.run.model_copy(update={"seed": seed})
@@ -211,7 +220,12 @@ def set_up(
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
-    prepared = prepare(experiment.data, Path.cwd(), progress=_say if ranks.is_first else _nothing)
+    prepared = prepare(
+        experiment.data,
+        Path.cwd(),
+        progress=_say if ranks.is_first else _nothing,
+        is_run=run_folders(run_dir),
+    )
     if not ranks.local_rank:
         ranks.wait()
     return Workbench(experiment, run_dir, prepared, device, settings, ranks)

@@ -4,7 +4,7 @@ Trains one layout with the experiment's own cutoffs and with `cutoffs: auto` of 
 for several seeds, and prints test perplexities and their ratio. Then takes training steps of both
 in turn in one process and prints the median time of each. Started again, it goes on where it was.
 
-    python -m benchmarks.auto_cutoffs configs/quickstart.yaml --run runs/auto --seeds 0 1 2
+    python -m benchmarks.auto_cutoffs configs/quickstart.yaml --run runs/auto --seeds 0,1,2
 """
 
 import argparse
@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cli
+
 if TYPE_CHECKING:
     from training.phase import Phase
 
@@ -25,14 +27,12 @@ WARM_STEPS = 5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--layout", default="interleaved")
     parser.add_argument("--clusters", type=int, help="of auto (default: as many as by hand)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    cli.add_seeds(parser, "of the trainings", (0, 1, 2))
     parser.add_argument("--timed-steps", type=int, default=100)
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args(argv)

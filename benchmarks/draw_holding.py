@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import cli
 from benchmarks.harness import write_result
 from data import ContextBatches, EvaluationStreams
 from model import LanguageModel, ModelConfig, SoftmaxConfig
@@ -53,11 +54,9 @@ HOLDS = (1, 4, 8)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    cli.add_seeds(parser, "of the searches", (0, 1, 2))
     parser.add_argument("--estimators", nargs="+", default=["single_path", "straight_through"])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)

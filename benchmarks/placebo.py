@@ -4,7 +4,7 @@ Searches with the experiment's own candidates and with three identical dense one
 several seeds each, and prints entropy and margins of the final pi side by side. Started again, it
 goes on where it was.
 
-    python -m benchmarks.placebo configs/quickstart.yaml --run runs/placebo --seeds 0 1 2
+    python -m benchmarks.placebo configs/quickstart.yaml --run runs/placebo --seeds 0,1,2
 """
 
 import argparse
@@ -12,17 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import cli
+
 PLACEBO = f"[{', '.join(f'{{kind: dense, label: dense_{name}}}' for name in 'abc')}]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    cli.add_seeds(parser, "of the searches", (0, 1, 2))
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args(argv)
     import search

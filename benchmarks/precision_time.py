@@ -4,7 +4,7 @@ Both sides train the same weights on the same text of the Python library's sourc
 random numbers, so the difference between their losses is that of the precision.
 
     python -m benchmarks.precision_time --shape large
-    python -m benchmarks.precision_time --shape small --steps 300 --seeds 0 1 2
+    python -m benchmarks.precision_time --shape small --steps 300 --seeds 0,1,2
 """
 
 import argparse
@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cli
 from benchmarks.step_time import SIZES, Shape
 
 if TYPE_CHECKING:
@@ -26,12 +27,10 @@ LR = 5e-4
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SIZES, default="large")
     parser.add_argument("--steps", type=int, default=300, help="trained before losses are compared")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    cli.add_seeds(parser, "of the trainings", (0,))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=3, help="steps behind one figure")
     parser.add_argument("--device", default="cpu")

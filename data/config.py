@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from data.corpora import CORPORA
+from data.corpora import CORPORA, SPLITS
+from data.corpora.base import Place
 from data.tokenizers import TOKENIZERS
 
 
@@ -38,7 +40,7 @@ class TreeConfig(_Section):
     include: tuple[str, ...] = Field(
         min_length=1,
         description='Globs of relative paths, for example "**/*.md"; ** is any number of folders. '
-        "Hidden files and links are left out.",
+        "Hidden files, links, run folders and the cache are left out.",
     )
     exclude: tuple[str, ...] = Field(default=(), description="Globs of what to leave out.")
 
@@ -136,6 +138,27 @@ class DataConfig(_Section):
     @classmethod
     def _corpus_is_registered(cls, name: str) -> str:
         return _registered(name, CORPORA)
+
+    def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
+        """The keys below `data` whose file or folder is not there, and why; no text is read.
+
+        Args:
+            base: folder that relative paths start from.
+        """
+        inputs: list[tuple[tuple[str, ...], str | None, Literal["file", "folder"]]] = [
+            (("tokenizer", "model"), self.tokenizer.model, "file")
+        ]
+        if self.files is not None:
+            inputs += [(("files", split), getattr(self.files, split), "file") for split in SPLITS]
+        if self.tree is not None:
+            inputs.append((("tree", "folder"), self.tree.folder, "folder"))
+        place = Place(base)
+        said = [
+            (key, place.why_missing(path, ".".join(("data", *key)), kind))
+            for key, path, kind in inputs
+            if path is not None
+        ]
+        return [(key, why) for key, why in said if why is not None]
 
     @model_validator(mode="after")
     def _own_keys_fit_the_corpus(self) -> "DataConfig":

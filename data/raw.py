@@ -1,5 +1,7 @@
 """Text that gives its bytes back, also where they are no UTF-8."""
 
+from data.encodings import why_no_utf8
+
 # Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
 STRAY_BYTES = "\udc80-\udcff"
 
@@ -17,18 +19,13 @@ def to_utf8_text(raw: bytes, source: str) -> str:
         source: its name, for messages.
 
     Raises:
-        ValueError: it is empty, or a byte is no UTF-8.
+        ValueError: it is empty or no UTF-8; the message says what it is instead, and the remedy.
     """
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{source}: is not UTF-8, byte {error.start} is 0x{raw[error.start]:02x} "
-            f"({error.reason}); convert it, for example with `iconv -f latin1 -t utf-8`"
-        ) from error
-    if not text:
+    if not raw:
         raise ValueError(f"{source}: is empty; give a file with text")
-    return text
+    if (why := why_no_utf8(raw)) is not None:
+        raise ValueError(f"{source}: {why}")
+    return raw.decode()
 
 
 def to_bytes(text: str) -> bytes:

@@ -65,6 +65,7 @@ def prepare(
     base: Path,
     cache: Path | None = None,
     progress: Progress = lambda message: None,
+    is_run: Callable[[Path], bool] = lambda folder: False,
 ) -> Prepared:
     """Read the corpus, and train its tokenizer and encode it unless the cache has it.
 
@@ -73,6 +74,7 @@ def prepare(
         base: folder that relative paths start from.
         cache: folder for what is built (default: PARNAS_CACHE or ~/.cache/parnas).
         progress: takes one-line messages.
+        is_run: whether a folder is the run of some command; corpus `tree` leaves it out.
 
     Raises:
         ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
@@ -80,7 +82,7 @@ def prepare(
     """
     cache = cache or default_cache()
     with cache_errors(cache):
-        corpus = load_corpus(config, base, cache, progress)
+        corpus = load_corpus(config, base, cache, progress, is_run)
     return prepare_corpus(corpus, config, base, cache, progress)
 
 

@@ -117,7 +117,9 @@ def load_pi(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         if path.with_name("identity.json").exists():
             raise ValueError(f"{path}: is lost; {_REMEDY.format(path.parent)}")
-        raise ValueError(f"{path}: not found; run search.py first")
+        others = sorted(each.parent.name for each in path.parent.parent.glob("seed-*/pi.npz"))
+        searched = f", or take what was searched: {', '.join(others)}" if others else ""
+        raise ValueError(f"{path}: not found; run search.py first{searched}")
     content = path.read_bytes()
     try:
         arrays = read_npz(content)

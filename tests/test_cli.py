@@ -1,5 +1,7 @@
 """What every script shows of its command line, and which saved experiment it takes."""
 
+import importlib
+import shlex
 import sys
 from pathlib import Path
 
@@ -72,3 +74,49 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
     assert found.file == tmp_path / "sweep" / "experiment.yaml"
     (tmp_path / "sweep" / "experiment.yaml").unlink()
     assert cli.locate(swept.parse_args([str(tmp_path)])).file.parent.name == "seed-0"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("search", "search.py: the following arguments are required: experiment; --help"),
+        ("search tiny.yaml more", "unrecognized arguments: more; --help"),
+        ("search tiny.yaml --set", "argument --set: expected one argument; --help"),
+        ("search tiny.yaml --set x", "--set x: expected KEY=VALUE, for example"),
+        ("search tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
+        ("derive tiny.yaml --run train.txt/x", "train.txt is a file; give a directory"),
+        ("retrain tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
+        ("compare tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
+        ("tools.rank tiny.yaml --run train.txt", "train.txt is a file; give a directory"),
+        ("tools.layoutbench make tiny.yaml --run train.txt", "is a file; give a directory"),
+        ("tools.layoutbench make .", ".: a directory; give a YAML file"),
+        ("tools.confirm tiny.yaml .", ".: a directory; give a YAML file"),
+        ("tools.options x", "python -m tools.options: unrecognized arguments: x; --help"),
+        ("tools.evaluate m --data x --window x", "--window: expected a number or none, found 'x'"),
+        ("sweep tiny.yaml --workers x", "argument --workers: expected 1 or more, found 'x'"),
+        ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
+        ("derive tiny.yaml --run run", "pi.npz: not found; run search.py first, or take what was "
+         "searched: seed-3, seed-7"),
+    ],
+)  # fmt: skip
+def test_a_clumsy_use_is_one_line_and_code_2(
+    experiment_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(experiment_file.parent)
+    for seed in (3, 7):
+        Path(f"run/search/seed-{seed}").mkdir(parents=True)
+        Path(f"run/search/seed-{seed}/pi.npz").touch()
+    script, *arguments = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(script).main(arguments)
+    assert ended.value.code == 2
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if not line.startswith("files: ")
+    ]
+    assert len(lines) == 1
+    assert said in lines[0]

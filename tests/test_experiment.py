@@ -73,6 +73,44 @@ def changed(old, new):
     return VALID.replace(old, new)
 
 
+def test_inputs_that_are_not_there_are_named_all_at_once_with_their_lines(write, tmp_path):
+    """Beside other mistakes too, and without a look into those that are there."""
+    text = changed("  corpus: pydoc-topics\n", "  corpus: files\n  files:\n    train: there.txt\n"
+                   "    valid: lost.txt\n    test: folder\n").replace(
+        "{kind: bpe, vocabulary: 1024}", "{kind: given, model: x.model}")  # fmt: skip
+    path = write(text.replace("slots: 4", "slots: 0"))
+    (tmp_path / "there.txt").write_bytes(b"\xff")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ExperimentError) as caught:
+        load_experiment(path, (), tmp_path)
+    remedy = f"relative paths start from {tmp_path}: start from where it lies, or --set"
+    assert caught.value.problems == [
+        f"x.yaml:7: data.files.valid: {tmp_path}/lost.txt: no such file; {remedy} "
+        "data.files.valid=PATH",
+        f"x.yaml:8: data.files.test: {tmp_path}/folder: is not a file; give the path of one",
+        f"x.yaml:9: data.tokenizer.model: {tmp_path}/x.model: no such file; {remedy} "
+        "data.tokenizer.model=PATH",
+        "x.yaml:11: model.slots: must be at least 1, found 0",
+    ]
+    load_experiment(write(text), ())
+    tree = "data={corpus: tree, tree: {folder: lost, include: ['*']}}"
+    with pytest.raises(ExperimentError, match=r"--set data=.*: data.tree.folder: .*no such folder"):
+        load_experiment(write(VALID), [tree], tmp_path)
+
+
+@pytest.mark.parametrize("script", ["search", "derive", "retrain", "compare", "tools.corpus"])
+def test_check_looks_whether_the_files_are_there(write, capsys, script):
+    files = "  corpus: files\n  files: {train: a, valid: b, test: c}\n"
+    path = write(changed("  corpus: pydoc-topics\n", files))
+    with pytest.raises(SystemExit) as stop:
+        importlib.import_module(script).main([str(path), "--check"])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:2] for line in said] == [
+        ["x.yaml:5", f"data.files.{split}"] for split in ("train", "valid", "test")
+    ]
+
+
 def test_there_are_configs():
     assert "quickstart" in {path.stem for path in CONFIGS}
 
@@ -290,34 +328,73 @@ BILLION_LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
 )
 
 
+SECTIONS = "run, data, model, search, derive, retrain, compare, sweep"
+EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
+NO_SECTION = f"no experiment file: down to here no section begins ({SECTIONS}); read as YAML: "
+ARCHITECTURE = '{"version": 1, "name": "x", "d_model": 8, "slots": [], "vocabulary_size": 9}'
+UTF_16 = "UTF-16, UTF-32 or a binary file; save the experiment as UTF-8"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ("- a\n", f"1: {EXPECTED}; found a list"),
+        ("# Title\n\nSome prose.\n", f"1: {EXPECTED}; found 'Some prose.'"),
+        ("# T\n\n*Where is it?*\n\n```\nrun: {}\n```\n",
+         f"3:1: {NO_SECTION}found undefined alias 'Where'"),
+        ("\n", f"1: no experiment file: it holds no setting; expected the sections {SECTIONS}"),
+        ("{}", f"1: no experiment file: it holds no setting; expected the sections {SECTIONS}"),
+        (ARCHITECTURE, "1: no experiment file but an architecture, which retrain.py takes as "
+         "--architecture"),
+        ('{"loss": 1, "step": 5}', f"1: {EXPECTED}; found none of them, but loss, step"),
+        (b"PK\x03\x04\x14\0\0\0\xff pi.npy" * 9, "1: no experiment file: a binary file"),
+        ("\0" * 99, f"1: {UTF_16}"),
+        (VALID.encode("utf-16"), f"1: {UTF_16}"),
+        (VALID.encode("utf-16be"), f"1: {UTF_16}"),
         (
-            "- a\n",
-            "1: expected the sections run, data, model, search, derive, retrain, compare; "
-            "found a list",
-        ),
-        (
-            "a: 1\n---\nb: 1\n",
-            "2:1: expected a single document in the stream, but found another document",
+            "run: {}\na: 1\n---\nb: 1\n",
+            "3:1: expected a single document in the stream, but found another document",
         ),
         (b"run: {}\nx: \xff\n", "2: not UTF-8 text (byte 0xff); save the file as UTF-8"),
         ("#" * 1_000_001, "1: larger than 1000000 bytes; this is no experiment file"),
-        ("[" * 100_000, "1:34: nested deeper than 32 levels"),
-        ("a: &a [*a]", "1: aliases nest deeper than 32 levels"),
-        (BILLION_LAUGHS, "1: aliases expand to more than 20000 values"),
-        ('a: "\\UFFFFFFFF"', "1: an escape or a directive holds a number that is too large"),
+        ("[" * 100_000, f"1:34: {NO_SECTION}nested deeper than 32 levels"),
+        ("a: &a [*a]", f"1: {NO_SECTION}aliases nest deeper than 32 levels"),
+        ("run:\n a: &a [*a]", "2: aliases nest deeper than 32 levels"),
+        (BILLION_LAUGHS, f"1: {NO_SECTION}aliases expand to more than 20000 values"),
+        ('data: "\\UFFFFFFFF"', "1: an escape or a directive holds a number that is too large"),
+        ("run {seed: 1, device: cpu}\ndata: x\n", "1:21: mapping values are not allowed here"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
     assert problems(text) == [f"x.yaml:{line}"]
 
 
-def test_an_empty_file_lacks_its_sections(problems):
+def test_an_empty_file_with_settings_of_the_command_line_lacks_its_sections(problems):
     missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
                ("data", "model", "search", "retrain")]  # fmt: skip
-    assert problems("") == missing
+    assert problems("", "run.seed=1") == missing
+
+
+def test_keys_that_resemble_sections_are_judged_one_by_one(problems):
+    assert "x.yaml:1: dat: unknown key; did you mean 'data'?" in problems("dat: {corpus: text8}")
+
+
+def test_a_directory_is_no_experiment(tmp_path):
+    with pytest.raises(ExperimentError, match=r": a directory; give a YAML file"):
+        load_experiment(tmp_path)
+
+
+def test_what_a_run_has_written_names_the_run(tmp_path):
+    run = tmp_path / "run"
+    for name in ("search/seed-0/experiment.yaml", "search/seed-0/pi.npz", "architecture.json"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).touch()
+    for name in ("search", "search/seed-0", "search/seed-0/pi.npz", "architecture.json"):
+        with pytest.raises(ValueError, match="part of a run; give the run directory") as caught:
+            cli.locate(cli.parser("").parse_args([str(run / name)]))
+        assert str(caught.value).endswith(f" {run}")
+    saved = cli.parser("").parse_args([str(run / "search/seed-0/experiment.yaml")])
+    assert cli.locate(saved).file == saved.experiment
 
 
 def test_a_section_left_empty_has_its_defaults(write):

@@ -458,5 +458,5 @@ def test_files_of_a_tree_that_are_no_text_are_named_with_the_byte(
     arguments += ["--set", "model.softmax={cutoffs: [20, 60], factor: 2}"]
     run(search, experiment_file, "--run", tmp_path / "run", *arguments)
     error = capsys.readouterr().err
-    assert f"data.tree: {notes}/bad 0.md: left out, byte 3 is no UTF-8" in error
+    assert f"data.tree: {notes}/bad 0.md: left out, is not UTF-8, byte 3 is 0x" in error
     assert "data.tree: 2 more files are no UTF-8" in error

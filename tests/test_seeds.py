@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+import cli
 import derive
 import search
 from assembly.considered import agreement_line
+from benchmarks import auto_cutoffs, placebo
 from model import load_architecture
 from tests.test_pipeline import rows, run
+from tools import confirm, layoutbench, rank
 
 SHORT = ["--set", "search.steps=10", "--set", "run.validate_every=5"]
 
@@ -85,12 +88,69 @@ def test_a_search_that_diverges_ends_the_command_with_its_code(
     assert begun == [1]
 
 
-@pytest.mark.parametrize("seeds", ["", "0,", "0,0", "a", "-1", "0,1.5", "4294967296"])
-@pytest.mark.parametrize("script", [search, derive])
-def test_seeds_that_are_none_are_refused(
-    script: Any, seeds: str, capsys: pytest.CaptureFixture[str]
+COMMANDS = [
+    (search.main, ["x.yaml"]),
+    (derive.main, ["x.yaml"]),
+    (rank.main, ["x.yaml"]),
+    (confirm.main, ["x.yaml", "y.yaml"]),
+    (layoutbench.main, ["make", "x.yaml"]),
+    (layoutbench.main, ["search", "x.yaml"]),
+    (placebo.main, ["x.yaml"]),
+    (auto_cutoffs.main, ["x.yaml"]),
+]
+
+
+@pytest.mark.parametrize(
+    "seeds", ["", "0,", "0,0", "0 0", "a", "-1", "0 -1", "0,1.5", "4294967296"]
+)
+@pytest.mark.parametrize(("main", "others"), COMMANDS)
+def test_seeds_that_are_none_are_refused_in_one_line(
+    main: Any, others: list[str], seeds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        script.main(["x.yaml", f"--seeds={seeds}"])
+        main([*others, f"--seeds={seeds}"])
     assert ended.value.code == 2
-    assert "expected different seeds like 0,1,2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "argument --seeds: expected different seeds like 0,1,2" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--seeds", "3,1,2"],
+        ["--seeds=3,1,2"],
+        ["--seeds", "3", "1", "2"],
+        ["--seeds", "3,", "1", ",2"],
+        ["--seeds", "3, 1", "2"],
+        ["--seeds", "3 1 2"],
+    ],
+)
+def test_seeds_may_stand_with_commas_or_blanks_before_or_behind_the_file(given: list[str]) -> None:
+    made = cli.parser("")
+    cli.add_seeds(made, "", (7,))
+    for arguments in ([*given, "x.yaml"], ["x.yaml", *given], [*given, "--", "x.yaml"]):
+        parsed = made.parse_args([*arguments])
+        assert parsed.seeds == [3, 1, 2]
+        assert parsed.experiment == Path("x.yaml")
+    assert made.parse_args(["x.yaml"]).seeds == [7]
+    assert confirm.parse([*given, "x.yaml", "y.yaml"]).seeds == [3, 1, 2]
+    assert layoutbench.parse(["make", *given, "x.yaml"]).seeds == [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--seeds", "0", "1", "x"], "unrecognized arguments: x"),
+        (["--seeds", "0", "--seeds", "1"], "--seeds: given twice; give all at once"),
+        (["--seeds", "--check"], "--seeds: expected one argument"),
+        (["--", "--seeds", "0", "1"], "unrecognized arguments: --seeds 0 1"),
+    ],
+)
+def test_what_is_no_seed_is_not_taken_for_one(
+    given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        search.main(["x.yaml", *given])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err

@@ -5,7 +5,7 @@ took no part in the choice. The test split is read here for the first time; pair
 Started again, the same command goes on.
 
     python -m tools.confirm runs/sweep_tau/best_no_slower.yaml configs/sweep_tau.yaml --workers 2
-    python -m tools.confirm a.yaml b.yaml --seeds 100 101 102 --run runs/a_or_b
+    python -m tools.confirm a.yaml b.yaml --seeds 100,101,102 --run runs/a_or_b
 
 Writes RUN/NAME/seed-N/ for each, RUN/confirm.csv and RUN/confirm.json.
 """
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, file in zip(names, arguments.experiments, strict=True)
         ]
         check_sides(*sides)
-        bench = set_up(sides[1].experiment, arguments.run)
+        bench = set_up(sides[1].experiment, cli.check_run(arguments.run))
         check_text(bench)
         stop = StopRequest()
 
@@ -54,7 +54,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.tool_parser("confirm", __doc__)
     made.add_argument("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
-    made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="N")
+    cli.add_seeds(made, "seeds that took no part in the choice (default: 100 to 104)", SEEDS)
     made.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time")
     made.add_argument("--run", type=Path, default=Path("runs/confirm"), metavar="DIR")
     made.add_argument(
@@ -63,8 +63,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     given = made.parse_args(argv)
     if given.workers < 1:
         made.error(f"--workers: expected 1 or more, found {given.workers}")
-    if len(set(given.seeds)) < len(given.seeds) or min(given.seeds) < 0:
-        made.error(f"--seeds: expected different seeds from 0, found {given.seeds}")
     return given
 
 

@@ -1,7 +1,7 @@
 """Show what a corpus and its tokenizer are: sizes, tokens, overlap, losses, the first words.
 
 Downloads, trains the tokenizer and encodes the text where that has not been done; search.py then
-finds it done.
+finds it done. Of the experiment the section `data` is enough.
 
     python -m tools.corpus configs/quickstart.yaml
     python -m tools.corpus configs/quickstart.yaml --set data.tokenizer.kind=unigram
@@ -18,7 +18,7 @@ import endings
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
-    from experiment import Experiment
+    from experiment import TextExperiment
     from model import SoftmaxConfig
 
 HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
@@ -31,30 +31,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
     with endings.user_errors():
-        from assembly.arguments import experiment_of
+        from assembly.arguments import text_experiment_of
 
-        experiment, _ = experiment_of(arguments)
+        experiment, run_dir = text_experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        text = page(experiment)
+        text = page(experiment, run_dir)
     # Text may hold characters that this terminal or pipe cannot write.
     sys.stdout.buffer.write((text + "\n").encode(sys.stdout.encoding, errors="backslashreplace"))
     sys.stdout.flush()
     return 0
 
 
-def page(experiment: "Experiment") -> str:
-    """All that is shown.
+def page(experiment: "TextExperiment", run_dir: Path) -> str:
+    """All that is shown; the text is the one that a run in this directory reads.
 
     Raises:
         ValueError: corpus, tokenizer or cutoffs cannot be had.
         OSError: a file cannot be read or written.
     """
+    from assembly.run_folders import run_folders
     from assembly.summary import tokenizer_line
     from data import load_corpus, prepare_corpus
 
     whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
-    corpus = load_corpus(whole, Path.cwd(), progress=_say)
+    corpus = load_corpus(whole, Path.cwd(), progress=_say, is_run=run_folders(run_dir))
     prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=_say)
     parts = [
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
@@ -64,7 +65,7 @@ def page(experiment: "Experiment") -> str:
         f"vocabulary: {prepared.tokenizer.vocabulary_size} ids with <doc>; "
         f"digest {prepared.tokenizer.digest}",
     ]
-    if softmax := softmax_of(experiment, prepared):
+    if softmax := clusters_of(experiment, prepared):
         parts.append("\n".join(table(cluster_rows(softmax, prepared))))
     parts.append("the training text begins:\n" + head(corpus))
     parts.append("and becomes:\n" + pieces(prepared))
@@ -110,17 +111,17 @@ def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def softmax_of(experiment: "Experiment", prepared: "Prepared") -> "SoftmaxConfig | None":
+def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxConfig | None":
     """The adaptive softmax with its cutoffs in numbers, where there is one.
 
     Raises:
         ValueError: a cutoff does not lie inside the vocabulary.
     """
-    import torch
+    from assembly.workbench import softmax_of
 
-    from assembly.workbench import Workbench
-
-    softmax = Workbench(experiment, Path(), prepared, torch.device("cpu")).softmax
+    if experiment.model is None:
+        return None
+    softmax = softmax_of(experiment.model, experiment.data, prepared)
     softmax.check_vocabulary(prepared.tokenizer.vocabulary_size)
     return softmax if softmax.cutoffs else None
 

@@ -84,6 +84,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _number(text: str) -> int | None:
+    if text != "none" and not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number or none, found {text!r}")
     return None if text == "none" else int(text)
 
 

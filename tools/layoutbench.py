@@ -3,7 +3,7 @@
     python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
     python -m tools.layoutbench latency configs/layoutbench.yaml
     python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
-    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 10 11 12 --workers 2
+    python -m tools.layoutbench search configs/layoutbench.yaml --seeds 10,11,12 --workers 2
     python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
 
 make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
@@ -41,8 +41,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         required=True, metavar="make | latency | again | search | regret"
     )
 
-    def command(name: str, act: Any, words: str, run: str | None) -> argparse.ArgumentParser:
-        one: argparse.ArgumentParser = commands.add_parser(
+    def command(name: str, act: Any, words: str, run: str | None) -> cli.Parser:
+        one: cli.Parser = commands.add_parser(
             name,
             help=words,
             allow_abbrev=False,
@@ -60,18 +60,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         return one
 
     make_ = command("make", make, "train all layouts", "runs/layoutbench")
-    make_.add_argument(
-        "--seeds", nargs="+", type=_natural, default=[0, 1], metavar="N", help="of the trainings"
-    )
+    cli.add_seeds(make_, "of the trainings", (0, 1))
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
     again_.add_argument("--rows", type=_positive, default=10, metavar="N", help="how many")
     again_.add_argument("--seed", type=_natural, default=100, metavar="N", help="of the trainings")
     search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
-    search_.add_argument(
-        "--seeds", nargs="+", type=_natural, default=[10, 11, 12, 13, 14], metavar="N",
-        help="one search each; none of the table's",
-    )  # fmt: skip
+    cli.add_seeds(search_, "one search each; none of the table's", (10, 11, 12, 13, 14))
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
@@ -86,10 +81,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         one.add_argument(
             "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
         )
-    given = made.parse_args(argv)
-    if len(set(seeds := getattr(given, "seeds", []))) < len(seeds):
-        made.error(f"--seeds: expected different seeds, found {seeds}")
-    return given
+    return made.parse_args(argv)
 
 
 def _natural(text: str) -> int:
@@ -108,7 +100,8 @@ def _bench(arguments: argparse.Namespace) -> Any:
     from assembly.workbench import set_up
     from experiment import load_experiment
 
-    return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
+    run = cli.check_run(arguments.run)
+    return set_up(load_experiment(arguments.experiment, arguments.set), run)
 
 
 def make(arguments: argparse.Namespace) -> int:

@@ -5,8 +5,10 @@ python -m tools.options > docs/options.md
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import cli
 
 HEADER = """\
 # Options of an experiment file
@@ -20,11 +22,9 @@ A candidate of `model.candidates` is a kind, or a kind with a label and options:
 SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "sweep")
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    if sys.argv[1:]:
-        print(__doc__)
-        return 0 if sys.argv[1] in {"-h", "--help"} else 2
+    cli.tool_parser("options", __doc__).parse_args(argv)
     print(options_page(), end="")
     return 0
 

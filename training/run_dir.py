@@ -113,8 +113,8 @@ def _difference(folder: Path, there: Any, here: Identity) -> str:
         return (
             f"{folder}: was begun with another text (its hash is {_shown(old, 'corpus')[:12]} "
             f"there and {_shown(new, 'corpus')[:12]} here); use that text again (python-stdlib is "
-            f"the library of the Python that runs, here {platform.python_version()}), or another "
-            "--run directory"
+            f"the library of the Python that runs, here {platform.python_version()}; tree is every "
+            "file that data.tree chooses), or another --run directory"
         )
     more = f", and {len(keys) - 4} more" if len(keys) > 4 else ""
     return (

@@ -38,6 +38,7 @@ def load_corpus(
     base: Path,
     cache: Path | None = None,
     progress: Callable[[str], None] = lambda message: None,
+    is_run: Callable[[Path], bool] = lambda folder: False,
 ) -> Corpus:
     """Read the corpus that an experiment names.
 
@@ -46,12 +47,13 @@ def load_corpus(
         base: folder that relative paths start from.
         cache: folder for what is downloaded (default: PARNAS_CACHE or ~/.cache/parnas).
         progress: takes one-line messages.
+        is_run: whether a folder is the run of some command; `tree` leaves it out.
 
     Raises:
         ValueError: the corpus cannot be had.
         OSError: a file cannot be read or written.
     """
-    return CORPORA[config.corpus].load(config, Place(base, cache, progress))
+    return CORPORA[config.corpus].load(config, Place(base, cache, progress, is_run))
 
 
 __all__ = ["CORPORA", "SPLITS", "Corpus", "Document", "Split", "load_corpus"]

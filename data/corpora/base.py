@@ -1,6 +1,7 @@
 """A corpus: three splits of named documents, what it measured about itself, and its digest."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,24 +32,45 @@ class Place:
 
     Attributes:
         base: folder that relative paths start from.
-        cache: folder that downloads go to.
+        cache: folder that downloads go to, and what is built.
         progress: takes one-line messages.
+        is_run: whether a folder is the run of some command, whose files are no text.
     """
 
     base: Path = Path()
     cache: Path | None = None
     progress: Callable[[str], None] = lambda message: None
+    is_run: Callable[[Path], bool] = lambda folder: False
 
-    def path(self, given: str, key: str) -> Path:
+    def path(self, given: str, key: str, kind: Literal["file", "folder"]) -> Path:
         """A path of an experiment, from the base; `~` is a home folder.
 
         Raises:
-            ValueError: nobody's home folder is meant by `~`.
+            ValueError: there is no such file or folder.
         """
+        if (why := self.why_missing(given, key, kind)) is not None:
+            raise ValueError(f"{key}: {why}")
+        return self.base / Path(given).expanduser()
+
+    def why_missing(self, given: str, key: str, kind: Literal["file", "folder"]) -> str | None:
+        """Why a path of an experiment cannot be read, without the key; None where it can."""
         try:
-            return self.base / Path(given).expanduser()
+            path = self.base / Path(given).expanduser()
         except RuntimeError:
-            raise ValueError(f"{key}: {given}: there is no such home folder") from None
+            return f"{given}: there is no such home folder"
+        if not path.exists():
+            return (
+                f"{path}: no such {kind}; relative paths start from {self.base.resolve()}: start "
+                f"from where it lies, or --set {key}=PATH"
+            )
+        if not (path.is_file() if kind == "file" else path.is_dir()):
+            return f"{path}: is not a {kind}; give the path of one"
+        return None if os.access(path, os.R_OK) else f"{path}: may not be read (permissions)"
+
+    def is_written_to(self, folder: Path) -> bool:
+        """Whether a folder is a run or the cache: what stands there changes with every command."""
+        cache = self.cache or default_cache()
+        return (cache.exists() and folder.samefile(cache)) or self.is_run(folder)
 
     @property
     def downloads(self) -> Path:

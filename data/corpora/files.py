@@ -1,7 +1,6 @@
 """files: the user's own training, validation and test text."""
 
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, Document, Place, Split
@@ -26,8 +25,10 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     assert config.files is not None, "the config's own check lets no corpus: files without paths"
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
-        path = place.path(getattr(config.files, split), f"data.files.{split}")
-        splits[split] = [Document(f"{split}.txt", _read(path, split, place.base))]
+        key = f"data.files.{split}"
+        path = place.path(getattr(config.files, split), key, "file")
+        text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
+        splits[split] = [Document(f"{split}.txt", text)]
     for one, other in combinations(SPLITS, 2):
         if splits[one][0].text == splits[other][0].text:
             raise ValueError(
@@ -36,15 +37,3 @@ def load(config: "DataConfig", place: Place) -> Corpus:
                 f"would be held out; give each split its own text"
             )
     return Corpus(NAME, splits, {"paths": config.files.model_dump()})
-
-
-def _read(path: Path, split: Split, base: Path) -> str:
-    where = f"data.files.{split}: {path}"
-    if not path.exists():
-        raise ValueError(
-            f"{where}: no such file; relative paths start from "
-            f"{base.resolve()}: start from where the text lies, or --set data.files.{split}=PATH"
-        )
-    if not path.is_file():
-        raise ValueError(f"{where}: is not a file; give the path of one text file")
-    return to_utf8_text(path.read_bytes(), where)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split, hash_share
+from data.encodings import why_no_utf8
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -24,29 +25,33 @@ def load(config: "DataConfig", place: Place) -> Corpus:
 
     Files of equal content go to one split together, by the hash of the first path among them.
     Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
-    of the user's.
+    of the user's. Run folders and the cache are left out whole, for each command would change the
+    text.
 
     Raises:
-        ValueError: the folder is missing, or no file of it will do.
+        ValueError: the folder is missing or a run's own, or no file of it will do.
         OSError: a file cannot be read.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
-    root = place.path(config.tree.folder, "data.tree.folder")
-    if not root.is_dir():
+    root = place.path(config.tree.folder, "data.tree.folder", "folder")
+    if place.is_written_to(root):
         raise ValueError(
-            f"data.tree.folder: {root}: no such folder; relative paths start from "
-            f"{place.base.resolve()}"
+            f"data.tree.folder: {root}: is itself a run folder or the cache, whose files change "
+            "with every command; give a folder of texts, or another --run"
         )
     links: list[str] = []
+    runs: list[str] = []
     wanted = [
         path
-        for path in sorted(_files(root, links))
+        for path in sorted(_files(root, place, links, runs))
         if any(matches(path, glob) for glob in config.tree.include)
         and not any(matches(path, glob) for glob in config.tree.exclude)
     ]
+    if runs:
+        place.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
     digests, undecodable, empty = _look_at(root, wanted)
-    for path, place_of_byte in list(undecodable.items())[:_MOST_NAMED]:
-        place.progress(f"data.tree: {root / path}: left out, byte {place_of_byte} is no UTF-8")
+    for path, why in list(undecodable.items())[:_MOST_NAMED]:
+        place.progress(f"data.tree: {root / path}: left out, {why}")
     if len(undecodable) > _MOST_NAMED:
         place.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
     if not digests:
@@ -62,6 +67,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
         "undecodable_files": list(undecodable),
         "empty_files": len(empty),
         "links": len(links),
+        "run_folders": len(runs),
     }
     return Corpus(NAME, splits, notes)
 
@@ -80,11 +86,15 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], globs[0]) and _fits(parts[1:], globs[1:])
 
 
-def _files(root: Path, links: list[str]) -> Iterator[str]:
-    """Relative posix paths of the regular files; what is a link goes to `links`."""
+def _files(root: Path, place: Place, links: list[str], runs: list[str]) -> Iterator[str]:
+    """Relative posix paths of the regular files; links go to `links`, run folders to `runs`."""
     for folder, subfolders, files in os.walk(root, onerror=_raise):
         here = Path(folder).relative_to(root)
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        if folder != str(root) and place.is_written_to(Path(folder)):
+            runs.append(here.as_posix())
+            subfolders.clear()
+            continue
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in (*subfolders, *files):
             path = (here / name).as_posix()
             mode = (root / path).lstat().st_mode
@@ -94,25 +104,27 @@ def _files(root: Path, links: list[str]) -> Iterator[str]:
                 yield path
 
 
+def _named(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 def _raise(error: OSError) -> None:
     raise error
 
 
 def _look_at(
     root: Path, paths: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, int], list[str]]:
-    """Content digests of the texts, the first byte that is no UTF-8 in others, the empty files."""
+) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
+    """Content digests of the texts, what others are instead of UTF-8, the empty files."""
     digests: dict[str, bytes] = {}
-    undecodable: dict[str, int] = {}
+    undecodable: dict[str, str] = {}
     empty = []
     for path in paths:
         raw = (root / path).read_bytes()
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            undecodable[path] = error.start
-            continue
-        if raw:
+        if why := why_no_utf8(raw):
+            undecodable[path] = why
+        elif raw:
             digests[path] = hashlib.sha256(raw).digest()
         else:
             empty.append(path)

@@ -99,13 +99,8 @@ def _read(config: "TokenizerConfig", base: Path) -> ExactPieces | LossyPieces:
         OSError: it cannot be read.
     """
     assert config.model is not None, "the config's own check lets no kind: given without a model"
-    path = Place(base).path(config.model, "data.tokenizer.model")
+    path = Place(base).path(config.model, "data.tokenizer.model", "file")
     where = f"data.tokenizer.model: {path}"
-    if not path.is_file():
-        problem = "is not a file" if path.exists() else "no such file"
-        raise ValueError(
-            f"{where}: {problem}; give the path of a SentencePiece model, from {base.resolve()}"
-        )
     with path.open("rb") as file:
         model = file.read(LARGEST_MODEL + 1)
     try:

@@ -291,7 +291,7 @@ def test_nobodys_home_folder_is_named(own_files: DataConfig, tmp_path: Path) -> 
 def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None:
     config = of_model(own_files, tmp_path, WHOLE)
     (tmp_path / "x.model").unlink()
-    with pytest.raises(ValueError, match=r"model: .*x\.model: no such file; give the path"):
+    with pytest.raises(ValueError, match=r"model: .*x\.model: no such file; relative paths"):
         prepare(config, tmp_path, tmp_path / "cache")
     (tmp_path / "x.model").mkdir()
     with pytest.raises(ValueError, match=r"x\.model: is not a file"):

@@ -109,6 +109,35 @@ def test_links_are_not_followed_and_counted(folder: Path, tmp_path: Path) -> Non
     assert corpus.notes["links"] == 5
 
 
+def test_runs_and_the_cache_below_the_folder_are_left_out(folder: Path) -> None:
+    before = load_corpus(config(), folder.parent)
+    said: list[str] = []
+    for name in ("runs/one/search", "runs/two", "part1/cache/x"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "written.md").write_text(f"by a command: {name}\n")
+    corpus = load_corpus(
+        config(folder="."),
+        folder,
+        cache=folder / "part1/cache",
+        progress=said.append,
+        is_run=lambda path: path.parent.name == "runs",
+    )
+    assert corpus.digest == before.digest
+    assert corpus.notes["run_folders"] == 3
+    assert said == [
+        f"data.tree: {folder}: run folders and the cache are left out: "
+        "part1/cache, runs/one, runs/two"
+    ]
+
+
+def test_a_folder_that_is_itself_a_run_or_the_cache_is_refused(folder: Path) -> None:
+    words = r"notes: is itself a run folder or the cache, whose files change .* another --run"
+    with pytest.raises(ValueError, match=words):
+        load_corpus(config(), folder.parent, is_run=lambda path: path == folder)
+    with pytest.raises(ValueError, match=words):
+        load_corpus(config(), folder.parent, cache=folder)
+
+
 def test_what_is_no_text_is_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
     before = load_corpus(config(), tmp_path)
     (folder / "latin.md").write_bytes(b"caf\xe9")

@@ -121,6 +121,37 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert captured.out == ""
 
 
+DATA_ALONE = (
+    "data: {corpus: tree, tree: {folder: FOLDER, include: ['*.txt']}, tokenizer: {kind: bytes}}"
+)
+
+
+def test_a_file_with_data_alone_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
+    for number in range(99):
+        (tmp_path / f"{number}.txt").write_text(f"{number} bottles of beer\n" * 9)
+    path = tmp_path / "text.yaml"
+    path.write_text(DATA_ALONE.replace("FOLDER", str(tmp_path)))
+    said = printed(capsys, path)
+    assert cells(said, "train")[1:3] != ["0", "0"]
+    assert "cluster " not in said
+    with_softmax = "model={slots: 1, d_model: 8, d_ffn: 8, softmax: {cutoffs: [20, 60]}}"
+    assert "cluster " in printed(capsys, path, "--set", with_softmax)
+
+
+def test_other_sections_are_checked_where_they_are_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "text.yaml"
+    path.write_text("data: {corpus: pydoc-topics}\nsearch: {stesp: 3}\n")
+    with pytest.raises(SystemExit) as stop:
+        command.main([str(path)])
+    assert stop.value.code == 2
+    assert f"{path}:2: search.stesp: unknown key; did you mean" in capsys.readouterr().err
+
+
 def test_check_only_validates(experiment_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, experiment_file, "--check") == (
         f"{experiment_file}: valid; no text was read and nothing was run\n"

@@ -114,7 +114,7 @@ def test_a_seed_of_the_search_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = run_of(undisturbed, tmp_path / "run", monkeypatch)
-    said = refused(rank.main, capsys, run, *SMALL, "--seeds", "0,100")
+    said = refused(rank.main, capsys, run, "--seeds", "0,100")
     assert "training seeds 0, 100: 0 is a seed of the searches (0)" in said
     assert not (run / "rank").exists()
 

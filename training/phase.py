@@ -19,7 +19,7 @@ from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
 from training.ranks import ALONE, Ranks
 from training.resume import LAST, REFUSED, Checkpoints
-from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
+from training.run_dir import FolderLock, Identity, identity_hash, lock_and_claim, record_resume
 from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
@@ -74,16 +74,28 @@ class Phase:
     _refused: str | None = field(init=False, default=None)
 
     def open(self) -> None:
-        """Take the folder, or go back to its last usable checkpoint.
+        """Take the folder until `close`, and go back to its last usable checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, or none of its checkpoints can be used.
+            ValueError: the folder holds another experiment, another process trains there, or none
+                of its checkpoints can be used.
             OSError: the folder cannot be written.
             Lost: another process of the run is gone.
         """
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
+            self._open()
+            on_error.pop_all()
+
+    def close(self) -> None:
+        """Let other processes have the folder, once all that belongs to the phase is written."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _open(self) -> None:
         if self.ranks.is_first:
-            claim(self.folder, self.identity, self.files)
-            self._lock = FolderLock(self.folder)
+            self._lock = lock_and_claim(self.folder, self.identity, self.files)
             remove_temporary(self.folder)
         self.ranks.wait()
         found = self._checkpoints.find(self.state)
@@ -105,8 +117,6 @@ class Phase:
             Lost: another process of the run is gone.
         """
         with ExitStack() as at_the_end:
-            if self._lock is not None:
-                at_the_end.callback(self._lock.release)
             start = self.state.step
             if start >= self.steps:
                 return

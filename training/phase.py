@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from training.checkpoint import read_best, restore_weights
+from training.checkpoint import restore_weights
 from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.files import named, remove_temporary, words_of
@@ -24,8 +24,6 @@ from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
 from training.state import TrainState
-
-BEST = "best.safetensors"
 
 
 @dataclass
@@ -103,6 +101,10 @@ class Phase:
             found.checkpoint.restore(self.state)
             self._refused = found.refused
             self.resumed(self.state)
+            if self.ranks.is_first:
+                # What was killed between a checkpoint and the removal of what it no longer names.
+                self._checkpoints.name_old_best()
+                self._checkpoints.remove_unnamed()
         self.metrics_file = NoRows()
         if self.ranks.is_first:
             self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
@@ -162,9 +164,7 @@ class Phase:
         best = self.state.best.step
         if best == self.state.step:
             return
-        tensors, step, problem = self._read_best()
-        if problem is None and step != best:
-            problem = f"{self.folder / BEST}: is of step {step}"
+        tensors, problem = self._read_best()
         if problem is not None:
             raise ValueError(
                 f"{problem}; the weights of the best step, {best}, are lost: put the file back, "
@@ -172,13 +172,12 @@ class Phase:
             )
         restore_weights(self.state, tensors)
 
-    def _read_best(self) -> tuple[dict[str, Tensor], int, str | None]:
-        """The best weights, their step, and what is wrong with their file."""
+    def _read_best(self) -> tuple[dict[str, Tensor], str | None]:
+        """The best weights, and what is wrong with their file."""
         try:
-            path = self.folder / BEST
-            return *read_best(path, self.state, self._checkpoints.identity), None
+            return self._checkpoints.read_best(self.state), None
         except (ValueError, OSError) as error:
-            return {}, -1, words_of(error)
+            return {}, words_of(error)
 
     @property
     def _checkpoints(self) -> Checkpoints:
@@ -203,7 +202,7 @@ class Phase:
         if self._refused is not None:
             kept = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
             text += f", the checkpoint before the last one ({self._refused}{kept})"
-        if self.state.best.step > 0 and (problem := self._read_best()[2]):
+        if self.state.best.step > 0 and (problem := self._read_best()[1]):
             text += (
                 f"; {problem}: the weights of step {self.state.best.step} are lost, "
                 "so the run can only end well if a later step is better"
@@ -239,8 +238,7 @@ class Phase:
                 nets=self.nets,
                 screen=screen,
                 every=config.validate_every,
-                best_path=self.folder / BEST,
-                identity=self._checkpoints.identity,
+                checkpoints=self._checkpoints,
                 writer=writer,
             ),
             CheckpointHook(

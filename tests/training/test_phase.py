@@ -53,7 +53,7 @@ def phase_of(folder: Path, **parts: Any) -> Phase:
         "files": {"experiment.yaml": "seed: 0\n", "environment.json": "{}\n"},
         "summary": "",
         "steps": 4,
-        "state": tiny.state_of(tiny.supernet()),
+        "state": parts.get("state") or tiny.state_of(tiny.supernet("dense", slots=1)),
         "batches": Batches(),
         "step": still,
         "nets": {"model": lambda state: nats(1.0)},

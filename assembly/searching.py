@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assembly.costs import layout_costs
-from assembly.forecasting import memory_lines, search_memory
+from assembly.forecasting import memory_notes, search_memory
 from assembly.lengths import DEFAULT_SHARE, search_steps, search_text
 from assembly.models import build_supernet
 from assembly.size import check_supernet_size
@@ -72,7 +72,7 @@ def search_phase(bench: Workbench) -> Phase:
         rate_of(experiment.search.optimiser, plan.steps),
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
-    memory = search_memory(step, state, text.weights.batch(0))
+    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)))
     folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
     return Phase(
@@ -80,9 +80,7 @@ def search_phase(bench: Workbench) -> Phase:
         folder=folder,
         identity=search_identity(bench),
         files=bench.files(),
-        summary="\n".join(
-            [_search_summary(bench, model, plan), *memory_lines(memory, bench.forward)]
-        ),
+        summary="\n".join([_search_summary(bench, model, plan), *memory.lines]),
         steps=plan.steps,
         state=state,
         batches=text.weights,
@@ -95,6 +93,7 @@ def search_phase(bench: Workbench) -> Phase:
         writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
         work=_work(bench, plan),
+        refusal=memory.refusal,
     )
 
 

@@ -19,7 +19,14 @@ from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
 from training.ranks import ALONE, Ranks
 from training.resume import LAST, REFUSED, Checkpoints
-from training.run_dir import FolderLock, Identity, identity_hash, lock_and_claim, record_resume
+from training.run_dir import (
+    FolderLock,
+    Identity,
+    identity_hash,
+    is_claimed,
+    lock_and_claim,
+    record_resume,
+)
 from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
@@ -48,6 +55,8 @@ class Phase:
         writer: opens TensorBoard's writer; rows after the step it is given are dropped.
         ranks: the processes that train together; the first one writes, the others are silent.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
+        refusal: why no step may be taken here, as where memory is too small; None: they may. A
+            phase that is done opens all the same.
     """
 
     title: str
@@ -67,6 +76,7 @@ class Phase:
     writer: Callable[[int], Any] | None = None
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
+    refusal: str | None = None
     metrics_file: Rows = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
@@ -75,8 +85,8 @@ class Phase:
         """Take the folder until `close`, and go back to its last usable checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, another process trains there, or none
-                of its checkpoints can be used.
+            ValueError: the folder holds another experiment, another process trains there, none
+                of its checkpoints can be used, or steps are left and may not be taken.
             OSError: the folder cannot be written.
             Lost: another process of the run is gone.
         """
@@ -93,6 +103,9 @@ class Phase:
 
     def _open(self) -> None:
         if self.ranks.is_first:
+            if not is_claimed(self.folder, self.identity):
+                # Claimed now, the folder would refuse the smaller experiment that is the remedy.
+                self._refuse()
             self._lock = lock_and_claim(self.folder, self.identity, self.files)
             remove_temporary(self.folder)
         self.ranks.wait()
@@ -101,13 +114,19 @@ class Phase:
             found.checkpoint.restore(self.state)
             self._refused = found.refused
             self.resumed(self.state)
-            if self.ranks.is_first:
-                # What was killed between a checkpoint and the removal of what it no longer names.
-                self._checkpoints.name_old_best()
-                self._checkpoints.remove_unnamed()
+        if self.state.step < self.steps:
+            self._refuse()
+        if found is not None and self.ranks.is_first:
+            # What was killed between a checkpoint and the removal of what it no longer names.
+            self._checkpoints.name_old_best()
+            self._checkpoints.remove_unnamed()
         self.metrics_file = NoRows()
         if self.ranks.is_first:
             self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
 
     def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
         """Train to the end; the lines that were heard before are not shown again.

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,6 @@ from training.evaluation import Evaluation
 from training.phase import Phase
 from training.run_dir import FolderLock
 from training.state import TrainState
-
-pytestmark = pytest.mark.usefixtures("_without_figures")
 
 TAKEN = "another process is training here; wait for it or use another --run"
 
@@ -83,28 +82,29 @@ def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("different", [False, True])
+@pytest.mark.parametrize("rounds", [6, pytest.param(150, marks=pytest.mark.slow)])
 def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
-    tmp_path: Path, different: bool
+    tmp_path: Path, rounds: int, different: bool
 ) -> None:
-    for number in range(6):
+    names = [f"name-{n * different}" for n in range(2)]
+    phases = [
+        phase_of(
+            tmp_path,
+            identity={"search": {"name": name}},
+            files={"experiment.yaml": f"{name}\n", "environment.json": f"{name}\n"},
+        )
+        for name in names
+    ]
+    for number in range(rounds):
         folder = tmp_path / f"run-{number}"
-        names = [f"name-{n * different}" for n in range(2)]
-        phases = [
-            phase_of(
-                folder,
-                identity={"search": {"name": name}},
-                files={"experiment.yaml": f"{name}\n", "environment.json": f"{name}\n"},
-            )
-            for name in names
-        ]
-        found = double_start([partial(opened_by, phase) for phase in phases])
-        judged(folder, found, names)
+        starts = [partial(opened_by, replace(phase, folder=folder)) for phase in phases]
+        judged(folder, double_start(starts), names)
         assert not list(folder.glob(".*"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("different", [False, True])
-def test_of_150_double_starts_of_a_search_one_goes_on_and_ends_well(
+def test_of_two_searches_started_at_once_one_ends_well(
     experiment_file: Path, tmp_path: Path, different: bool
 ) -> None:
     short = ["search.steps=8", "search.optimiser.warmup_steps=1", "run.log_every=1"]
@@ -115,7 +115,7 @@ def test_of_150_double_starts_of_a_search_one_goes_on_and_ends_well(
         sys.argv = ["search.py", str(experiment_file), "--run", str(folder), *arguments]
         return search.main(sys.argv[1:])
 
-    for number in range(150):
+    for number in range(15):
         run = tmp_path / f"run-{number}"
         names = [f"0.0010{n * different + 1}" for n in range(2)]
         found = double_start([partial(searching, run, name) for name in names])

@@ -15,6 +15,7 @@ chosen architecture, RUN/model/. Next: python compare.py RUN
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import cli
@@ -62,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if ranks.is_first:
             show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
 
-    return endings.run_to_end(run, then=finish)
+    with closing(phase):
+        return endings.run_to_end(run, then=finish)
 
 
 if __name__ == "__main__":

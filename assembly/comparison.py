@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,8 @@ def contestants(bench: Workbench) -> list[Contestant]:
             print(f"{method}: the same layout as {names}{_tries(twins)}, left out")
     for seed in bench.experiment.compare.seeds:
         for entry in entries:
-            retrain_phase(with_seed(bench, seed), entry.architecture).open()
+            with closing(retrain_phase(with_seed(bench, seed), entry.architecture)) as phase:
+                phase.open()
     return entries
 
 
@@ -145,12 +147,13 @@ def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
         for entry in entries:
             seeded = with_seed(bench, seed)
             phase = retrain_phase(seeded, entry.architecture)
-            phase.open()
-            begins = not phase.state.step
-            phase.run(seeded.experiment.run, heard)
-            if begins:
-                heard |= set(phase.summary.splitlines())
-            finish_retrain(seeded, phase, entry.architecture)
+            with closing(phase):
+                phase.open()
+                begins = not phase.state.step
+                phase.run(seeded.experiment.run, heard)
+                if begins:
+                    heard |= set(phase.summary.splitlines())
+                finish_retrain(seeded, phase, entry.architecture)
 
 
 def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:

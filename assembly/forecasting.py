@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from assembly.size import memory_bytes
+from assembly.workbench import Workbench
 from nas.estimators import HARD
 from nas.search_step import SearchStep
 from training.forecast import Forecast, Maker, forecast
@@ -74,24 +75,57 @@ def retrain_memory(step: WeightStep, state: TrainState, batch: Batch) -> Forecas
     return forecast(state, batch, step.forward, [make])
 
 
-def memory_lines(found: Forecast, forward: Forward) -> list[str]:
-    """The forecast, and a warning where the device has less."""
-    device = forward.device
+@dataclass(frozen=True)
+class MemoryNotes:
+    """What a phase says of its forecast.
+
+    Attributes:
+        lines: of its summary.
+        refusal: why it may take no step, the same in all processes; None where it may.
+    """
+
+    lines: list[str]
+    refusal: str | None
+
+
+def memory_notes(bench: Workbench, found: Forecast) -> MemoryNotes:
+    """Compare a forecast with what the device has for each process of the run."""
+    sharing = bench.ranks.local_world if bench.device.type == "cpu" else 1
+    available = memory_bytes(bench.device) // sharing
+    shortage = bench.ranks.first_words(memory_shortage(found, bench.forward, available))
+    lines = forecast_lines(found, bench.forward)
+    if shortage is None:
+        return MemoryNotes(lines, None)
+    if bench.experiment.run.ignore_memory_forecast:
+        return MemoryNotes([*lines, f"warning: {shortage}"], None)
+    return MemoryNotes(lines, f"{shortage}; run.ignore_memory_forecast=true trains all the same")
+
+
+def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
+    """The forecast, and what it leaves out."""
     parts = (
         f"weights {_mb(found.weights)}, gradients {_mb(found.gradients)}, optimiser "
         f"{_mb(found.optimiser)}, streams {_mb(found.streams)}, activations "
         f"{_mb(found.activations)}, gaps {_mb(found.gaps)}"
     )
     lines = [f"memory: about {_mb(found.total)} MB beyond start ({parts})"]
-    if (device.type, forward.precision) == ("cpu", "bfloat16"):
+    if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):
         lines.append(_KERNELS)
-    there = memory_bytes(device)
-    if found.total > there:
-        lines.append(
-            f"warning: {device} has {_mb(there)} MB: raise run.micro_batches, set "
-            "run.recompute=true, or lower data.batch"
-        )
     return lines
+
+
+def memory_shortage(found: Forecast, forward: Forward, available: int) -> str | None:
+    """What is missing where a forecast exceeds the bytes that a process may take; the remedies."""
+    if found.total <= available:
+        return None
+    remedies = [] if forward.recompute else ["set run.recompute=true"]
+    remedies += [f"raise run.micro_batches (now {forward.micro_batches})", "lower data.batch"]
+    several = forward.ranks.local_world > 1 and forward.device.type == "cpu"
+    return (
+        f"about {_mb(found.total)} MB of memory are needed, and {forward.device} has "
+        f"{_mb(available)} MB{' for each process' * several}: {', '.join(remedies[:-1])}, or "
+        f"{remedies[-1]}"
+    )
 
 
 def _mb(size: int) -> str:

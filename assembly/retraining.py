@@ -12,7 +12,7 @@ import torch
 import command_line
 from assembly.costs import costs
 from assembly.cpu_load import busy_lines
-from assembly.forecasting import memory_lines, retrain_memory
+from assembly.forecasting import memory_notes, retrain_memory
 from assembly.lengths import retrain_stages
 from assembly.models import architecture_hash, check_tokenizer
 from assembly.results import read_result
@@ -60,7 +60,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     stages = retrain_stages(bench)
     valid, batches = bench.streams("valid"), bench.training_batches()
     step = WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate)
-    memory = memory_lines(retrain_memory(step, state, batches.batch(0)), bench.forward)
+    memory = memory_notes(bench, retrain_memory(step, state, batches.batch(0)))
     return Phase(
         title=f"retrain {architecture.name}",
         folder=folder,
@@ -76,7 +76,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         summary="\n".join(
             [
                 _retrain_summary(bench, architecture, model, stages),
-                *memory,
+                *memory.lines,
                 *busy_lines(bench, began),
             ]
         ),
@@ -87,6 +87,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         nets={"model": lambda state: bench.validate(state.model, valid)},
         writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
+        refusal=memory.refusal,
     )
 
 

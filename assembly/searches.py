@@ -1,6 +1,8 @@
 """One search or several of one experiment: in turn, each in its folder, and what they came to."""
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import cli
 import command_line
@@ -33,7 +35,9 @@ def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:
 
 
 def run_searches(bench: Workbench, seeds: Sequence[int], opened: list[Phase]) -> None:
-    """Run the searches one after the other; those that are done already take no step.
+    """Run the searches one after the other, each to its figures.
+
+    Those that are done already take no step. Figures are made while the folder is locked.
 
     Raises:
         ValueError: a folder cannot be used.
@@ -44,8 +48,20 @@ def run_searches(bench: Workbench, seeds: Sequence[int], opened: list[Phase]) ->
         if len(seeds) > 1 and bench.ranks.is_first:
             print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
         phase = opened.pop() if opened else _opened(bench, seed)
-        phase.run(bench.experiment.run)
+        with closing(phase):
+            phase.run(bench.experiment.run)
+            if bench.ranks.is_first:
+                _show_pi_in_files(bench, phase.folder)
         del phase
+
+
+def _show_pi_in_files(bench: Workbench, folder: Path) -> None:
+    """What others read of a search that is done: pi.csv and its figures."""
+    from report.trajectory import write_search_figures
+
+    write_pi_csv(folder / "pi.npz", folder / "pi.csv")
+    if bench.experiment.run.figures:
+        write_search_figures(folder)
 
 
 def _opened(bench: Workbench, seed: int) -> Phase:
@@ -55,18 +71,12 @@ def _opened(bench: Workbench, seed: int) -> Phase:
 
 
 def finish_searches(bench: Workbench, seeds: Sequence[int]) -> None:
-    """Figures and the report; says what pi came to, and how far several searches agree."""
+    """The report; says what pi came to, and how far several searches agree."""
     from report.page import write_report
-    from report.trajectory import write_search_figures
 
     if not bench.ranks.is_first:
         return
-    figures = bench.experiment.run.figures
     for seed in seeds:
-        folder = search_folder(bench, seed)
-        write_pi_csv(folder / "pi.npz", folder / "pi.csv")
-        if figures:
-            write_search_figures(folder)
         _say_pi(bench, seed, several=len(seeds) > 1)
     if len(seeds) > 1:
         print(_agreement(bench, seeds))
@@ -75,7 +85,7 @@ def finish_searches(bench: Workbench, seeds: Sequence[int]) -> None:
             "One search says little about the next: compare it with other seeds "
             "(--seeds 0,1,2) and with a placebo (docs/experiments.md)."
         )
-    if figures:
+    if bench.experiment.run.figures:
         print(f"report: {write_report(bench.run_dir)}")
     print(f"next: {_next(bench, seeds)}")
 

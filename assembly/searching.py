@@ -11,7 +11,7 @@ from torch import Tensor
 
 from assembly.costs import layout_costs
 from assembly.cpu_load import busy_lines
-from assembly.forecasting import memory_lines, search_memory
+from assembly.forecasting import memory_notes, search_memory
 from assembly.lengths import search_steps, search_text
 from assembly.models import build_supernet
 from assembly.size import check_supernet_size
@@ -74,7 +74,7 @@ def search_phase(bench: Workbench) -> Phase:
         rate_of(experiment.search.optimiser, plan.steps),
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
-    memory = search_memory(step, state, text.weights.batch(0))
+    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)))
     folder = search_folder(bench, experiment.run.seed)
     trajectory = Trajectory(labels, plan)
     return Phase(
@@ -85,7 +85,7 @@ def search_phase(bench: Workbench) -> Phase:
         summary="\n".join(
             [
                 _search_summary(bench, model, plan),
-                *memory_lines(memory, bench.forward),
+                *memory.lines,
                 *busy_lines(bench, began),
             ]
         ),
@@ -101,6 +101,7 @@ def search_phase(bench: Workbench) -> Phase:
         writer=tensorboard_writer(bench, folder),
         ranks=bench.ranks,
         work=_work(bench, plan),
+        refusal=memory.refusal,
     )
 
 

@@ -44,13 +44,14 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from experiment import load_experiment
     from nas.estimators import ESTIMATORS
     from nas.gumbel import gumbel_noise
-    from training.tensor_file import read_tensors
+    from training.tensor_file import read_header, read_tensors
 
     saved = cli.find_experiment(run)
     bench = set_up(load_experiment(saved), run)
     phase = search_phase(bench)
     model = phase.state.model
-    tensors, _ = read_tensors(saved.parent / "best.safetensors")
+    best = read_header(saved.parent / "last.safetensors")["best"]["step"]
+    tensors, _ = read_tensors(saved.parent / f"best-{best}.safetensors")
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)
     shape = phase.state.parameters["alpha"].shape

@@ -1,19 +1,23 @@
 """Folders that are whole or absent, also when two processes build the same one at once."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
 INFO = "info.json"
 _BLOCK = 1 << 20
+# What stands after the name of a folder that is being built.
+_LOCK, _ASIDE = ".lock", ".damaged"
 
 
 def default_cache() -> Path:
@@ -103,11 +107,14 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
         final: where the folder goes.
         key: what decides its content; kept in the sidecar.
         fill: writes files into the folder it is given and returns more sidecar entries.
+
+    Raises:
+        OSError: a file cannot be written; what this build made is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    work = final.with_name(f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
-    work.mkdir()
-    with _named(final):
+    _remove_abandoned(final)
+    with _named(final), _work_folder(final) as work:
+        work.mkdir()
         try:
             entries = fill(work)
             files = {path.name: _describe(path) for path in sorted(work.iterdir())}
@@ -117,6 +124,55 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
             _publish(work, final, key)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _work_folder(final: Path) -> Iterator[Path]:
+    """A name beside `final` for a folder that is being built, locked for as long as it is."""
+    while True:
+        work = final.with_name(f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        lock = work.with_name(work.name + _LOCK)
+        with lock.open("x") as file:
+            # Where the file system knows no locks, others cannot take it either.
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Another build may have taken it for an abandoned one before it was locked.
+            if not lock.exists():
+                continue
+            try:
+                yield work
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
+def _remove_abandoned(final: Path) -> None:
+    """Remove what builds of this name left that no process holds any more, as killed ones do."""
+    name = re.compile(rf"(\.{re.escape(final.name)}\.\d+-[0-9a-f]{{8}})(\{_LOCK}|\{_ASIDE})?")
+    matches = [name.fullmatch(path.name) for path in final.parent.iterdir()]
+    for work in {final.with_name(match[1]) for match in matches if match}:
+        lock = work.with_name(work.name + _LOCK)
+        with suppress(OSError), _taken(lock):
+            shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(work.with_name(work.name + _ASIDE), ignore_errors=True)
+            lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def _taken(lock: Path) -> Iterator[None]:
+    """The lock of a killed build; a folder without one is of a version that made none.
+
+    Raises:
+        OSError: a living process holds it, or there is no telling.
+    """
+    try:
+        file = lock.open("r+")
+    except FileNotFoundError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
@@ -132,7 +188,7 @@ def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
                 raise
         if damage(final, key) is None:
             return
-        aside = work.with_name(f"{work.name}.damaged")
+        aside = work.with_name(work.name + _ASIDE)
         try:
             os.rename(final, aside)
         except FileNotFoundError:

@@ -15,8 +15,12 @@ from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
 from training.loop import Batch, Batches, Metrics
 from training.optimisers import set_learning_rate
+from training.randomness import numbers_of
 from training.state import TrainState
 from training.step import WeightStep, stream_at
+
+# The first number of the key of alpha's dropout, so that nothing else draws from the same.
+_ALPHA_STREAM = 0x70690002
 
 
 def build_alpha(slots: int, candidates: int) -> nn.Parameter:
@@ -66,7 +70,7 @@ class SearchStep:
     Attributes:
         plan: schedules.
         weight_step: the step that retraining takes as well.
-        seed: of the Gumbel noise.
+        seed: of the Gumbel noise, and of the dropout of alpha's own step.
         alpha_batches: the text of alpha (split), else None.
     """
 
@@ -116,8 +120,11 @@ class SearchStep:
             for gradient, part in zip(gradients, parts, strict=True):
                 gradient.add_(part)
 
-        with _fixed(state.model):
-            _, stream = self.weight_step.forward.accumulate(
+        forward = self.weight_step.forward
+        key = (_ALPHA_STREAM, self.seed, state.step, forward.ranks.rank)
+        # Dropout of its own: the weights' steps draw the same whether alpha has moved or not.
+        with _fixed(state.model), numbers_of(key, forward.device):
+            _, stream = forward.accumulate(
                 state, batch, stream, lambda: self.alpha_mix(state), backward
             )
         if self.alpha_batches is not None:

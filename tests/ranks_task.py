@@ -60,8 +60,7 @@ def run_phases(jobs: Sequence[dict[str, Any]], ranks: Ranks = ALONE) -> None:
         for tensor in [*state.model.parameters(), *state.parameters.values()]:
             of_ranks = ranks.gather(tensor.detach()[None])
             assert all(torch.equal(of_ranks[0], other) for other in of_ranks[1:])
-        if "cut" in job and phase._lock is not None:
-            phase._lock.release()
+        phase.close()
         ranks.wait()
 
 

@@ -79,7 +79,7 @@ def flipped(path: Path) -> None:
 
 
 def foreign(path: Path) -> None:
-    shutil.copy(path.with_name("best.safetensors"), path)
+    shutil.copy(next(path.parent.glob("best-*.safetensors")), path)
 
 
 def lost(path: Path) -> None:
@@ -239,12 +239,12 @@ def test_best_weights_that_are_lost_are_one_line_that_says_how_to_go_on(
     best_step = json.loads((place / "result.json").read_text())["best_step"]
     assert best_step == 10
     (place / "result.json").unlink()
-    best = place / "best.safetensors"
+    best = place / "best-10.safetensors"
     content = best.read_bytes()
     for damage in (cut, flipped, lost, folder):
         damage(best)
         line = refused(retrain, capsys, experiment_file, *options)
-        assert "best.safetensors: " in line
+        assert "best-10.safetensors: " in line
         assert f"the weights of the best step, {best_step}, are lost: put the file back" in line
         shutil.rmtree(best) if best.is_dir() else best.unlink(missing_ok=True)
         best.write_bytes(content)
@@ -256,10 +256,10 @@ def test_best_weights_that_are_lost_half_way_are_said_at_once(
 ) -> None:
     killed_after(16, retrain, experiment_file, "--run", tmp_path / "hurt", *LAYOUT)
     hurt = tmp_path / "hurt" / RETRAIN
-    flipped(hurt / "best.safetensors")
+    flipped(hurt / "best-10.safetensors")
     capsys.readouterr()
     run(retrain, experiment_file, "--run", tmp_path / "hurt", *LAYOUT)
-    assert "best.safetensors: damaged" in capsys.readouterr().out
+    assert "best-10.safetensors: damaged" in capsys.readouterr().out
     # A later step is better here, so nothing is lost.
     assert_same_run(undisturbed, tmp_path / "hurt", RETRAIN)
 
@@ -273,7 +273,7 @@ def test_the_weights_of_the_last_step_serve_where_they_are_the_best(
     assert before["best_step"] == 25
     model = (place / "model/model.safetensors").read_bytes()
     (place / "result.json").unlink()
-    (place / "best.safetensors").unlink()
+    (place / "best-25.safetensors").unlink()
     run(retrain, experiment_file, "--run", tmp_path / "run", *LAYOUT)
     assert load_result(place / "result.json") == before
     assert (place / "model/model.safetensors").read_bytes() == model

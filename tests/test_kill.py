@@ -59,7 +59,9 @@ def last_step(metrics: Path) -> int:
 
 def assert_same(one: Path, two: Path) -> None:
     assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-    for name in ("last.safetensors", "best.safetensors"):
+    best = [sorted(path.name for path in folder.glob("best-*")) for folder in (one, two)]
+    assert best[0] == best[1]
+    for name in ("last.safetensors", *best[0]):
         tensors: list[dict[str, Any]] = [load_file(folder / name) for folder in (one, two)]
         assert tensors[0].keys() == tensors[1].keys()
         assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])

@@ -4,10 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
-from training.checkpoint import save_best
 from training.divergence import check_finite
 from training.evaluation import Evaluation
 from training.files import named
@@ -126,8 +124,7 @@ class ValidationHook:
     clock: Clock
     every: int
     until: int
-    best_path: Path
-    identity: str
+    checkpoints: Checkpoints
     ranks: Ranks = ALONE
     writer: Writer | None = None
 
@@ -153,9 +150,7 @@ class ValidationHook:
         self.clock.validation_s += time.monotonic() - began
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
-            if self.ranks.is_first:
-                save_best(self.best_path, state, self.identity)
-            self.ranks.wait()
+            self.checkpoints.save_best(state)
 
 
 def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:

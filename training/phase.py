@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from training.checkpoint import read_best, restore_weights
+from training.checkpoint import restore_weights
 from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.files import named, remove_temporary, words_of
@@ -19,13 +19,18 @@ from training.loop import Batches, Hook, Step, train
 from training.metrics import MetricsFile
 from training.ranks import ALONE, Ranks
 from training.resume import LAST, REFUSED, Checkpoints
-from training.run_dir import FolderLock, Identity, claim, identity_hash, record_resume
+from training.run_dir import (
+    FolderLock,
+    Identity,
+    identity_hash,
+    is_claimed,
+    lock_and_claim,
+    record_resume,
+)
 from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
 from training.state import TrainState
-
-BEST = "best.safetensors"
 
 
 @dataclass
@@ -50,6 +55,8 @@ class Phase:
         writer: opens TensorBoard's writer; rows after the step it is given are dropped.
         ranks: the processes that train together; the first one writes, the others are silent.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
+        refusal: why no step may be taken here, as where memory is too small; None: they may. A
+            phase that is done opens all the same.
     """
 
     title: str
@@ -69,21 +76,37 @@ class Phase:
     writer: Callable[[int], Any] | None = None
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
+    refusal: str | None = None
     metrics_file: Rows = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
 
     def open(self) -> None:
-        """Take the folder, or go back to its last usable checkpoint.
+        """Take the folder until `close`, and go back to its last usable checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, or none of its checkpoints can be used.
+            ValueError: the folder holds another experiment, another process trains there, none
+                of its checkpoints can be used, or steps are left and may not be taken.
             OSError: the folder cannot be written.
             Lost: another process of the run is gone.
         """
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
+            self._open()
+            on_error.pop_all()
+
+    def close(self) -> None:
+        """Let other processes have the folder, once all that belongs to the phase is written."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _open(self) -> None:
         if self.ranks.is_first:
-            claim(self.folder, self.identity, self.files)
-            self._lock = FolderLock(self.folder)
+            if not is_claimed(self.folder, self.identity):
+                # Claimed now, the folder would refuse the smaller experiment that is the remedy.
+                self._refuse()
+            self._lock = lock_and_claim(self.folder, self.identity, self.files)
             remove_temporary(self.folder)
         self.ranks.wait()
         found = self._checkpoints.find(self.state)
@@ -91,9 +114,19 @@ class Phase:
             found.checkpoint.restore(self.state)
             self._refused = found.refused
             self.resumed(self.state)
+        if self.state.step < self.steps:
+            self._refuse()
+        if found is not None and self.ranks.is_first:
+            # What was killed between a checkpoint and the removal of what it no longer names.
+            self._checkpoints.name_old_best()
+            self._checkpoints.remove_unnamed()
         self.metrics_file = NoRows()
         if self.ranks.is_first:
             self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise ValueError(self.refusal)
 
     def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
         """Train to the end; the lines that were heard before are not shown again.
@@ -105,8 +138,6 @@ class Phase:
             Lost: another process of the run is gone.
         """
         with ExitStack() as at_the_end:
-            if self._lock is not None:
-                at_the_end.callback(self._lock.release)
             start = self.state.step
             if start >= self.steps:
                 return
@@ -152,9 +183,7 @@ class Phase:
         best = self.state.best.step
         if best == self.state.step:
             return
-        tensors, step, problem = self._read_best()
-        if problem is None and step != best:
-            problem = f"{self.folder / BEST}: is of step {step}"
+        tensors, problem = self._read_best()
         if problem is not None:
             raise ValueError(
                 f"{problem}; the weights of the best step, {best}, are lost: put the file back, "
@@ -162,13 +191,12 @@ class Phase:
             )
         restore_weights(self.state, tensors)
 
-    def _read_best(self) -> tuple[dict[str, Tensor], int, str | None]:
-        """The best weights, their step, and what is wrong with their file."""
+    def _read_best(self) -> tuple[dict[str, Tensor], str | None]:
+        """The best weights, and what is wrong with their file."""
         try:
-            path = self.folder / BEST
-            return *read_best(path, self.state, self._checkpoints.identity), None
+            return self._checkpoints.read_best(self.state), None
         except (ValueError, OSError) as error:
-            return {}, -1, words_of(error)
+            return {}, words_of(error)
 
     @property
     def _checkpoints(self) -> Checkpoints:
@@ -193,7 +221,7 @@ class Phase:
         if self._refused is not None:
             kept = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
             text += f", the checkpoint before the last one ({self._refused}{kept})"
-        if self.state.best.step > 0 and (problem := self._read_best()[2]):
+        if self.state.best.step > 0 and (problem := self._read_best()[1]):
             text += (
                 f"; {problem}: the weights of step {self.state.best.step} are lost, "
                 "so the run can only end well if a later step is better"
@@ -229,8 +257,7 @@ class Phase:
                 nets=self.nets,
                 screen=screen,
                 every=config.validate_every,
-                best_path=self.folder / BEST,
-                identity=self._checkpoints.identity,
+                checkpoints=self._checkpoints,
                 writer=writer,
             ),
             CheckpointHook(

@@ -1,11 +1,20 @@
-"""Which checkpoint a run goes on from: the last one, or the one before where that is unusable."""
+"""Which checkpoint a run goes on from, and the weights of the best steps that checkpoints name."""
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from torch import Tensor
+
+from training.checkpoint import (
+    Checkpoint,
+    read_best,
+    read_checkpoint,
+    save_best,
+    save_checkpoint,
+)
 from training.files import words_of
 from training.ranks import ALONE, Ranks
 from training.state import TrainState
@@ -16,6 +25,9 @@ LAST, PREVIOUS, REFUSED = (
     "previous.safetensors",
     "last.refused.safetensors",
 )
+# Of a run begun before the weights of the best step carried its number.
+_OLD_BEST = "best.safetensors"
+_BEST = re.compile(r"best-(\d+)\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -29,6 +41,9 @@ class Found:
 @dataclass(frozen=True)
 class Checkpoints:
     """The last two checkpoints of a run; at any moment one of them is whole.
+
+    The weights of a best step are a file of their own, kept while a checkpoint names the step: a
+    resume goes back to the step that its checkpoint calls the best, and may never find a better.
 
     Attributes:
         folder: where they lie.
@@ -45,12 +60,69 @@ class Checkpoints:
     def save(self, state: TrainState) -> None:
         """Write the last one; what was the last one becomes the previous one.
 
+        Weights of steps that neither of them calls the best are removed once it is whole.
+
         Raises:
             OSError: the disk is full or the folder not writable; both stay as they were.
         """
         save_checkpoint(
             self.folder / LAST, state, self.identity, self.folder / PREVIOUS, self.ranks
         )
+        if self.ranks.is_first:
+            self.remove_unnamed()
+
+    def save_best(self, state: TrainState) -> None:
+        """Write the weights of the step that is the best from now on, beside those before.
+
+        Raises:
+            OSError: the disk is full or the folder not writable; those before stay.
+        """
+        if self.ranks.is_first:
+            save_best(self._best(state.step), state, self.identity)
+        self.ranks.wait()
+
+    def read_best(self, state: TrainState) -> dict[str, Tensor]:
+        """The weights of the step that the run calls the best; the run is not touched.
+
+        Raises:
+            ValueError: they are damaged, or belong to another experiment or step, or do not fit.
+            OSError: they cannot be read.
+        """
+        path = self._best(state.best.step)
+        tensors, step = read_best(path, state, self.identity)
+        if step != state.best.step:
+            raise ValueError(f"{path}: is of step {step}")
+        return tensors
+
+    def name_old_best(self) -> None:
+        """Give the weights that an older version wrote the name that is looked for now."""
+        try:
+            step = read_header(self.folder / _OLD_BEST).get("step")
+        except (ValueError, OSError):
+            return
+        if isinstance(step, int):
+            os.replace(self.folder / _OLD_BEST, self._best(step))
+
+    def remove_unnamed(self) -> None:
+        """Remove the weights of steps that no checkpoint calls the best.
+
+        Where a checkpoint cannot be read, nobody knows what it names, and all stay.
+        """
+        named = set[int]()
+        for path in (self.folder / LAST, self.folder / PREVIOUS):
+            try:
+                named.add(int(read_header(path)["best"]["step"]))
+            except FileNotFoundError:
+                continue
+            except (ValueError, TypeError, KeyError, OSError):
+                return
+        for path in self.folder.iterdir():
+            number = _BEST.fullmatch(path.name)
+            if number is not None and int(number[1]) not in named:
+                path.unlink(missing_ok=True)
+
+    def _best(self, step: int) -> Path:
+        return self.folder / f"best-{step}.safetensors"
 
     def find(self, state: TrainState) -> Found | None:
         """The newest usable one; None where there is none at all. Nothing is changed.

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,37 @@ def identity_hash(identity: Identity) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
+def lock_and_claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> "FolderLock":
+    """Lock a folder, then claim it; nothing is written by whoever does not have the lock.
+
+    Args:
+        folder: where the phase writes.
+        identity: its own sections and the hashes of its inputs.
+        files: text files saved beside the identity before step 0.
+
+    Returns:
+        The lock, which the caller releases.
+
+    Raises:
+        ValueError: the folder holds another experiment, or another process has it.
+        OSError: the folder cannot be written.
+    """
+    # Another experiment's folder is refused before so much as a lock file is made in it.
+    is_claimed(folder, identity)
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as on_error:
+        lock = FolderLock(folder)
+        on_error.callback(lock.release)
+        # Looks again: the folder may have been claimed, and let go, before it was locked here.
+        claim(folder, identity, files)
+        on_error.pop_all()
+    return lock
+
+
 def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
     """Take a folder for a phase, or find that it is this phase's own already.
+
+    Only for who holds the folder's lock: two that claim at once would mix their files.
 
     Args:
         folder: where the phase writes.
@@ -67,17 +97,26 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
 class FolderLock:
     """Keeps a second process out of a phase's folder for as long as this one lives.
 
+    The file stays when it is released: who waited for a file that is removed would lock another
+    one than who comes later. What a killed process held is free at once.
+
     Raises:
         ValueError: another process has it.
+        OSError: the file cannot be made, or the file system knows no locks.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = (folder / "lock").open("a")
+        path = folder / "lock"
+        with named(path):
+            self._file = path.open("a")
         try:
-            with named(folder / "lock"):
+            with named(path):
+                # Not flock: this one reaches the other machines of a shared folder everywhere.
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:
             self._file.close()
+            if not isinstance(error, BlockingIOError):
+                raise
             raise ValueError(
                 f"{folder}: another process is training here; wait for it or use another --run"
             ) from None

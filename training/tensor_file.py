@@ -74,11 +74,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: the file is damaged, another program's or of another version.
         OSError: it cannot be read.
     """
-    # Opening a pipe would wait for its other end.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: is not a file")
-    # The library calls every file missing that it may not open.
-    path.open("rb").close()
+    _check_readable(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -103,11 +99,22 @@ def read_header(path: Path) -> dict[str, Any]:
         ValueError: the file is damaged, another program's or of another version.
         OSError: it cannot be read.
     """
+    _check_readable(path)
     try:
         with safe_open(path, framework="pt") as file:
             return _header((file.metadata() or {}).get("parnas"))
     except SafetensorError as error:
         raise ValueError(f"{path}: damaged checkpoint ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _check_readable(path: Path) -> None:
+    # Opening a pipe would wait for its other end.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: is not a file")
+    # The library calls every file missing that it may not open.
+    path.open("rb").close()
 
 
 def _header(text: str | None) -> dict[str, Any]:

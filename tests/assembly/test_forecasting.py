@@ -1,17 +1,28 @@
 """Which draws the forecast of a search's memory tries."""
 
+import shutil
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from assembly.forecasting import _draws, search_memory
+import retrain
+import search
+from assembly.forecasting import _draws, memory_notes, memory_shortage, search_memory
 from assembly.searching import search_phase
 from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.estimators import ESTIMATORS
+from tests.refusal import refused
+from training.forecast import Forecast
+from training.ranks import Ranks
+from training.step import Forward
+
+GB = 10**9
+LARGE = Forecast(GB, GB, 2 * GB, 0, 26 * GB, GB)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +56,79 @@ def test_the_greediest_candidate_counts_wherever_it_stands(
         step: Any = phase.step
         found.append(search_memory(step, phase.state, phase.batches.batch(0)).activations)
     assert found[0] == pytest.approx(found[1], rel=0.02)
+
+
+def test_a_shortage_says_what_is_needed_what_there_is_and_the_remedies() -> None:
+    forward = Forward(torch.device("cpu"), "float32", micro_batches=2)
+    assert memory_shortage(LARGE, forward, LARGE.total) is None
+    assert memory_shortage(LARGE, forward, 25 * GB) == (
+        "about 31,000 MB of memory are needed, and cpu has 25,000 MB: set run.recompute=true, "
+        "raise run.micro_batches (now 2), or lower data.batch"
+    )
+    both = Forward(torch.device("cpu"), "float32", recompute=True, ranks=Ranks(local_world=2))
+    assert memory_shortage(LARGE, both, 12 * GB) == (
+        "about 31,000 MB of memory are needed, and cpu has 12,000 MB for each process: "
+        "raise run.micro_batches (now 1), or lower data.batch"
+    )
+
+
+def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Two(Ranks):
+        def first_words(self, text: str | None) -> str | None:
+            return text
+
+    monkeypatch.setattr("assembly.forecasting.memory_bytes", lambda device: 40 * GB)
+    for kind, refuses in (("cpu", True), ("cuda", False)):
+        device, ranks = torch.device(kind), Two(world=2, local_world=2)
+        bench: Any = SimpleNamespace(
+            device=device,
+            ranks=ranks,
+            forward=Forward(device, "float32", ranks=ranks),
+            experiment=SimpleNamespace(run=SimpleNamespace(ignore_memory_forecast=False)),
+        )
+        assert (memory_notes(bench, LARGE).refusal is not None) == refuses
+
+
+@pytest.fixture
+def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assembly.forecasting.memory_bytes", lambda device: 50_000)
+
+
+SAID = "MB of memory are needed, and cpu has 0.05 MB: set run.recompute=true, raise "
+
+
+@pytest.mark.usefixtures("_small_machine")
+@pytest.mark.parametrize("script", [search, retrain])
+def test_what_does_not_fit_is_refused_before_the_folder_is_claimed(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Any
+) -> None:
+    layout = ["--layout", "a d a d"] if script is retrain else []
+    said = refused(script.main, capsys, experiment_file, "--run", tmp_path / "run", *layout)
+    lines = [line for line in said.splitlines() if not line.startswith("files: ")]
+    assert len(lines) == 1
+    assert SAID in lines[0]
+    assert lines[0].endswith("; run.ignore_memory_forecast=true trains all the same")
+    assert not list((tmp_path / "run").rglob("seed-0"))
+
+
+@pytest.mark.usefixtures("_small_machine")
+def test_a_phase_that_is_done_opens_on_a_small_machine_and_a_resume_is_refused(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
+    shutil.copytree(undisturbed, tmp_path / "run")
+    arguments = [str(tmp_path / "run"), "--layout", "a d a d"]
+    assert retrain.main(arguments) == 0
+    folder = tmp_path / "run/retrain/layout-adad/seed-0"
+    (folder / "last.safetensors").unlink()  # the one before has steps left
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert SAID in refused(retrain.main, capsys, *arguments)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert retrain.main([*arguments, "--set", "run.ignore_memory_forecast=true"]) == 0
+    said = capsys.readouterr().out
+    assert "goes on from step 21 of 25" in said

@@ -1,13 +1,16 @@
 """Token files: exact, ranked by training counts, and whole in the cache or not there."""
 
 import errno
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -343,6 +346,98 @@ def test_a_folder_that_is_moved_away_during_the_rename_is_built(
     monkeypatch.setattr(os, "rename", refused_once)
     build_folder(final, {"a": 1}, fill)
     assert damage(final, {"a": 1}) is None
+
+
+def _one_file(folder: Path) -> dict[str, object]:
+    (folder / "file").write_text("whole")
+    return {}
+
+
+class ForkedBuild:
+    """A process that builds a folder and stops half way."""
+
+    def __init__(self, final: Path) -> None:
+        says, said = os.pipe()
+        wait, self._go_on = os.pipe()
+        self.number = os.fork()
+        if self.number == 0:
+            code = 1
+            try:
+                os.close(self._go_on)
+
+                def fill(folder: Path) -> dict[str, object]:
+                    os.write(said, folder.name.encode())
+                    os.read(wait, 1)
+                    return _one_file(folder)
+
+                build_folder(final, {"a": 1}, fill)
+                code = 0
+            finally:
+                os._exit(code)
+        os.close(said)
+        os.close(wait)
+        self.work = final.with_name(os.read(says, 999).decode())
+        os.close(says)
+
+    def go_on(self) -> int:
+        os.close(self._go_on)
+        return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
+
+    def kill(self) -> None:
+        os.kill(self.number, signal.SIGKILL)
+        assert self.go_on() == -signal.SIGKILL
+
+
+def test_the_next_build_removes_what_a_killed_one_left_and_nothing_of_a_living_one(
+    tmp_path: Path,
+) -> None:
+    final = tmp_path / "folder"
+    living, killed = ForkedBuild(final), ForkedBuild(final)
+    killed.kill()
+    (tmp_path / f"{killed.work.name}.damaged").mkdir()
+    (tmp_path / ".folder.17-0123abcd").mkdir()  # of a version without locks
+    another = tmp_path / ".folder.2.17-0123abcd"
+    another.mkdir()
+    assert killed.work.exists()
+    build_folder(final, {"a": 1}, _one_file)
+    left = ["folder", living.work.name, f"{living.work.name}.lock", another.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left)
+    assert living.go_on() == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", another.name])
+
+
+def test_a_build_whose_name_is_taken_for_an_abandoned_one_takes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of its lock and the locking."""
+    lock, names = fcntl.flock, []
+
+    def late(file: Any, how: int) -> None:
+        names.append(file.name)
+        if len(names) == 1:
+            Path(file.name).unlink()
+        lock(file, how)
+
+    monkeypatch.setattr("data.cache.fcntl.flock", late)
+    build_folder(tmp_path / "folder", {"a": 1}, _one_file)
+    assert len(set(names)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_file_system_without_locks_loses_no_living_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(file: Any, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    def slow(folder: Path) -> dict[str, object]:
+        build_folder(final, {"a": 1}, _one_file)
+        return _one_file(folder)
+
+    monkeypatch.setattr("data.cache.fcntl.flock", none)
+    final = tmp_path / "folder"
+    build_folder(final, {"a": 1}, slow)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 _PREPARE = """

@@ -13,6 +13,7 @@ from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
+from training.ranks import Ranks
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
@@ -117,6 +118,72 @@ def test_the_last_alpha_step_has_learning_rate_0() -> None:
     assert torch.equal(alphas[-1], alphas[-2])
     assert step.plan.alpha_lr(11) == 0.0
     assert step.plan.alpha_lr(3) == 0.1
+
+
+def with_dropout(model: LanguageModel) -> None:
+    model.dropout = replace(model.dropout, residual=0.1, embedding=0.1)
+    for slot in model.slots:
+        slot.dropout = 0.1
+        slot.blocks["attention"].dropout = slot.blocks["dense"].dropout = 0.1
+
+
+@pytest.mark.parametrize("data", ["split", "prequential"])
+@pytest.mark.parametrize("forward", [{}, {"micro_batches": 2}, {"recompute": True}], ids=str)
+def test_the_weights_steps_do_not_depend_on_alphas(data: str, forward: dict[str, Any]) -> None:
+    """Drawn uniformly, the weights hear nothing of alpha but through random numbers."""
+    found = []
+    for freeze in (0.25, 0.75):
+        step, state = make(estimator="auto", data=data, freeze=freeze, every=1)
+        with_dropout(state.model)
+        torch.manual_seed(7)
+        forward_now = replace(step.weight_step.forward, **forward)
+        step = replace(step, weight_step=replace(step.weight_step, forward=forward_now))
+        alphas = run(step, state, 12)
+        assert torch.equal(alphas[8], torch.zeros(3, 3)) == (freeze == 0.75)
+        found.append([*weights(state.model), torch.get_rng_state()])
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+def alpha_gradient(state: TrainState, step: SearchStep) -> torch.Tensor:
+    step._alpha_step(state, tiny.batch())
+    gradient = state.parameters["alpha"].grad
+    assert gradient is not None
+    return gradient.clone()
+
+
+def test_alphas_dropout_is_another_in_each_step_and_seed_and_the_same_again() -> None:
+    def gradient(at: int = 5, seed: int = 0) -> torch.Tensor:
+        step, state = make(data="prequential")
+        with_dropout(state.model)
+        state.step = at
+        # One noise for all: what differs is dropout.
+        noise = torch.zeros(3, 3)
+        return alpha_gradient(state, replace(step, seed=seed, noise=lambda *_: noise))
+
+    one = gradient()
+    torch.manual_seed(99)  # nothing that was drawn before matters
+    assert torch.equal(one, gradient())
+    for other in (gradient(at=6), gradient(seed=1)):
+        assert not torch.equal(one, other)
+
+
+def test_each_rank_has_dropout_of_its_own_for_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked(Exception):
+        pass
+
+    def asked(key: tuple[int, ...], device: torch.device) -> Any:
+        raise Asked(key)
+
+    monkeypatch.setattr("nas.search_step.numbers_of", asked)
+    keys = set()
+    for rank in (0, 1):
+        step, state = make(data="prequential")
+        forward = replace(step.weight_step.forward, ranks=Ranks(rank, world=2))
+        step = replace(step, weight_step=replace(step.weight_step, forward=forward))
+        with pytest.raises(Asked) as error:
+            step._alpha_step(state, tiny.batch())
+        keys.add(error.value.args)
+    assert len(keys) == 2
 
 
 def test_an_alpha_step_leaves_the_weights_and_their_gradients_alone() -> None:

@@ -1,0 +1,162 @@
+"""The weights of the best step: there whenever the run was killed, and however it goes on."""
+
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests import tiny
+from tests.kill_points import Killed, killed_before
+from tests.training.test_phase import nats, phase_of, still
+from training.config import RunConfig
+from training.phase import Phase
+from training.resume import LAST, PREVIOUS
+from training.state import TrainState
+from training.tensor_file import read_header
+
+STEPS = 6
+CONFIG = RunConfig(log_every=4, validate_every=1, checkpoint_every=2)
+# What a validation says of each step, and of every step after an inexact resume.
+NATS = {1: 5.0, 2: 9.0, 3: 4.0, 4: 3.0, 5: 2.0, 6: 9.0}
+WORSE = dict.fromkeys(NATS, 9.5)
+
+
+class Training:
+    """Processes that train in one folder; each step's weights are remembered."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.weight_of: dict[int, Tensor] = {}
+
+    def phase(self, by_step: Mapping[int, float], stride: float) -> Phase:
+        def step(state: TrainState, batch: Any) -> Any:
+            with torch.no_grad():
+                state.model.norm.weight.add_(stride)
+            self.weight_of[state.step + 1] = state.model.norm.weight.clone()
+            return still(state, batch)
+
+        nets = {"model": lambda state: nats(by_step[state.step])}
+        state = tiny.state_of(tiny.supernet("dense", slots=1))
+        return phase_of(self.folder, steps=STEPS, step=step, nets=nets, state=state)
+
+    def run(self, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> Phase:
+        """One process, to its end."""
+        with closing(self.phase(by_step, stride)) as phase:
+            phase.open()
+            phase.run(CONFIG)
+        return phase
+
+    def run_killed(self, n: int, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> bool:
+        """One process, killed before its n-th change of the disk; whether it came to that."""
+        with killed_before(n, self.folder) as changes, suppress(Killed):
+            self.run(by_step, stride)
+        return len(changes) == n
+
+    def ends_well(self, phase: Phase) -> None:
+        """The weights of the best step are those it had, and no others are kept."""
+        best = phase.state.best.step
+        phase.take_best()
+        assert torch.equal(phase.state.model.norm.weight, self.weight_of[best])
+        named = {read_header(self.folder / name)["best"]["step"] for name in (LAST, PREVIOUS)}
+        assert weights(self.folder) == {f"best-{step}.safetensors" for step in named}
+        assert not list(self.folder.glob(".*"))
+
+
+def weights(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("best*")}
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is flushed, and nobody asks git and the packages for their versions."""
+    monkeypatch.setattr(os, "fsync", lambda number: None)
+    facts = dict.fromkeys(("torch", "processor", "device", "threads"))
+    monkeypatch.setattr("training.run_dir._facts", lambda device: facts)
+
+
+def killed_at_each(folder: Path) -> Iterator[Training]:
+    """A run that was killed, for each moment there is."""
+    n = 1
+    while True:
+        training = Training(folder / str(n))
+        if not training.run_killed(n):
+            break
+        yield training
+        n += 1
+    assert n > 60
+
+
+def test_killed_anywhere_and_never_better_again_a_run_has_the_best_of_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    for training in killed_at_each(tmp_path):
+        training.ends_well(training.run(WORSE, stride=0.5))
+
+
+@pytest.mark.slow
+def test_killed_anywhere_and_gone_on_exactly_a_run_ends_as_one_never_killed(tmp_path: Path) -> None:
+    for training in killed_at_each(tmp_path):
+        phase = training.run()
+        assert phase.state.best.step == 5
+        training.ends_well(phase)
+
+
+@pytest.mark.slow
+def test_the_checkpoint_before_the_last_one_has_its_best_too(tmp_path: Path) -> None:
+    for training in killed_at_each(tmp_path):
+        if (training.folder / LAST).exists() and (training.folder / PREVIOUS).exists():
+            os.truncate(training.folder / LAST, 1000)
+        training.ends_well(training.run(WORSE, stride=0.5))
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
+    generator = random.Random(0)
+    for number in range(300):
+        training = Training(tmp_path / str(number))
+        for _ in range(generator.randrange(1, 5)):
+            by_step, stride = generator.choice([(NATS, 1.0), (WORSE, 0.5)])
+            training.run_killed(generator.randrange(1, 70), by_step, stride)
+            if generator.random() < 0.2 and (training.folder / PREVIOUS).exists():
+                (training.folder / LAST).unlink(missing_ok=True)
+        training.ends_well(training.run(WORSE, stride=0.25))
+
+
+def test_weights_that_an_older_version_wrote_are_taken_and_kept(tmp_path: Path) -> None:
+    training = Training(tmp_path / "old")
+    stop = training.phase(NATS, 1.0)
+    stop.recorders = [ends_after(4)]
+    stop.open()
+    with closing(stop), pytest.raises(Killed):
+        stop.run(CONFIG)
+    assert weights(training.folder) == {"best-1.safetensors", "best-4.safetensors"}
+    (training.folder / "best-1.safetensors").unlink()
+    (training.folder / "best-4.safetensors").rename(training.folder / "best.safetensors")
+    training.ends_well(training.run(WORSE))
+
+
+def ends_after(step: int) -> Any:
+    def hook(state: TrainState, metrics: Any) -> None:
+        if state.step > step:
+            raise Killed
+
+    return hook
+
+
+def test_what_a_damaged_checkpoint_may_name_is_kept(tmp_path: Path) -> None:
+    training = Training(tmp_path / "run")
+    phase = training.run()
+    kept = phase.folder / "best-1.safetensors"
+    kept.write_bytes((phase.folder / "best-5.safetensors").read_bytes())
+    os.truncate(phase.folder / PREVIOUS, 100)
+    phase._checkpoints.remove_unnamed()
+    assert kept.exists()
+    (phase.folder / PREVIOUS).unlink()
+    phase._checkpoints.remove_unnamed()
+    assert weights(phase.folder) == {"best-5.safetensors"}

@@ -1,0 +1,189 @@
+"""A phase's folder: who may have it."""
+
+import json
+import os
+import sys
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import endings
+import search
+from tests import tiny
+from tests.double_start import Ending, double_start
+from training.config import RunConfig
+from training.evaluation import Evaluation
+from training.phase import Phase
+from training.run_dir import FolderLock
+from training.state import TrainState
+
+TAKEN = "another process is training here; wait for it or use another --run"
+
+
+class Batches:
+    """A text that nobody looks at."""
+
+    def batch(self, index: int) -> Any:
+        return None
+
+
+def nats(value: float) -> Evaluation:
+    return Evaluation(nats=value, tokens=1, bytes=None, words=None)
+
+
+def still(state: TrainState, batch: Any) -> dict[str, float]:
+    """A step that trains nothing."""
+    state.loss_sum += 1.0
+    state.loss_steps += 1
+    state.tokens += 1
+    return {"loss_nats": 1.0, "grad_norm": 0.0, "lr": 0.0, "tokens": 1}
+
+
+def phase_of(folder: Path, **parts: Any) -> Phase:
+    """A phase of a tiny model whose step does nothing."""
+    found: dict[str, Any] = {
+        "title": "tiny",
+        "folder": folder,
+        "identity": {"search": {"steps": 4}},
+        "files": {"experiment.yaml": "seed: 0\n", "environment.json": "{}\n"},
+        "summary": "",
+        "steps": 4,
+        "state": parts.get("state") or tiny.state_of(tiny.supernet("dense", slots=1)),
+        "batches": Batches(),
+        "step": still,
+        "nets": {"model": lambda state: nats(1.0)},
+    }
+    return Phase(**{**found, **parts})
+
+
+def opened_by(phase: Phase) -> None:
+    with endings.user_errors():
+        phase.open()
+
+
+def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
+    """Exactly one goes on, and the folder is its own; the other says why not in one line."""
+    assert sorted(ending.opened for ending in endings_2) == [False, True], endings_2
+    winner = [ending.opened for ending in endings_2].index(True)
+    loser = endings_2[1 - winner]
+    assert endings_2[winner].code == 0, endings_2
+    assert loser.code == 2, loser
+    lines = [line for line in loser.lines if not line.startswith("files: ")]
+    assert len(lines) == 1, lines
+    another = names[0] != names[1] and "holds another experiment" in lines[0]
+    assert another or lines == [f"{folder}: {TAKEN}"]
+    assert names[winner] in (folder / "experiment.yaml").read_text()
+    assert names[winner] in (folder / "identity.json").read_text()
+    assert names[winner] in (folder / "environment.json").read_text()
+
+
+@pytest.mark.parametrize("different", [False, True])
+@pytest.mark.parametrize("rounds", [6, pytest.param(150, marks=pytest.mark.slow)])
+def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
+    tmp_path: Path, rounds: int, different: bool
+) -> None:
+    names = [f"name-{n * different}" for n in range(2)]
+    phases = [
+        phase_of(
+            tmp_path,
+            identity={"search": {"name": name}},
+            files={"experiment.yaml": f"{name}\n", "environment.json": f"{name}\n"},
+        )
+        for name in names
+    ]
+    for number in range(rounds):
+        folder = tmp_path / f"run-{number}"
+        starts = [partial(opened_by, replace(phase, folder=folder)) for phase in phases]
+        judged(folder, double_start(starts), names)
+        assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("different", [False, True])
+def test_of_two_searches_started_at_once_one_ends_well(
+    experiment_file: Path, tmp_path: Path, different: bool
+) -> None:
+    short = ["search.steps=8", "search.optimiser.warmup_steps=1", "run.log_every=1"]
+
+    def searching(folder: Path, name: str) -> int:
+        settings = [*short, f"search.optimiser.lr={name}"]
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        sys.argv = ["search.py", str(experiment_file), "--run", str(folder), *arguments]
+        return search.main(sys.argv[1:])
+
+    for number in range(15):
+        run = tmp_path / f"run-{number}"
+        names = [f"0.0010{n * different + 1}" for n in range(2)]
+        found = double_start([partial(searching, run, name) for name in names])
+        judged(run / "search/seed-0", found, names)
+        assert (run / "search/seed-0/pi.csv").exists()
+
+
+def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with closing(phase_of(folder)) as phase:
+        phase.open()
+    (folder / "lock").unlink()
+    (folder / ".experiment.yaml.1.tmp").write_text("half")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match="holds another experiment"):
+        phase_of(folder, identity={"search": {"steps": 5}}).open()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_who_is_claimed_upon_between_the_look_and_the_lock_is_refused_and_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one came, trained and went meanwhile."""
+    take = FolderLock.__init__
+
+    def late(self: FolderLock, folder: Path) -> None:
+        monkeypatch.setattr(FolderLock, "__init__", take)
+        with closing(phase_of(folder, identity={"search": {"steps": 5}})) as other:
+            other.open()
+        take(self, folder)
+
+    monkeypatch.setattr(FolderLock, "__init__", late)
+    mine = phase_of(tmp_path / "run")
+    with pytest.raises(ValueError, match="holds another experiment"):
+        mine.open()
+    assert json.loads((tmp_path / "run/identity.json").read_text()) == {"search": {"steps": 5}}
+    assert others_may_have(tmp_path / "run")
+
+
+def others_may_have(folder: Path) -> bool:
+    """Whether another process gets the lock of a folder."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            FolderLock(folder)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: Path) -> None:
+    phase = phase_of(tmp_path / "run")
+    with closing(phase):
+        phase.open()
+        phase.run(RunConfig())
+        assert phase.state.step == 4
+        assert not others_may_have(phase.folder)
+    assert others_may_have(phase.folder)
+
+
+def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with closing(phase_of(folder)) as phase:
+        phase.open()
+    (folder / "last.safetensors").write_text("damaged")
+    broken = phase_of(folder)
+    with pytest.raises(ValueError, match="no checkpoint can be used"):
+        broken.open()
+    assert others_may_have(folder)

@@ -120,7 +120,8 @@ def _comparison(run_folder: Path) -> str:
         return ""
     comparison = read_comparison(run_folder)
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
-    note = html.note(comparison.latency_note) if comparison.latency_note else ""
+    texts = (comparison.remarks, comparison.latency_note)
+    note = "".join(html.note(text) for text in texts if text)
     figure = html.image(
         png(scatter(comparison)), f"Test {measure_of(comparison)} against forward FLOPs per token"
     )

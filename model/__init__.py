@@ -17,7 +17,7 @@ from model.cutoffs import optimal_cutoffs
 from model.dropout import Dropout
 from model.evidence import Agreement, Evidence, Gap, Measured
 from model.language_model import Costs, LanguageModel, Mix
-from model.layout import layout_letters, parse_layout
+from model.layout import default_candidates, layout_letters, parse_layout
 from model.network import Network, block_options, network_from, network_of
 from model.saving import build_model, load_model, save_model
 from model.slot import Slot, Terms
@@ -55,6 +55,7 @@ __all__ = [
     "adjusted",
     "block_options",
     "build_model",
+    "default_candidates",
     "layout_letters",
     "load_architecture",
     "load_model",

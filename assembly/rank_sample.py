@@ -44,13 +44,15 @@ class Sample:
         """All layouts that were drawn; one network may have two."""
         return [layout for group in self.groups.values() for layout in group]
 
+    def forms(self, layout: Layout) -> list[Layout]:
+        """The layouts of a layout's network that were drawn."""
+        network = network_of(layout, self.tie_slots)
+        return [each for each in self.drawn if network_of(each, self.tie_slots) == network]
+
     def groups_of(self, layout: Layout) -> dict[str, bool]:
         """In which groups a layout's network is."""
-        network = network_of(layout, self.tie_slots)
-        return {
-            name: any(network_of(each, self.tie_slots) == network for each in group)
-            for name, group in self.groups.items()
-        }
+        forms = self.forms(layout)
+        return {name: any(each in group for each in forms) for name, group in self.groups.items()}
 
 
 def sample_of(

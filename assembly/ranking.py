@@ -111,14 +111,20 @@ class Ranked:
         run_all(waiting, workers=workers, stop=stop, done=done)
 
     def _job(self, layout: Layout, seed: int) -> Job:
-        letters = layout_letters(layout)
+        forms = [layout_letters(each) for each in self.sample.forms(layout)]
+        # With fewer layouts in a group another one may have stood for the network.
+        begun = (letters for letters in forms if self._folder(letters).exists())
+        letters = next(begun, forms[0])
         settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
         return Job(
             f"{letters}, seed {seed}",
             with_settings(self._trained.experiment, settings),
             ("derive", "retrain"),
-            self.folder / "layouts" / layout_name(letters) / f"seed-{seed}",
+            self._folder(letters) / f"seed-{seed}",
         )
+
+    def _folder(self, letters: str) -> Path:
+        return self.folder / "layouts" / layout_name(letters)
 
     def _results(self, folder: Path) -> list[Path]:
         return sorted(folder.glob("retrain/*/seed-*/result.json"))

@@ -96,6 +96,26 @@ def test_no_sample_and_no_table_holds_a_network_twice(
         assert set(scored) == {layout_letters(layout) for layout in sample.drawn}
 
 
+def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(experiment_file)
+    candidates = bench.experiment.model.completed_candidates()
+    one, two, other = (parse_layout(each, candidates) for each in ("d i i a", "i d a i", "a d i i"))
+    sample = Sample(None, "", {"equal": [one], "free": [other, two]})
+    assert sample.layouts == [one, other]
+    assert sample.groups_of(one) == {"equal": True, "free": True}
+    jobs: list[Any] = []
+    monkeypatch.setattr("assembly.ranking.run_all", lambda found, **rest: jobs.extend(found))
+    ranked = ranked_of(bench, sample, steps=4)
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
+    (ranked.folder / "layouts" / "idai" / "seed-7").mkdir(parents=True)
+    jobs.clear()
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["idai", "adii"] * 2
+
+
 def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
     experiment_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -384,13 +384,13 @@ def test_no_table_of_scored_layouts_holds_a_network_twice(
 def test_a_network_that_another_layout_brought_in_takes_no_place_among_the_likeliest(
     tmp_path: Path,
 ) -> None:
-    """The two likeliest layouts are one network; the third likeliest is the second network."""
-    chance_LC = np.array([[0.51, 0.01, 0.48], [0.48, 0.01, 0.51]])
+    """The fourth likeliest layout, i a, is the network of the likeliest."""
+    chance_LC = np.array([[0.51, 0.01, 0.48], [0.47, 0.02, 0.51]])
     path = write(tmp_path / "pi.npz", np.tile(np.log(chance_LC), (10, 1, 1)), LABELS)
-    config = DeriveConfig(method="top_k", top=2)
+    config = DeriveConfig(method="top_k", top=4)
     request = Request(config, CANDIDATES, 2, cost, {0: path}, score=table_score)
     considered = DERIVATIONS["top_k"](request).considered
-    assert [layout_letters(each.layout) for each in considered] == ["a i", "a a"]
+    assert [layout_letters(each.layout) for each in considered] == ["a i", "i i", "a a", "a d"]
 
 
 def test_a_beam_looks_at_every_place_for_a_block_more(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from assembly.architectures import derive
 from assembly.costs import layout_costs
@@ -34,10 +35,7 @@ class Sample:
     @property
     def layouts(self) -> list[Layout]:
         """Each network once, by the first of its layouts."""
-        first: dict[Network, Layout] = {}
-        for layout in self.drawn:
-            first.setdefault(network_of(layout, self.tie_slots), layout)
-        return list(first.values())
+        return [forms[0] for forms in self._forms.values()]
 
     @property
     def drawn(self) -> list[Layout]:
@@ -46,8 +44,14 @@ class Sample:
 
     def forms(self, layout: Layout) -> list[Layout]:
         """The layouts of a layout's network that were drawn."""
-        network = network_of(layout, self.tie_slots)
-        return [each for each in self.drawn if network_of(each, self.tie_slots) == network]
+        return self._forms[network_of(layout, self.tie_slots)]
+
+    @cached_property
+    def _forms(self) -> dict[Network, list[Layout]]:
+        forms: dict[Network, list[Layout]] = {}
+        for layout in self.drawn:
+            forms.setdefault(network_of(layout, self.tie_slots), []).append(layout)
+        return forms
 
     def groups_of(self, layout: Layout) -> dict[str, bool]:
         """In which groups a layout's network is."""

@@ -19,6 +19,7 @@ from model import (
     Architecture,
     ArchitectureCosts,
     FlopsKey,
+    Network,
     TokenizerIdentity,
     build_model,
     layout_letters,
@@ -44,22 +45,32 @@ class Derivation:
     considered: tuple[Considered, ...] = ()
 
 
-def derive(bench: Workbench, config: DeriveConfig) -> Architecture:
+def derive(
+    bench: Workbench, config: DeriveConfig, taken: frozenset[Network] = frozenset()
+) -> Architecture:
     """The architecture of `derivation`."""
-    return derivation(bench, config).architecture
+    return derivation(bench, config, taken).architecture
 
 
-def derivation(bench: Workbench, config: DeriveConfig) -> Derivation:
+def derivation(
+    bench: Workbench, config: DeriveConfig, taken: frozenset[Network] = frozenset()
+) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
+
+    Args:
+        bench: the experiment.
+        config: the method and its options.
+        taken: networks that a random layout must not be.
 
     Raises:
         ValueError: the method is unknown or cannot serve here.
+        NoOtherNetwork: every network that it may be is taken.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
     seeds = config.searches or [bench.experiment.run.seed]
     inherited = Inherited(bench, seeds, config.score_tokens)
-    request = replace(request_of(bench, config, seeds), score=inherited.score, say=say)
+    request = replace(request_of(bench, config, seeds), score=inherited.score, say=say, taken=taken)
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(inherited, request, derived)
@@ -78,6 +89,7 @@ def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> 
         trajectories={seed: search_folder(bench, seed) / "pi.npz" for seed in seeds},
         search_steps=search_steps(bench),
         alpha_learned=experiment.search.alpha_learns,
+        tie_slots=experiment.model.tie_slots,
     )
 
 

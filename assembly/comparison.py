@@ -2,9 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,13 @@ from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
 from assembly.workbench import Workbench, with_seed
 from model import Architecture, load_architecture, load_model
-from nas.config import DeriveConfig
+from nas.derivation import NoOtherNetwork
 from nas.latency import Latencies
 from nas.verdict import verdict
 from training.evaluation import Evaluation
 from training.files import write_whole
 from training.tables import csv_of
 
-_RANDOM_TRIES = 50
 COLUMNS = (
     "name",
     "role",
@@ -42,14 +41,21 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Contestant:
-    """One architecture of the comparison."""
+    """One network of the comparison.
+
+    Attributes:
+        architecture: a layout of it, which is trained.
+        role: searched, chosen or opponent.
+        remarks: which opponents are the same network; of the chosen one also which there are not.
+    """
 
     architecture: Architecture
     role: str
+    remarks: tuple[str, ...] = ()
 
 
 def contestants(bench: Workbench) -> list[Contestant]:
-    """The chosen architecture and its opponents; layouts that came out equal are kept once.
+    """The chosen architecture and its opponents; each network stands once.
 
     Every folder is opened before anything trains, so that nothing is refused hours later.
 
@@ -61,21 +67,10 @@ def contestants(bench: Workbench) -> list[Contestant]:
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for method in bench.experiment.compare.opponents:
-        wanted = bench.experiment.compare.random_layouts if method == "random" else 1
-        twins = list[str]()
-        for config in _settings(bench, chosen, method):
-            architecture = derive(bench, config)
-            twin = next((e for e in entries if e.architecture.slots == architecture.slots), None)
-            if twin is None:
-                entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
-                wanted -= 1
-            else:
-                twins.append(twin.architecture.name)
-            if not wanted:
-                break
-        if twins:
-            names = " or ".join(dict.fromkeys(twins))
-            print(f"{method}: the same layout as {names}{_tries(twins)}, left out")
+        if method == "random":
+            _add_random(bench, entries)
+        else:
+            _add_derived(bench, entries, method)
     for seed in bench.experiment.compare.seeds:
         for entry in entries:
             with closing(retrain_phase(with_seed(bench, seed), entry.architecture)) as phase:
@@ -83,8 +78,50 @@ def contestants(bench: Workbench) -> list[Contestant]:
     return entries
 
 
-def _tries(twins: Sequence[str]) -> str:
-    return f" in {len(twins)} draws of its cost" if len(twins) > 1 else ""
+def _add_derived(bench: Workbench, entries: list[Contestant], method: str) -> None:
+    """Add an opponent, or its name to what is the same network already."""
+    config = bench.experiment.derive.model_copy(update={"method": method})
+    architecture = derive(bench, config)
+    network = architecture.network
+    for place, entry in enumerate(entries):
+        if entry.architecture.network == network:
+            shown = entry.architecture.name
+            _remark(
+                entries,
+                place,
+                f"{architecture.name} = {shown}: one network, trained and shown once",
+            )
+            return
+    entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+
+
+def _remark(entries: list[Contestant], place: int, remark: str) -> None:
+    print(remark)
+    entry = entries[place]
+    entries[place] = replace(entry, remarks=(*entry.remarks, remark))
+
+
+def _add_random(bench: Workbench, entries: list[Contestant]) -> None:
+    """Add random networks that cost what the chosen one costs, as far as there are others."""
+    chosen, wanted = entries[0].architecture, bench.experiment.compare.random_layouts
+    cost = layout_costs(bench)
+    labels = {candidate.label for candidate in chosen.slots}
+    if not labels <= cost.by_label.keys():
+        unknown = ", ".join(sorted(labels - cost.by_label.keys()))
+        raise ValueError(
+            f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
+            f"which lacks {unknown}"
+        )
+    same_cost = {"method": "random", "flops": cost(chosen.slots)}
+    for seed in range(wanted):
+        config = bench.experiment.derive.model_copy(update={**same_cost, "seed": seed})
+        taken = frozenset(entry.architecture.network for entry in entries)
+        try:
+            architecture = derive(bench, config, taken)
+        except NoOtherNetwork as error:
+            _remark(entries, 0, f"{error}: {seed} of {wanted} random opponents")
+            return
+        entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
 
 
 def _chosen(bench: Workbench) -> Architecture:
@@ -115,24 +152,6 @@ def _sizes(bench: Workbench, chosen: Architecture) -> Iterator[tuple[str, object
             theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
             for name in sorted(theirs.keys() | ours.keys()):
                 yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
-
-
-def _settings(bench: Workbench, chosen: Architecture, method: str) -> Iterator[DeriveConfig]:
-    """The settings of an opponent; random ones cost what the chosen layout costs, seed by seed."""
-    config = bench.experiment.derive.model_copy(update={"method": method})
-    if method != "random":
-        yield config
-        return
-    cost = layout_costs(bench)
-    labels = {candidate.label for candidate in chosen.slots}
-    if not labels <= cost.by_label.keys():
-        unknown = ", ".join(sorted(labels - cost.by_label.keys()))
-        raise ValueError(
-            f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
-            f"which lacks {unknown}"
-        )
-    for seed in range(_RANDOM_TRIES):
-        yield config.model_copy(update={"seed": seed, "flops": cost(chosen.slots)})
 
 
 def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
@@ -173,6 +192,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
     lines = verdict(searched, nats[searched], {k: v for k, v in nats.items() if k != searched})
     table = {
         "verdict": "\n".join(lines),
+        "remarks": [remark for entry in entries for remark in entry.remarks],
         "latency_note": latencies.note,
         "latency_key": latencies.key,
         "rows": rows,

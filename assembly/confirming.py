@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assembly.fleet import Job, run_all
+from assembly.models import network_hash
 from assembly.results import check_validations, read_result
 from assembly.sweeping.trial import SCRIPTS
 from assembly.timing import time_models
@@ -128,15 +129,37 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
 def latencies(
     bench: Workbench, sides: Sequence[Side], seeds: Sequence[int], run: Path
 ) -> Latencies:
-    """Forward latency of every derived model, all in turn, by `side/seed`."""
-    architectures: dict[str, Architecture] = {
-        f"{side.name}/{seed}": load_architecture(
-            run / side.name / f"seed-{seed}" / "architecture.json"
-        )
-        for side in sides
-        for seed in seeds
+    """Forward latency of every derived network, all in turn, by `side/seed`."""
+    architectures = {
+        f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds
     }
-    return time_models(bench, {key: build_model(each) for key, each in architectures.items()})
+    network = {key: network_hash(each) for key, each in architectures.items()}
+    once = {network[key]: each for key, each in architectures.items()}
+    found = time_models(bench, {key: build_model(each) for key, each in once.items()})
+    median_ms = {
+        key: found.median_ms[each] for key, each in network.items() if each in found.median_ms
+    }
+    return replace(found, median_ms=median_ms)
+
+
+def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
+    """With which seeds the two came to one network, in a line; nothing where with none."""
+    alike = [
+        str(seed)
+        for seed in seeds
+        if network_hash(_architecture(run, one, seed))
+        == network_hash(_architecture(run, two, seed))
+    ]
+    if not alike:
+        return ""
+    return (
+        f"{one.name} and {two.name} derived one network with {len(alike)} of {len(seeds)} seeds "
+        f"({', '.join(alike)}); trained alike it gives both the same"
+    )
+
+
+def _architecture(run: Path, side: Side, seed: int) -> Architecture:
+    return load_architecture(run / side.name / f"seed-{seed}" / "architecture.json")
 
 
 def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:

@@ -18,7 +18,7 @@ from assembly.searching import search_folder, search_identity
 from assembly.size import check_supernet_size
 from assembly.workbench import Workbench, with_seed
 from data import EvaluationStreams
-from model import LanguageModel, Mix
+from model import LanguageModel, Mix, Network, network_of
 from nas.derivation import Derived, Layout, Request
 from nas.derivation.sampled import draws
 from nas.derivation.searched import read_searches
@@ -37,7 +37,7 @@ _EVERY_S = 10.0
 
 @dataclass
 class Inherited:
-    """Scores of layouts and of mixtures on the validation text; each layout is scored once.
+    """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
 
     With several searches a score is the mean over their SuperNets. The weights are those of the
     last step, which are loaded when the first score is asked for.
@@ -51,24 +51,40 @@ class Inherited:
     bench: Workbench
     seeds: Sequence[int]
     tokens: int | None = None
-    _scores: dict[tuple[str, ...], Score] = field(default_factory=dict)
+    _scores: dict[Network, dict[tuple[str, ...], Score]] = field(default_factory=dict)
     _said_s: float = field(default_factory=time.monotonic)
 
     def score(self, layout: Layout) -> Score:
-        """The score of a layout: in every slot its candidate alone, with weight 1.
+        """The score of a layout's network: the mean over its layouts that were scored so far.
+
+        The SuperNet has other weights for each of them, and none is nearer to the network.
 
         Raises:
             ValueError: a search's weights are not there, or damaged.
         """
+        own = self.score_of_layout(layout)
+        scores = list(self._scores[self._network(layout)].values())
+        return own if len(scores) == 1 else mean_score(scores)
+
+    def score_of_layout(self, layout: Layout) -> Score:
+        """The score of a layout alone: in every slot its candidate, with weight 1.
+
+        Raises:
+            ValueError: a search's weights are not there, or damaged.
+        """
+        scores = self._scores.setdefault(self._network(layout), {})
         key = tuple(candidate.label for candidate in layout)
-        if key not in self._scores:
+        if key not in scores:
             labels = [
                 candidate.label for candidate in self.bench.experiment.model.completed_candidates()
             ]
             mix: Mix = [[(labels.index(label), None)] for label in key]
-            self._scores[key] = self._mean([mix] * len(self.seeds))
+            scores[key] = self._mean([mix] * len(self.seeds))
             self._tell()
-        return self._scores[key]
+        return scores[key]
+
+    def _network(self, layout: Layout) -> Network:
+        return network_of(layout, self.bench.experiment.model.tie_slots)
 
     def soft(self, pi_RLC: NDArray[Any]) -> Score:
         """The score of the nets that hold every candidate with its pi, without noise.
@@ -92,7 +108,8 @@ class Inherited:
         now_s = time.monotonic()
         if now_s - self._said_s > _EVERY_S:
             self._said_s = now_s
-            say(f"{len(self._scores)} layouts scored with the SuperNet's weights")
+            count = sum(map(len, self._scores.values()))
+            say(f"{count} layouts scored with the SuperNet's weights")
 
     @cached_property
     def _streams(self) -> EvaluationStreams:
@@ -119,7 +136,7 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     ]
     try:
         soft = inherited.soft(searched.own_pi_RLC)
-        gap = discretisation_gap(inherited.score, soft, drawn, derived.layout)
+        gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
     except (ValueError, OSError) as error:
         say(f"discretisation gap: not measured: {words_of(error)}")
         return derived

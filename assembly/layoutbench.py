@@ -1,4 +1,4 @@
-"""LayoutBench made: every layout of a small space trained alone, as retrain.py trains it."""
+"""LayoutBench made: every network of a small space trained alone, as retrain.py trains it."""
 
 import json
 import threading
@@ -14,8 +14,17 @@ from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import with_settings
 from model import layout_letters, parse_layout
+from nas.derivation.networks import Networks
 from nas.latency import Latencies
-from nas.layout_table import LayoutTable, Row, as_csv, read_table
+from nas.layout_table import (
+    LayoutTable,
+    Row,
+    all_layouts,
+    as_csv,
+    each_network_once,
+    networks_of,
+    read_table,
+)
 from nas.regret import mean_nats
 from training.files import write_whole
 from training.run_dir import commit
@@ -28,25 +37,29 @@ _OWN_TABLE = (
 _MOST_LAYOUTS = 4096
 
 
-def alphabet(bench: Workbench) -> str:
-    """The letters of the candidates.
+def layouts_of(bench: Workbench) -> list[str]:
+    """Every network of the experiment's candidates and slots, by a layout in letters.
 
     Raises:
-        ValueError: a candidate has no letter of its own, or there are too many layouts.
+        ValueError: a candidate has no letter of its own, or there are too many networks.
     """
     model = bench.experiment.model
-    kinds = [layout_letters([candidate]) for candidate in model.completed_candidates()]
+    candidates = model.completed_candidates()
+    kinds = [layout_letters([candidate]) for candidate in candidates]
     if any(len(letter) != 1 for letter in kinds) or len(set(kinds)) < len(kinds):
         raise ValueError(
             "model.candidates: LayoutBench names layouts by letters, so the candidates must be "
             f"default ones of different kinds; found {', '.join(kinds)}"
         )
-    if (count := len(kinds) ** model.slots) > _MOST_LAYOUTS:
+    layouts = list[str]()
+    if Networks(candidates, model.tie_slots).listed(model.slots):
+        layouts = all_layouts("".join(kinds), model.slots, model.tie_slots)
+    if (count := len(layouts) or len(kinds) ** model.slots) > _MOST_LAYOUTS:
         raise ValueError(
             f"model.slots: {len(kinds)} candidates in {model.slots} slots make {count:,} layouts, "
             f"at most {_MOST_LAYOUTS:,} are trained; take fewer slots or candidates"
         )
-    return "".join(kinds)
+    return layouts
 
 
 def key_of(bench: Workbench) -> dict[str, Any]:
@@ -68,6 +81,8 @@ def make_table(
 ) -> Path:
     """Train what is missing and write RUN/layoutbench.csv, a row at a time.
 
+    A network that the table has by another layout is not missing.
+
     Raises:
         ValueError: the folder holds rows under another key, or a training failed.
         Stopped: a signal came; everything is saved.
@@ -77,12 +92,14 @@ def make_table(
     key = key_of(bench)
     known = check_key(key_path, key) if key_path.exists() else {}
     rows = list(read_table(path).rows) if path.exists() else []
-    there = {(row.layout, row.seed) for row in rows}
+    tie_slots = bench.experiment.model.tie_slots
+    networks = networks_of([*layouts, *(row.layout for row in rows)], tie_slots)
+    there = {(networks[row.layout], row.seed) for row in rows}
     jobs = [
         _job(bench, layout, seed)
         for seed in seeds
         for layout in layouts
-        if (layout, seed) not in there
+        if (networks[layout], seed) not in there
     ]
     bench.run_dir.mkdir(parents=True, exist_ok=True)
     if jobs:
@@ -94,7 +111,7 @@ def make_table(
         row = row_of(job.folder, job.experiment.run.seed)
         with lock:
             rows.append(row)
-            write_whole(path, as_csv(rows))
+            write_whole(path, as_csv(each_network_once(rows, tie_slots)))
             print(
                 f"{len(rows)}/{whole} {row.layout}, seed {row.seed}: validation "
                 f"{row.valid_nats:.4f}, test {row.test_nats:.4f} nats",
@@ -143,10 +160,11 @@ def remake(
     """
     made = read_table(make_table(bench, layouts, [seed], **how))
     mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
+    found = [(row, table.layout_of(row.layout)) for row in made.rows if row.seed == seed]
     return [
-        Remade(row, mean[row.layout], (row.test_nats - mean[row.layout]) / deviation)
-        for row in made.rows
-        if row.layout in layouts and row.seed == seed
+        Remade(row, mean[layout], (row.test_nats - mean[layout]) / deviation)
+        for row, layout in found
+        if layout is not None and layout in layouts
     ]
 
 

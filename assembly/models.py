@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -33,6 +34,13 @@ def language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageMo
 def architecture_hash(architecture: Architecture) -> str:
     """Hash of what is built; evidence and provenance do not count."""
     core = architecture.model_dump(mode="json", include=architecture.built_of)
+    return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
+
+
+def network_hash(architecture: Architecture) -> str:
+    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
+    rest = architecture.built_of - {"slots", "tie_slots"}
+    core = architecture.model_dump(mode="json", include=rest) | asdict(architecture.network)
     return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
 
 

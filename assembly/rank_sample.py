@@ -1,13 +1,16 @@
-"""The layouts of a rank harness: drawn by a seed, of one cost and free."""
+"""The layouts of a rank harness: drawn by a seed, of one cost and free, each network once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from assembly.architectures import derive
 from assembly.costs import layout_costs
 from assembly.workbench import Workbench
+from model import Network, network_of
 from nas.derivation import Layout
-from nas.layout_sample import Choice, equal_layouts, free_layouts, median_layout, nearest_layout
+from nas.derivation.networks import Choice, Networks
+from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
 
 TOLERANCE = 0.03
 
@@ -19,17 +22,41 @@ class Sample:
     Attributes:
         target_flops: what those of one cost cost, within 3%; None where none are wanted.
         target: where that comes from, in words.
-        groups: "equal" and "free"; a layout may be in both.
+        groups: "equal" and "free", no network twice in one of them; a network may be in both, by
+            different layouts.
+        tie_slots: `model.tie_slots`.
     """
 
     target_flops: float | None
     target: str
     groups: dict[str, list[Layout]]
+    tie_slots: int | None = None
 
     @property
     def layouts(self) -> list[Layout]:
-        """Each layout once."""
-        return list(dict.fromkeys(each for group in self.groups.values() for each in group))
+        """Each network once, by the first of its layouts."""
+        return [forms[0] for forms in self._forms.values()]
+
+    @property
+    def drawn(self) -> list[Layout]:
+        """All layouts that were drawn; one network may have two."""
+        return [layout for group in self.groups.values() for layout in group]
+
+    def forms(self, layout: Layout) -> list[Layout]:
+        """The layouts of a layout's network that were drawn."""
+        return self._forms[network_of(layout, self.tie_slots)]
+
+    @cached_property
+    def _forms(self) -> dict[Network, list[Layout]]:
+        forms: dict[Network, list[Layout]] = {}
+        for layout in self.drawn:
+            forms.setdefault(network_of(layout, self.tie_slots), []).append(layout)
+        return forms
+
+    def groups_of(self, layout: Layout) -> dict[str, bool]:
+        """In which groups a layout's network is."""
+        forms = self.forms(layout)
+        return {name: any(each in group for each in forms) for name, group in self.groups.items()}
 
 
 def sample_of(
@@ -58,20 +85,18 @@ def sample_of(
     """
     candidates = bench.experiment.model.completed_candidates()
     slots, table = bench.experiment.model.slots, layout_costs(bench)
-
-    def layout(choice: Choice) -> Layout:
-        return tuple(candidates[k] for k in choice)
+    networks = Networks(candidates, bench.experiment.model.tie_slots)
 
     def cost(choice: Choice) -> float:
-        return table(layout(choice))
+        return table(networks.layout(choice))
 
     def fits(choice: Choice) -> bool:
         return abs(cost(choice) - flops) <= TOLERANCE * flops
 
-    frees = free_layouts(len(candidates), slots, free, seed) if free else []
-    groups = {"equal": [], "free": [layout(choice) for choice in frees]}
+    frees = free_layouts(networks, slots, free, seed) if free else []
+    groups = {"equal": [], "free": [networks.layout(choice) for choice in frees]}
     if not equal:
-        return Sample(None, "", groups)
+        return Sample(None, "", groups, networks.tie_slots)
     if target_flops is not None:
         words, flops = "--target-flops", target_flops
         chosen = nearest_layout(len(candidates), slots, seed, cost, flops)
@@ -86,8 +111,9 @@ def sample_of(
     else:
         chosen = median_layout(len(candidates), slots, seed, cost)
         words, flops = "the median of free layouts, as the search learned no alpha", cost(chosen)
-    equals = equal_layouts(chosen, len(candidates), equal, seed, fits)
-    return Sample(flops, words, {**groups, "equal": [layout(choice) for choice in equals]})
+    equals = equal_layouts(chosen, networks, equal, seed, fits)
+    groups["equal"] = [networks.layout(choice) for choice in equals]
+    return Sample(flops, words, groups, networks.tie_slots)
 
 
 def _argmax(bench: Workbench, searches: Sequence[int]) -> Choice:

@@ -33,7 +33,7 @@ from training.signals import StopRequest
 
 @dataclass
 class Ranked:
-    """Layouts with what the SuperNet says of them and what training alone came to.
+    """Networks with what the SuperNet says of them and what training alone came to.
 
     Attributes:
         bench: the experiment.
@@ -54,7 +54,7 @@ class Ranked:
     scores: dict[str, Score] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Score every layout by the SuperNet's weights; take the folder.
+        """Score every network by the SuperNet's weights; take the folder.
 
         Raises:
             ValueError: the weights are not there, a training seed is a search's, a training is too
@@ -64,6 +64,9 @@ class Ranked:
         check_seeds(self.seeds, self.searches)
         key = key_of(self._trained)
         inherited = Inherited(self.bench, self.searches, self.bench.experiment.derive.score_tokens)
+        # First all of them: a network's score is the mean over its layouts that were drawn.
+        for layout in self.sample.drawn:
+            inherited.score(layout)
         self.scores = {
             layout_letters(layout): inherited.score(layout) for layout in self.sample.layouts
         }
@@ -108,14 +111,20 @@ class Ranked:
         run_all(waiting, workers=workers, stop=stop, done=done)
 
     def _job(self, layout: Layout, seed: int) -> Job:
-        letters = layout_letters(layout)
+        forms = [layout_letters(each) for each in self.sample.forms(layout)]
+        # With fewer layouts in a group another one may have stood for the network.
+        begun = (letters for letters in forms if self._folder(letters).exists())
+        letters = next(begun, forms[0])
         settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
         return Job(
             f"{letters}, seed {seed}",
             with_settings(self._trained.experiment, settings),
             ("derive", "retrain"),
-            self.folder / "layouts" / layout_name(letters) / f"seed-{seed}",
+            self._folder(letters) / f"seed-{seed}",
         )
+
+    def _folder(self, letters: str) -> Path:
+        return self.folder / "layouts" / layout_name(letters)
 
     def _results(self, folder: Path) -> list[Path]:
         return sorted(folder.glob("retrain/*/seed-*/result.json"))
@@ -131,7 +140,7 @@ class Ranked:
         return time_models(self.bench, models)
 
     def table(self, latencies: Latencies) -> list[dict[str, Any]]:
-        """One row for each layout: nats by the SuperNet on validation, of trainings on test.
+        """One row for each network: nats by the SuperNet on validation, of trainings on test.
 
         Raises:
             ValueError: best steps were chosen among more or fewer in some trainings.
@@ -151,7 +160,7 @@ class Ranked:
             rows.append(
                 {
                     "layout": letters,
-                    **{name: layout in group for name, group in self.sample.groups.items()},
+                    **self.sample.groups_of(layout),
                     "parameters": found[0]["parameters"],
                     "flops_per_token": found[0]["flops_per_token"],
                     "latency_ms": latencies.median_ms.get(letters),

@@ -14,7 +14,7 @@ from assembly.costs import costs
 from assembly.cpu_load import busy_lines
 from assembly.forecasting import memory_notes, retrain_memory
 from assembly.lengths import retrain_stages
-from assembly.models import architecture_hash, check_tokenizer
+from assembly.models import architecture_hash, check_tokenizer, network_hash
 from assembly.results import read_result
 from assembly.size import check_architecture_size
 from assembly.summary import (
@@ -186,6 +186,7 @@ def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[
         "name": architecture.name,
         "seed": bench.experiment.run.seed,
         "layout": architecture.letters(),
+        "network": network_hash(architecture)[:16],
         "steps": phase.steps,
         "tokens": phase.state.tokens,
         "parameters": parameter_count(model),

@@ -17,7 +17,8 @@ from model.cutoffs import optimal_cutoffs
 from model.dropout import Dropout
 from model.evidence import Agreement, Evidence, Gap, Measured
 from model.language_model import Costs, LanguageModel, Mix
-from model.layout import layout_letters, parse_layout
+from model.layout import default_candidates, layout_letters, parse_layout
+from model.network import Network, block_options, network_from, network_of
 from model.saving import build_model, load_model, save_model
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
@@ -44,6 +45,7 @@ __all__ = [
     "Measured",
     "Mix",
     "ModelConfig",
+    "Network",
     "Slot",
     "SoftmaxConfig",
     "StreamState",
@@ -51,10 +53,14 @@ __all__ = [
     "TokenizerIdentity",
     "adjustable_options",
     "adjusted",
+    "block_options",
     "build_model",
+    "default_candidates",
     "layout_letters",
     "load_architecture",
     "load_model",
+    "network_from",
+    "network_of",
     "optimal_cutoffs",
     "parse_layout",
     "save_model",

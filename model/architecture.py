@@ -20,6 +20,7 @@ from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.evidence import Evidence, Share
 from model.layout import layout_letters
+from model.network import Network, network_of
 from model.problems import MOST_SHOWN, describe, few
 from model.tying import tied_slots
 
@@ -129,6 +130,11 @@ class Architecture(_Part):
         """The fields that say what is built; evidence, costs and provenance do not."""
         tying = set() if self.tie_slots is None else {"tie_slots"}
         return {"version", "d_model", "slots", "softmax", "vocabulary_size"} | tying
+
+    @property
+    def network(self) -> Network:
+        """The layout's canonical form; it is computed and stands in no file."""
+        return network_of(self.slots, self.tie_slots)
 
     def to_json(self) -> str:
         """The file's text; the same architecture always gives the same bytes."""

@@ -5,6 +5,13 @@ from collections.abc import Sequence
 from model.blocks import BLOCKS, Candidate
 
 
+def default_candidates() -> tuple[Candidate, ...]:
+    """What the letters stand for, without options."""
+    return tuple(
+        kind.options.model_validate({"kind": name, "label": name}) for name, kind in BLOCKS.items()
+    )
+
+
 def layout_letters(slots: Sequence[Candidate]) -> str:
     """A layout as text: letters for the default candidates, the labels of others."""
     return " ".join(

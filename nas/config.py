@@ -258,17 +258,17 @@ class DeriveConfig(Section):
         default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
     )
     top: int = Field(
-        default=8, ge=1, le=10_000, description="top_k: how many of the likeliest layouts."
+        default=8, ge=1, le=10_000, description="top_k: how many of the likeliest networks."
     )
     samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
     width: int = Field(
-        default=4, ge=1, le=1000, description="beam: layouts whose neighbours are scored."
+        default=4, ge=1, le=1000, description="beam: networks whose neighbours are scored."
     )
     evaluations: int = Field(
-        default=200, ge=1, le=100_000, description="beam: most layouts that are scored."
+        default=200, ge=1, le=100_000, description="beam: most networks that are scored."
     )
     population: int = Field(
-        default=16, ge=2, le=10_000, description="evolution: layouts of a generation."
+        default=16, ge=2, le=10_000, description="evolution: networks of a generation."
     )
     generations: int = Field(
         default=8, ge=1, le=10_000, description="evolution: generations after the first."
@@ -315,7 +315,9 @@ class CompareConfig(Section):
     opponents: list[str] = Field(
         default=["interleaved", "par", "random"], description="Registered derivations."
     )
-    random_layouts: int = Field(default=1, ge=1, description="How many random opponents.")
+    random_layouts: int = Field(
+        default=1, ge=1, description="How many random opponents, each another network."
+    )
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[0], min_length=1, description="Retraining seeds, all different."
     )

@@ -17,7 +17,7 @@ def discretisation_gap(
     """The three scores, and the chosen layout's perplexity over the soft net's.
 
     Args:
-        score: nats of a layout.
+        score: nats of a layout itself, not of other layouts of its network.
         soft: the score of the net whose slots hold every candidate with its pi.
         drawn: layouts drawn from pi, each as often as it was drawn.
         chosen: the derived layout.

@@ -1,51 +1,50 @@
-"""Layouts drawn by a seed: of about one cost, or free.
+"""Layouts drawn by a seed, each network once: of about one cost, or free.
 
 A choice is the index of a candidate for each slot.
 """
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-Choice = tuple[int, ...]
-_MOST_LISTED = 100_000
+from nas.derivation.networks import MOST_LISTED, Choice, Networks
+
 _TRIES = 100_000
 _MEDIAN_OF, _MIXTURES = 1001, 20_000
 
 
-def free_layouts(candidates: int, slots: int, count: int, seed: int) -> list[Choice]:
-    """Different layouts, each as likely as any other; all of them where there are no more."""
-    return _drawn(candidates, slots, count, seed, lambda choice: True)
+def free_layouts(networks: Networks, slots: int, count: int, seed: int) -> list[Choice]:
+    """Layouts of different networks; of all of them where there are no more.
+
+    Every layout is as likely as any other, and passed over where its network was drawn before.
+    """
+    return _drawn(networks, slots, count, seed, lambda choice: True)
 
 
 def equal_layouts(
-    target: Choice, candidates: int, count: int, seed: int, fits: Callable[[Choice], bool]
+    target: Choice, networks: Networks, count: int, seed: int, fits: Callable[[Choice], bool]
 ) -> list[Choice]:
-    """Different layouts that fit, each as likely as any other that does.
+    """Layouts of different networks that fit, drawn as `free_layouts` are.
 
     Where few of all layouts fit and there are too many to list, what is missing are
     rearrangements of the target, which cost exactly as much.
 
     Args:
         target: the layout whose cost they have.
-        candidates: how many a slot chooses from.
+        networks: what a slot chooses from, and which layouts are one network.
         count: how many are wanted; there may be fewer.
         seed: of the draws.
         fits: whether a layout costs about as much.
     """
-    found = _drawn(candidates, len(target), count, seed, fits)
+    slots = len(target)
+    drawn = _drawn(networks, slots, count, seed, fits)
+    if len(drawn) == count or networks.listed(slots):
+        return drawn
     generator = np.random.default_rng([seed, 1])
-    seen = set(found)
-    for _ in range(_TRIES if candidates ** len(target) > _MOST_LISTED else 0):
-        if len(found) == count:
-            break
-        choice = tuple(generator.permutation(target).tolist())
-        if choice not in seen:
-            seen.add(choice)
-            found.append(choice)
-    return found
+    rearranged = (tuple(generator.permutation(target).tolist()) for _ in range(_TRIES))
+    return _first(networks, itertools.chain(drawn, rearranged), count)
 
 
 def median_layout(
@@ -67,7 +66,7 @@ def nearest_layout(
     candidates and slots for that, all mixtures of two candidates, and 20,000 drawn ones.
     """
     choices: list[Choice] = []
-    if math.comb(slots + candidates - 1, slots) <= _MOST_LISTED:
+    if math.comb(slots + candidates - 1, slots) <= MOST_LISTED:
         choices += itertools.combinations_with_replacement(range(candidates), slots)
     else:
         pairs = itertools.combinations(range(candidates), 2)
@@ -81,18 +80,17 @@ def nearest_layout(
 
 
 def _drawn(
-    candidates: int, slots: int, count: int, seed: int, fits: Callable[[Choice], bool]
+    networks: Networks, slots: int, count: int, seed: int, fits: Callable[[Choice], bool]
 ) -> list[Choice]:
     generator = np.random.default_rng(seed)
-    if candidates**slots <= _MOST_LISTED:
-        every = [c for c in itertools.product(range(candidates), repeat=slots) if fits(c)]
-        order = generator.permutation(len(every))[:count]
-        return [every[index] for index in order.tolist()]
-    found: dict[Choice, None] = {}
-    for _ in range(_TRIES):
-        if len(found) == count:
-            break
-        choice = tuple(generator.integers(candidates, size=slots).tolist())
-        if choice not in found and fits(choice):
-            found[choice] = None
-    return list(found)
+    if networks.listed(slots):
+        every = [*filter(fits, networks.layouts(slots))]
+        order = generator.permutation(len(every)).tolist()
+        return _first(networks, (every[index] for index in order), count)
+    candidates = len(networks.candidates)
+    draws = (tuple(generator.integers(candidates, size=slots).tolist()) for _ in range(_TRIES))
+    return _first(networks, filter(fits, draws), count)
+
+
+def _first(networks: Networks, choices: Iterator[Choice], count: int) -> list[Choice]:
+    return [*itertools.islice(networks.first_forms(choices), count)]

@@ -38,20 +38,22 @@ class Regrets:
 def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
     """The regrets of layouts that searches chose.
 
-    A layout's test nats are the mean over the table's seeds, which took no part in the choice.
+    A layout's test nats are those of its network, the mean over the table's seeds, which took no
+    part in the choice.
 
     Raises:
-        ValueError: a layout is not in the table.
+        ValueError: a layout's network is not in the table.
     """
     mean = mean_nats(table, "test")
-    if unknown := [layout for layout in layouts if layout not in mean]:
+    names = [name for layout in layouts if (name := table.layout_of(layout)) is not None]
+    if unknown := [layout for layout in layouts if table.layout_of(layout) is None]:
         letters = ", ".join(sorted(set("".join(table.layouts))))
         raise ValueError(
             f"layout {unknown[0]!r} is not among the table's, which have {len(table.layouts[0])} "
             f"slots of {letters}; give letters without spaces"
         )
     best = min(mean.values())
-    each = tuple(mean[layout] - best for layout in layouts)
+    each = tuple(mean[name] - best for name in names)
     return Regrets(statistics.fmean(each), each)
 
 
@@ -147,7 +149,8 @@ def difference(table: LayoutTable, layouts: Sequence[str], random: RandomSearch)
     nats, n = regrets.mean - random.mean, len(layouts)
     if n < 2:
         return Difference(nats, None, n)
-    chosen_L = np.array([layouts.count(layout) / n for layout in table.layouts])
+    names = [table.layout_of(layout) for layout in layouts]
+    chosen_L = np.array([names.count(layout) / n for layout in table.layouts])
     noise = table.pooled_deviation("test") ** 2 / len(table.seeds)
     variance = statistics.variance(regrets.each) / n
     variance += float(random.regret_R.var()) / len(random.regret_R)

@@ -32,11 +32,12 @@ _WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH, _LAYOUT_BESIDE_WORDS = 100, 9, 16, 7
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of `comparison.csv`, one per architecture, and what `comparison.json` says."""
+    """The rows of `comparison.csv`, one per network, and what `comparison.json` says."""
 
     rows: pd.DataFrame
     verdict: str
     latency_note: str
+    remarks: str = ""
 
 
 def read_comparison(run_folder: Path) -> Comparison:
@@ -49,7 +50,13 @@ def read_comparison(run_folder: Path) -> Comparison:
     said = {}
     if (run_folder / "comparison.json").exists():
         said = read_json(run_folder / "comparison.json")
-    return Comparison(rows, str(said.get("verdict") or ""), str(said.get("latency_note") or ""))
+    lines = said.get("remarks")  # a file of an older version has none
+    return Comparison(
+        rows,
+        verdict=str(said.get("verdict") or ""),
+        latency_note=str(said.get("latency_note") or ""),
+        remarks="\n".join(map(str, lines)) if isinstance(lines, list) else "",
+    )
 
 
 def _read_rows(path: Path) -> pd.DataFrame:
@@ -173,7 +180,8 @@ def text_table(comparison: Comparison) -> str:
     parts = ["\n".join([*lines[:2], rule, *lines[2:]])]
     if long_layouts:
         parts.append("\n".join(["layouts:", *long_layouts]))
-    said = "\n".join(text for text in (comparison.verdict, comparison.latency_note) if text)
+    texts = (comparison.remarks, comparison.verdict, comparison.latency_note)
+    said = "\n".join(text for text in texts if text)
     return "\n\n".join([*parts, said] if said else parts)
 
 

@@ -19,7 +19,7 @@ from report.curves import validation_curves
 from report.derived import derived_section
 from report.files import write_whole
 from report.layout import boxes, last_pi, likeliest
-from report.results import result_row, result_table
+from report.results import result_row, result_table, same_trainings
 from report.runs import Trajectory, read_json, read_metrics, read_trajectory, seed_folders
 from report.scatter import measure_of, scatter
 from report.spread import SPREAD_FIGURES, alike, write_spread_figures
@@ -120,7 +120,8 @@ def _comparison(run_folder: Path) -> str:
         return ""
     comparison = read_comparison(run_folder)
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
-    note = html.note(comparison.latency_note) if comparison.latency_note else ""
+    texts = (comparison.remarks, comparison.latency_note)
+    note = "".join(html.note(text) for text in texts if text)
     figure = html.image(
         png(scatter(comparison)), f"Test {measure_of(comparison)} against forward FLOPs per token"
     )
@@ -184,7 +185,11 @@ def _searched(run_folder: Path) -> str | None:
 def _retraining(run_folder: Path) -> str:
     """Curves and results of the layouts that were trained from scratch."""
     results, metrics = [], dict[str, list[pd.DataFrame]]()
-    for name in _retrained(run_folder):
+    searched = _searched(run_folder)
+    folders = _retrained(run_folder)
+    folders.sort(key=lambda folder: folder.name != searched)
+    twins = same_trainings(folders)
+    for name in sorted(set(folders) - twins.keys()):
         for seed in seed_folders(name):
             if (seed / "result.json").exists():
                 results.append(result_row(seed / "result.json"))
@@ -194,10 +199,13 @@ def _retraining(run_folder: Path) -> str:
                     metrics.setdefault(name.name, []).append(frame)
     parts = []
     if metrics:
-        figure = png(validation_curves(metrics, _searched(run_folder)))
+        figure = png(validation_curves(metrics, searched))
         parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
     if results:
         parts.append(result_table(results))
+    if parts and twins:
+        lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
+        parts.append(html.note("\n".join(lines)))
     return html.section("Retraining", "".join(parts)) if parts else ""
 
 

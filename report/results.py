@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from report import html
-from report.runs import read_json
+from report.runs import read_json, seed_folders
 from report.style import compact
 
 _HEAD = (
@@ -55,6 +55,31 @@ def result_table(rows: Sequence[Sequence[str]]) -> str:
     kept = [i for i in range(len(_HEAD)) if i != words or any(row[i] != "-" for row in rows)]
     shown = [("", [row[i] for i in kept]) for row in rows]
     return html.table([_HEAD[i] for i in kept], shown, left=1)
+
+
+def same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:
+    """Which folders of a run's `retrain/` hold another one's network, trained alike to the end.
+
+    Args:
+        folders: of two that are alike the first is the one that is shown.
+
+    Raises:
+        ValueError: a result is damaged.
+    """
+    shown: dict[tuple[Any, ...], Path] = {}
+    twins = {}
+    for folder in folders:
+        known = [read_json(path / "result.json") for path in seed_folders(folder)
+                 if (path / "result.json").exists()]  # fmt: skip
+        # A result of an older version does not say which network it is of.
+        if known and all("network" in result for result in known):
+            key = tuple(
+                (str(each["network"]), str(each.get("seed")), str(each.get("test")))
+                for each in known
+            )
+            if shown.setdefault(key, folder) != folder:
+                twins[folder] = shown[key]
+    return twins
 
 
 def _number(path: Path, values: Mapping[str, Any], key: str) -> float | None:

@@ -51,6 +51,7 @@ class Row(BaseModel):
     params: dict[str, Any] = {}
     seeds: dict[str, list[FiniteFloat] | None] = {}
     layout: str | None = None
+    network: str | None = None
     parameters: int | FiniteFloat | None = None
     flops_per_token: FiniteFloat | None = None
     latency_ms: FiniteFloat | None = None
@@ -123,9 +124,17 @@ def learned(objectives: Sequence[Objective]) -> int:
 
 
 def done(rows: Sequence[Row]) -> list[Row]:
-    """The trials that have values, the best of the first objective first."""
+    """The trials that have values, the best of the first objective first; a tie the baseline's."""
     finished = [row for row in rows if row.state == "done" and row.values is not None]
-    return sorted(finished, key=lambda row: (row.values, row.number))
+    return sorted(finished, key=lambda row: (row.values, not row.baseline, row.number))
+
+
+def each_network_once(rows: Sequence[Row]) -> list[Row]:
+    """The finished trials without those that have another one's network and values."""
+    once: dict[tuple[Any, ...], Row] = {}
+    for row in done(rows):
+        once.setdefault((row.network or row.number, *(row.values or [])), row)
+    return list(once.values())
 
 
 def valueless(rows: Sequence[Row]) -> list[Row]:
@@ -141,8 +150,11 @@ def baseline_of(rows: Sequence[Row]) -> Row | None:
 
 
 def front(rows: Sequence[Row]) -> list[Row]:
-    """The finished trials that no other one equals or beats in all objectives and beats in one."""
-    finished = done(rows)
+    """The finished trials that no other one equals or beats in all objectives and beats in one.
+
+    Trials of one network with the same values stand there once.
+    """
+    finished = each_network_once(rows)
     return [row for row in finished if not any(_dominates(other, row) for other in finished)]
 
 

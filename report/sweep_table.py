@@ -121,16 +121,16 @@ def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
 def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
     """All trials by number: `number, state, reason`, one column per objective and per setting.
 
-    Then `seed_S.OBJECTIVE` for every seed, `layout`, what the trial cost, and where and with which
-    version of the program it ran. Empty is unknown.
+    Then `seed_S.OBJECTIVE` for every seed, `layout`, `network` (equal where layouts are one), what
+    the trial cost, and where and with which version of the program it ran. Empty is unknown.
     """
     checked, goals = parse_rows(rows), parse_objectives(objectives)
     keys = keys_of(checked)
     seeds = sorted({seed for row in checked for seed in row.seeds}, key=_seed_order)
     names = [goal.name for goal in goals]
     tail = (
-        "layout", "parameters", "flops_per_token", "latency_ms", "attempts", "went_on_from",
-        "elapsed_s", "host", "threads", "gpu", "torch", "commit",
+        "layout", "network", "parameters", "flops_per_token", "latency_ms", "attempts",
+        "went_on_from", "elapsed_s", "host", "threads", "gpu", "torch", "commit",
     )  # fmt: skip
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -145,7 +145,8 @@ def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str
                 *(row.values or unknown),
                 *(_cell(row.params[key]) if key in row.params else None for key in keys),
                 *(value for score in scores for value in score),
-                row.layout, row.parameters, row.flops_per_token, row.latency_ms, row.attempts,
+                row.layout, row.network, row.parameters, row.flops_per_token, row.latency_ms,
+                row.attempts,
                 "; ".join(row.went_on_from), row.elapsed_s, row.host,
                 row.threads, row.gpu, row.torch, row.commit,
             ]

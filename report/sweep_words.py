@@ -1,6 +1,16 @@
 """What a sweep found, in sentences."""
 
-from report.sweep_rows import Objective, Row, Sweep, baseline_of, counts, done, front, learned
+from report.sweep_rows import (
+    Objective,
+    Row,
+    Sweep,
+    baseline_of,
+    counts,
+    done,
+    each_network_once,
+    front,
+    learned,
+)
 
 
 def headline(sweep: Sweep) -> str:
@@ -25,9 +35,11 @@ def _best_of_one(sweep: Sweep, rows: list[Row]) -> str:
 
 def _best_of_each(sweep: Sweep, rows: list[Row]) -> list[str]:
     kept, baseline = front(rows), baseline_of(rows)
+    twins = len(rows) - len(each_network_once(rows))
     lines = [
         f"{len(kept)} of {len(rows)} finished trials are beaten by none in all of "
         f"{', '.join(goal.name for goal in sweep.objectives)} (the Pareto front)."
+        + (f" {twins} came to another one's network and values, and count with it." * bool(twins))
     ]
     for index, goal in enumerate(sweep.objectives):
         best = min(kept, key=lambda row: (_number(row, index), row.number))

@@ -191,29 +191,59 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     assert f"{mean:+.4f} nats/token" in table["verdict"]
 
 
-def test_random_opponents_cost_what_the_chosen_layout_costs_and_differ_from_it(
-    experiment_file: Path, derived: Path
+def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networks(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    capsys.readouterr()
     settings = ["compare.opponents=[random]", "compare.random_layouts=3"]
     bench = bench_of(experiment_file, derived, *settings)
     entries = contestants(bench)
+    assert capsys.readouterr().out == (
+        "random: there is no other network that costs within 5% of 8832 FLOPs per token: 2 of 3 "
+        "random opponents\n"
+    )
     cost = layout_costs(bench)
     costs = [cost(entry.architecture.slots) for entry in entries]
-    assert len(entries) == 4
     assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
-    layouts = [entry.architecture.letters() for entry in entries]
-    assert len(set(layouts)) == 4
+    networks = [entry.architecture.letters().replace("i", "").split() for entry in entries]
+    assert sorted(networks) == [["a", "d", "d"], ["d", "a", "d"], ["d", "d", "a"]]
+    assert entries == contestants(bench), "the same every time"
 
 
-def test_opponents_that_are_the_chosen_layout_are_left_out_in_one_line(
+def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_trained(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chosen layout is the interleaved one but for a label."""
+    folder = tmp_path / "run"
+    candidates = "model.candidates=[attention, dense, {kind: dense, label: dense_too}, identity]"
+    layout = "derive.layout=a dense_too a d"
+    run(derive, experiment_file, "--run", folder, "--set", candidates, "--set", layout,
+        "--method", "layout")  # fmt: skip
+    opponents = "compare.opponents=[interleaved, sandwich, par]"
+    capsys.readouterr()
+    entries = contestants(bench_of(experiment_file, folder, candidates, opponents, "derive.p=2"))
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "interleaved = layout-a-dense_too-a-d: one network, trained and shown once",
+        "par-2 = sandwich-2: one network, trained and shown once",
+    ]
+    names = [entry.architecture.name for entry in entries]
+    assert names == ["layout-a-dense_too-a-d", "sandwich-2"]
+    assert [entry.remarks for entry in entries] == [(said[0],), (said[1],)]
+    assert not (folder / "architectures" / "interleaved.json").exists()
+
+
+def test_where_no_network_costs_as_much_the_comparison_says_so(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "dense"
     run(derive, experiment_file, "--run", folder, "--method", "layout", "--set", ALL_DENSE)
+    capsys.readouterr()
     entries = contestants(bench_of(experiment_file, folder, "compare.opponents=[par, random]"))
     assert [entry.architecture.letters() for entry in entries] == ["d d d d", "a d d d"]
-    said = [line for line in capsys.readouterr().out.splitlines() if "left out" in line]
-    assert said == ["random: the same layout as layout-dddd in 50 draws of its cost, left out"]
+    (said,) = capsys.readouterr().out.splitlines()
+    assert said.startswith("random: there is no other network that costs within 5% of ")
+    assert said.endswith(" FLOPs per token: 0 of 1 random opponents")
 
 
 def test_opponents_of_other_sizes_are_refused(

@@ -74,7 +74,7 @@ def names_of(files: Sequence[Path]) -> list[str]:
 
 def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
-    from assembly.confirming import latencies, table_of, verdict_line
+    from assembly.confirming import latencies, same_networks, table_of, verdict_line
     from training.files import write_whole
     from training.tables import csv_of
 
@@ -83,15 +83,19 @@ def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     for row in rows:
         row["latency_ms"] = measured.median_ms.get(f"{row['experiment']}/{row['seed']}")
     line = verdict_line(rows, *(side.name for side in sides))
+    one, two = sides
+    remark = same_networks(one, two, arguments.seeds, arguments.run)
     summary = {
         "verdict": line,
+        "remarks": [remark] if remark else [],
         "latency_note": measured.note,
         "latency_key": measured.key,
         "rows": rows,
     }
     write_whole(arguments.run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(arguments.run / "confirm.json", json.dumps(summary, indent=1) + "\n")
-    print(f"\n{as_text(rows)}\n{measured.note}\n{line}\ntable: {arguments.run / 'confirm.csv'}")
+    said = "\n".join(text for text in (as_text(rows), measured.note, line, remark) if text)
+    print(f"\n{said}\ntable: {arguments.run / 'confirm.csv'}")
 
 
 def as_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Every layout of one small model trained alone: the ground truth for what a search says.
+"""Every network of one small model trained alone: the ground truth for what a search says.
 
     python -m tools.layoutbench make configs/layoutbench.yaml --workers 2
     python -m tools.layoutbench latency configs/layoutbench.yaml
@@ -6,12 +6,13 @@
     python -m tools.layoutbench search configs/layoutbench.yaml --seeds 10,11,12 --workers 2
     python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
 
-make: trains all layouts of the experiment's candidates and slots; started again it goes on. Writes
-RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong to. latency: times the forward
-passes of all layouts and writes them into that table. again: trains some rows of a table with a
-fresh seed; exit code 1 where one lies more than 4 standard deviations off. search: searches
-and derives with several seeds and says how far the chosen layouts lie above the best, beside random
-search at equal cost. regret: the same for given layouts, and the noise ceiling.
+make: trains all layouts of the experiment's candidates and slots, those that are one network once;
+started again it goes on. Writes RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong
+to. latency: times the forward passes of all layouts and writes them into that table. again: trains
+some rows of a table with a fresh seed; exit code 1 where one lies more than 4 standard deviations
+off. search: searches and derives with several seeds and says how far the chosen layouts lie above
+the best, beside random search at equal cost. regret: the same for given layouts, and the noise
+ceiling.
 """
 
 import argparse
@@ -107,12 +108,11 @@ def _bench(arguments: argparse.Namespace) -> Any:
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
     with endings.user_errors():
-        from assembly.layoutbench import alphabet, make_table
-        from nas.layout_table import all_layouts
+        from assembly.layoutbench import layouts_of, make_table
         from training.signals import StopRequest
 
         bench = _bench(arguments)
-        layouts = all_layouts(alphabet(bench), bench.experiment.model.slots)
+        layouts = layouts_of(bench)
         stop = StopRequest()
 
     def run() -> None:

@@ -5,10 +5,13 @@ import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from assembly.sweeping.plan import Sweep
+from assembly.sweeping.rows import networks_of
+from assembly.sweeping.settings import is_baseline
 from nas.sweep.queue import Entry, Queue
 
 _MODEL = "model"
@@ -50,18 +53,27 @@ def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:
         return {entry.number for entry in entries}
     numbers = {number for number in keep if isinstance(number, int)}
     if "best" in keep:
-        numbers |= {entry.number for entry in best_entries(entries)}
+        numbers |= {entry.number for entry in best_entries(entries, sweep)}
     # A trial that failed may be looked into.
     return numbers | {e.number for e in entries if e.last.state == TrialState.FAIL}
 
 
-def best_entries(entries: Sequence[Entry]) -> list[Entry]:
-    """The best finished trial; of several objectives the Pareto front, by the first of them."""
+def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
+    """The best finished trial; of several objectives the Pareto front, by the first of them.
+
+    Trials of the same values that found the same networks stand once on the front. Of equal ones
+    it is the baseline that stands there, or else the first.
+    """
     done = [entry for entry in entries if entry.last.state == TrialState.COMPLETE]
-    done.sort(key=lambda entry: (entry.last.values, entry.number))
+    done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
     if done and len(done[0].last.values) == 1:
         return done[:1]
-    return [one for one in done if not any(_dominates(other.last, one.last) for other in done)]
+    front = [one for one in done if not any(_dominates(other.last, one.last) for other in done)]
+    once: dict[tuple[Any, ...], Entry] = {}
+    for entry in front:
+        network = networks_of(entry.last) or entry.number
+        once.setdefault((network, *entry.last.values), entry)
+    return list(once.values())
 
 
 def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:

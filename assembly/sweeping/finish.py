@@ -83,7 +83,7 @@ def _results(bench: Workbench, sweep: Sweep, entries: Sequence[Entry], *, done: 
     table = rows(sweep, entries, by_trial)
     number = _no_slower(table, _learned(sweep))
     no_slower = next((entry for entry in entries if entry.number == number), None)
-    return Results(table, best_entries(entries), no_slower, latencies)
+    return Results(table, best_entries(entries, sweep), no_slower, latencies)
 
 
 def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from optuna.trial import TrialState
 
-from assembly.models import architecture_hash
+from assembly.models import network_hash
 from assembly.size import memory_bytes
 from assembly.sweeping.rows import runs_of
 from assembly.timing import time_models
@@ -21,7 +21,7 @@ _BYTES = 4
 def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
     """Forward milliseconds by trial, the mean over its seeds' architectures.
 
-    Equal architectures share one figure. Weights are fresh: latency does not depend on them.
+    Each network is measured once. Weights are fresh: latency does not depend on them.
     Layouts of another tokenizer are left out, since the text that is timed has the ids of the
     experiment's own.
     """
@@ -45,16 +45,16 @@ def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float
 
 
 def _architectures(entries: Sequence[Entry]) -> dict[str, Architecture]:
-    """The distinct architectures of finished trials by their hash."""
+    """An architecture of each network of finished trials, by its hash."""
     texts = {text for entry in entries for text in _texts(entry)}
-    return {architecture_hash(each): each for each in map(_parse, sorted(texts))}
+    return {network_hash(each): each for each in map(_parse, sorted(texts))}
 
 
 def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[int, float]:
     """The mean of each finished trial whose architectures were all measured."""
     found = {}
     for entry in entries:
-        keys = [architecture_hash(_parse(text)) for text in _texts(entry)]
+        keys = [network_hash(_parse(text)) for text in _texts(entry)]
         if keys and all(key in median_ms for key in keys):
             found[entry.number] = statistics.fmean(median_ms[key] for key in keys)
     return found

@@ -6,8 +6,10 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from assembly.models import network_hash
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.settings import is_baseline
+from model import Architecture
 from nas.sweep.queue import LOST, REASON, STOPPED, Entry
 
 UNITS = {
@@ -56,6 +58,16 @@ def layouts_of(trial: FrozenTrial) -> str | None:
     return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
 
 
+def networks_of(trial: FrozenTrial) -> str | None:
+    """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
+    runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
+    try:
+        found = [Architecture.from_json(run["architecture"], "the study") for _, run in runs]
+    except ValueError:
+        return None
+    return " ".join(network_hash(architecture)[:16] for architecture in found) or None
+
+
 def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]:
     last = entry.last
     attributes = last.user_attrs
@@ -69,6 +81,7 @@ def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]
         "params": last.params or last.system_attrs.get("fixed_params", {}),
         "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
         "layout": layouts_of(last),
+        "network": networks_of(last),
         "parameters": _mean(last, "parameters"),
         "flops_per_token": _mean(last, "flops_per_token"),
         "latency_ms": latency_ms,

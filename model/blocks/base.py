@@ -5,7 +5,7 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -107,7 +107,8 @@ class Block(Protocol):
     """
 
     memory_rows: int
-    # Whether delta is always 0: the slot then calls neither the norm nor the block.
+    # Whether delta is always 0: the slot then calls neither the norm nor the block. The class says
+    # so of all its blocks, which then have no parameters: their weights would be drawn too.
     adds_nothing: bool
 
     def __call__(
@@ -134,6 +135,11 @@ class BlockKind:
     letter: str
     options: type[BlockOptions]
     block: Callable[..., nn.Module]
+
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether its blocks add nothing: a layout is then the same network without them."""
+        return cast(Block, self.block).adds_nothing
 
 
 def linear(inputs: int, outputs: int, *, bias: bool) -> nn.Linear:

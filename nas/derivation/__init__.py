@@ -7,7 +7,7 @@ from nas.derivation.base import Considered, Derived, Layout, Request
 from nas.derivation.beam import beam
 from nas.derivation.evolution import evolution
 from nas.derivation.explicit import explicit
-from nas.derivation.random_layout import random_layout
+from nas.derivation.random_layout import NoOtherNetwork, random_layout
 from nas.derivation.rules import interleaved, par, sandwich
 from nas.derivation.sampled import sampled
 from nas.derivation.top_k import top_k
@@ -41,5 +41,6 @@ __all__ = [
     "Considered",
     "Derived",
     "Layout",
+    "NoOtherNetwork",
     "Request",
 ]

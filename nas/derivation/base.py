@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from model import Candidate, Evidence
+from model import Candidate, Evidence, Network
 from nas.config import DeriveConfig
+from nas.derivation.networks import Networks
 from nas.scoring import Score
 
 Layout = tuple[Candidate, ...]
@@ -22,9 +24,11 @@ class Request:
         flops_per_token: forward FLOPs per token of a layout.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
-        score: nats of a layout by the SuperNet's weights, on the same text for all.
+        score: nats of a layout's network by the SuperNet's weights, on the same text for all.
         say: shows a line of progress.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
+        tie_slots: slots so many apart share their weights; None: none do.
+        taken: networks that a random layout must not be.
     """
 
     config: DeriveConfig
@@ -36,6 +40,13 @@ class Request:
     score: Callable[[Layout], Score] | None = None
     say: Callable[[str], None] = lambda line: None
     alpha_learned: bool = True
+    tie_slots: int | None = None
+    taken: frozenset[Network] = frozenset()
+
+    @cached_property
+    def networks(self) -> Networks:
+        """The networks that its layouts are."""
+        return Networks(self.candidates, self.tie_slots)
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class Derived:
     Attributes:
         layout: one candidate per slot.
         evidence: the method, and for a search final pi and margins.
-        considered: the layouts among which it is the best, in the order in which they were scored.
+        considered: the layouts among which it is the best, in the order in which they were scored,
+            each network once.
     """
 
     layout: Layout

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nas.derivation.base import Derived, Request
+from nas.derivation.networks import Choice
 from nas.derivation.sampled import draw_from
-from nas.derivation.scored import Choice, Scores
+from nas.derivation.scored import Scores
 from nas.derivation.searched import Array, read_searches
 
 _TRIES = 100
@@ -18,7 +19,7 @@ def evolution(request: Request) -> Derived:
 
     The first generation is the likeliest layout, draws from pi, and as many uniform draws. A child
     takes each slot from one of two parents of the better half, and changes it with probability
-    `derive.mutation`. The best of parents and children live on. No layout is scored twice, none
+    `derive.mutation`. The best of parents and children live on. No network is scored twice, none
     that costs more than `derive.flops` at all.
 
     Differs from the paper: children come by crossing and change together, not by either, and the
@@ -60,7 +61,7 @@ class _Breeder:
         return found
 
     def children(self, parents: list[Choice], count: int) -> list[Choice]:
-        """New layouts, as far as there are any."""
+        """New networks, as far as there are any."""
         found: list[Choice] = []
         for _ in range(count):
             found += self._first_new(self._child(parents) for _ in range(_TRIES))
@@ -68,7 +69,7 @@ class _Breeder:
 
     def _first_new(self, choices: Iterable[Choice]) -> list[Choice]:
         for choice in choices:
-            if choice not in self.scores.found and self.scores.allowed(choice):
+            if not self.scores.known(choice) and self.scores.allowed(choice):
                 self.scores.add(choice)
                 return [choice]
         return []

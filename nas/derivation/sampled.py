@@ -3,12 +3,13 @@
 import numpy as np
 
 from nas.derivation.base import Derived, Request
-from nas.derivation.scored import Choice, Scores
+from nas.derivation.networks import Choice
+from nas.derivation.scored import Scores
 from nas.derivation.searched import Array, read_searches
 
 
 def sampled(request: Request) -> Derived:
-    """Score the different ones of `derive.samples` draws that fit derive.flops; take the best.
+    """Score the different networks of `derive.samples` draws that fit derive.flops; take the best.
 
     Raises:
         ValueError: there is no finished search, its weights are not there, or no draw costs at

@@ -1,18 +1,19 @@
-"""Layouts scored by the SuperNet's weights, each once, and the best of them.
+"""Networks scored by the SuperNet's weights, each once, and the best of them.
 
 A choice is the index of a candidate for each slot.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
-from model import Measured, layout_letters
+from model import Measured, Network, layout_letters
 from nas.derivation.base import Considered, Derived, Layout, Request
+from nas.derivation.networks import MOST_LISTED, Choice
 from nas.derivation.searched import Searched
 from nas.derivation.top_k_layouts import likeliest
 
-Choice = tuple[int, ...]
-_LOOKED_AT = 100_000
+_LOOKED_AT = MOST_LISTED
 
 
 @dataclass
@@ -22,9 +23,10 @@ class Scores:
     Attributes:
         request: candidates, costs, the score itself.
         searched: pi.
-        most: how many layouts may be scored.
+        most: how many networks may be scored.
         method: name of the derivation, for messages.
-        found: by choice, in the order in which they were scored.
+        found: by choice, in the order in which they were scored; of each network the form that
+            came first.
     """
 
     request: Request
@@ -32,18 +34,23 @@ class Scores:
     most: int
     method: str
     found: dict[Choice, Considered] = field(default_factory=dict)
+    _networks: set[Network] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.request.say(f"{self.method}: at most {self.most} layouts are scored")
 
     @property
     def full(self) -> bool:
-        """Whether no further layout may be scored."""
+        """Whether no further network may be scored."""
         return len(self.found) >= self.most
 
     def layout(self, choice: Choice) -> Layout:
         """The candidates of a choice."""
-        return tuple(self.request.candidates[k] for k in choice)
+        return self.request.networks.layout(choice)
+
+    def known(self, choice: Choice) -> bool:
+        """Whether its network was scored, by this layout or by another one."""
+        return self.request.networks.of(choice) in self._networks
 
     def allowed(self, choice: Choice) -> bool:
         """Whether it costs no more than derive.flops."""
@@ -51,10 +58,11 @@ class Scores:
         return budget is None or self.request.flops_per_token(self.layout(choice)) <= budget
 
     def add(self, choice: Choice) -> None:
-        """Score a layout, unless it is known."""
-        if choice in self.found:
+        """Score a layout, unless its network is known."""
+        if self.known(choice):
             return
         assert not self.full, self.most
+        self._networks.add(self.request.networks.of(choice))
         assert self.request.score is not None
         layout = self.layout(choice)
         log_pi = 0.0
@@ -69,7 +77,9 @@ class Scores:
         return sorted(chosen, key=lambda choice: self.found[choice].score.nats_per_token)[:count]
 
     def likeliest(self, count: int) -> list[Choice]:
-        """The likeliest layouts that cost no more than derive.flops, at most `count` of them.
+        """The likeliest networks that cost no more than derive.flops, at most `count` of them.
+
+        Each by the likeliest of its layouts.
 
         Raises:
             ValueError: none of the 100,000 likeliest does.
@@ -105,7 +115,8 @@ class Scores:
         looked_at = min(count, _LOOKED_AT)
         while True:
             found = likeliest(self.searched.log_pi_LC, looked_at)
-            fitting = [choice for _, choice in found if self.allowed(choice)][:count]
+            allowed = (choice for _, choice in found if self.allowed(choice))
+            fitting = [*islice(self.request.networks.first_forms(allowed), count)]
             if len(fitting) == count or len(found) < looked_at or looked_at == _LOOKED_AT:
                 return fitting
             looked_at = min(10 * looked_at, _LOOKED_AT)

@@ -1,4 +1,4 @@
-"""The K likeliest layouts, and of them the best by the SuperNet's weights."""
+"""The K likeliest networks, and of them the best by the SuperNet's weights."""
 
 from nas.derivation.base import Derived, Request
 from nas.derivation.scored import Scores
@@ -6,7 +6,9 @@ from nas.derivation.searched import check_learned, read_searches
 
 
 def top_k(request: Request) -> Derived:
-    """Score the `derive.top` layouts of largest product of pi within derive.flops; take the best.
+    """Score the `derive.top` networks of largest product of pi within derive.flops; take the best.
+
+    A network is as likely as the likeliest of its layouts, which is the one that is scored.
 
     Raises:
         ValueError: there is no finished search, its alpha did not learn, its weights are not

@@ -100,6 +100,21 @@ def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(
     assert other.nats_per_token != first.nats_per_token
 
 
+def test_a_networks_score_is_the_mean_over_its_layouts_that_were_scored(
+    searched: Path,
+) -> None:
+    bench = bench_of(searched)
+    candidates = bench.experiment.model.completed_candidates()
+    one, two = (parse_layout(letters, candidates) for letters in ("a d i i", "a i d i"))
+    inherited = Inherited(bench, [0], tokens=100)
+    first, second = inherited.score_of_layout(one), inherited.score_of_layout(two)
+    assert first.nats_per_token != second.nats_per_token
+    mean = (first.nats_per_token + second.nats_per_token) / 2
+    for layout in (one, two):
+        assert inherited.score(layout).nats_per_token == pytest.approx(mean, abs=1e-12)
+    assert Inherited(bench, [0], tokens=100).score(two).nats_per_token == second.nats_per_token
+
+
 def copy_of(undisturbed: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
     shutil.copytree(undisturbed / "search", folder / "search")

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from assembly.costs import layout_costs
+from assembly.inherited import Inherited
 from assembly.names import layout_name
 from assembly.rank_sample import Sample, sample_of
 from assembly.ranking import Ranked, rankings
 from assembly.workbench import Workbench, set_up
 from experiment import load_experiment
-from model import layout_letters
+from model import layout_letters, network_of, parse_layout
 from nas.latency import Latencies
 from nas.scoring import Score
 from training.signals import StopRequest
@@ -31,14 +32,14 @@ def ranked_of(bench: Workbench, sample: Sample, *, steps: int | None = None) -> 
 
 def test_a_search_without_alpha_takes_the_median_cost(experiment_file: Path) -> None:
     bench = bench_of(experiment_file, SPOS)
-    sample = sample_of(bench, [0], 5, 4, 0)
+    sample = sample_of(bench, [0], 3, 4, 0)
     cost = layout_costs(bench)
     assert sample.target_flops is not None
-    assert [len(group) for group in sample.groups.values()] == [5, 4]
+    assert [len(group) for group in sample.groups.values()] == [3, 4]
     for layout in sample.groups["equal"]:
         assert cost(layout) == pytest.approx(sample.target_flops, rel=0.03)
     assert "median of free layouts" in sample.target
-    assert sample == sample_of(bench, [0], 5, 4, 0)
+    assert sample == sample_of(bench, [0], 3, 4, 0)
 
 
 @pytest.mark.parametrize("settings", [(), (SPOS,)])
@@ -62,11 +63,66 @@ def test_a_cost_may_be_asked_for(experiment_file: Path) -> None:
         sample_of(bench, [0], 4, 0, 0, 10.0)
 
 
+def test_no_sample_and_no_table_holds_a_network_twice(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one dense block in three slots there is one network, which both groups draw."""
+    bench = bench_of(experiment_file, SPOS, "model.slots=3")
+    cost = layout_costs(bench)
+    candidates = bench.experiment.model.completed_candidates()
+    flops = cost(parse_layout("d i i", candidates))
+    scored: list[str] = []
+
+    def score(self: Inherited, layout: Any) -> Score:
+        scored.append(layout_letters(layout))
+        return Score(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+
+    monkeypatch.setattr(Inherited, "score", score)
+    for seed in range(4):
+        sample = sample_of(bench, [0], 9, 15, seed, flops)
+        networks = [network_of(layout, None) for layout in sample.layouts]
+        assert len(set(networks)) == len(networks) == 15
+        assert len(sample.groups["free"]) == 15, "1 + 2 + 4 + 8"
+        assert {network_of(layout, None) for layout in sample.groups["equal"]} == {
+            network_of(parse_layout("d i i", candidates), None)
+        }
+        found = [sample.groups_of(layout) for layout in sample.layouts]
+        assert sum(groups["equal"] for groups in found) == 1
+        assert sum(groups["free"] for groups in found) == 15
+        scored.clear()
+        ranked = ranked_of(bench, sample, steps=4)
+        ranked.open()
+        assert len(ranked.scores) == 15
+        assert set(scored) == {layout_letters(layout) for layout in sample.drawn}
+
+
+def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(experiment_file)
+    candidates = bench.experiment.model.completed_candidates()
+    one, two, other = (parse_layout(each, candidates) for each in ("d i i a", "i d a i", "a d i i"))
+    sample = Sample(None, "", {"equal": [one], "free": [other, two]})
+    assert sample.layouts == [one, other]
+    assert sample.groups_of(one) == {"equal": True, "free": True}
+    jobs: list[Any] = []
+    monkeypatch.setattr("assembly.ranking.run_all", lambda found, **rest: jobs.extend(found))
+    ranked = ranked_of(bench, sample, steps=4)
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
+    (ranked.folder / "layouts" / "idai" / "seed-7").mkdir(parents=True)
+    jobs.clear()
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["idai", "adii"] * 2
+
+
 def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
     experiment_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = [f"dense_of_a_long_name_{index}" for index in range(2)]
-    candidates = ", ".join(f"{{kind: dense, label: {label}}}" for label in labels)
+    candidates = ", ".join(
+        f"{{kind: dense, label: {label}, d_ffn: {8 + size}}}" for size, label in enumerate(labels)
+    )
     bench = bench_of(experiment_file, "model.slots=32", f"model.candidates=[{candidates}]")
     sample = sample_of(bench, [0], 0, 3, 0)
     jobs: list[Any] = []

@@ -1,17 +1,18 @@
 """From pi or a rule to a layout."""
 
+import sys
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model import Candidate, layout_letters
+from model import Candidate, Network, layout_letters, network_of
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
-from nas.derivation.random_layout import TOLERANCE
+from nas.derivation.random_layout import TOLERANCE, NoOtherNetwork
 from nas.trajectory import softmax
 from tests import tiny
 
@@ -85,8 +86,12 @@ def test_random_is_the_same_for_a_seed_and_uniform_over_seeds() -> None:
 def test_random_with_a_budget_costs_within_five_percent_of_it() -> None:
     for seed in range(20):
         assert abs(cost(derive("random", 8, seed=seed, flops=34.0).layout) - 34) <= 34 * TOLERANCE
-    with pytest.raises(ValueError, match=r"none of 20000 layouts costs within 5% of derive\.flops"):
+    with pytest.raises(ValueError, match=r"no layout that costs within 5% of 500 .*derive\.flops"):
         derive("random", 4, flops=500.0)
+    with pytest.raises(
+        ValueError, match=r"20,000 draws gave no layout that costs within 5% of 1000"
+    ):
+        derive("random", 12, flops=1000.0)
 
 
 def test_an_explicit_layout_is_taken_as_it_is() -> None:
@@ -154,3 +159,41 @@ def test_argmax_refuses_a_search_of_other_slots_or_candidates(tmp_path: Path) ->
     (tmp_path / "pi.npz").write_bytes(b"PK\x03\x04 not an archive")
     with pytest.raises(ValueError, match=r"pi\.npz: damaged"):
         derive("argmax", 2, tmp_path / "pi.npz")
+
+
+def derive_other(
+    chosen: Sequence[Candidate], slots: int, taken: frozenset[Network], **options: Any
+) -> Network:
+    request = Request(DeriveConfig(method="random", **options), chosen, slots, cost, taken=taken)
+    return network_of(DERIVATIONS["random"](request).layout, None)
+
+
+def test_a_random_layout_is_none_of_the_networks_that_are_taken() -> None:
+    chosen = tiny.candidates("attention", "dense", "identity")
+    every = [*product(chosen, repeat=3)]
+    networks = {network_of(layout, None) for layout in every}
+    taken = set[Network]()
+    for seed in range(len(networks)):
+        network = derive_other(chosen, 3, frozenset(taken), seed=seed)
+        assert network not in taken
+        taken.add(network)
+    assert taken == networks
+    with pytest.raises(NoOtherNetwork, match=r"^random: there is no other network$"):
+        derive_other(chosen, 3, frozenset(taken))
+
+
+def test_where_no_draw_has_the_cost_it_is_looked_for_among_all_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[NoOtherNetwork.__module__], "_TRIES", 1)
+    layouts = {letters("random", 5, seed=seed, flops=35.0) for seed in range(8)}
+    assert layouts == {"aaaaa"}
+
+
+def test_without_the_only_network_of_a_cost_that_is_said() -> None:
+    chosen = tiny.candidates("attention", "dense", "identity")
+    taken = frozenset({network_of([chosen[0]] * 5, None)})
+    with pytest.raises(
+        NoOtherNetwork, match=r"there is no other network that costs within 5% of 35 "
+    ):
+        derive_other(chosen, 5, taken, flops=35.0)

@@ -8,9 +8,11 @@ import pytest
 from scipy.stats import kendalltau
 
 from nas.ceiling import ceiling_tau
+from nas.derivation.networks import Networks
 from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
 from nas.rank import Resamples, Tau, ranking
 from nas.verdict import smallest_visible
+from tests import tiny
 
 
 def test_tau_is_undefined_where_all_is_alike() -> None:
@@ -175,15 +177,48 @@ def test_without_a_trivial_predictor_chance_is_the_opponent() -> None:
     assert "worse than chance" in ranking(alone_SN, -supernet_N, same).verdict
 
 
+def networks_of(*names: str, tie_slots: int | None = None) -> Networks:
+    return Networks(tiny.candidates(*names), tie_slots)
+
+
+THREE = networks_of("attention", "dense", "identity")
+NO_TWINS = Networks(
+    tiny.candidates("attention", "dense", {"kind": "dense", "label": "wide", "d_ffn": 24}), None
+)
+
+
 def test_free_layouts_are_different_and_uniform() -> None:
-    assert free_layouts(3, 6, 12, 0) == free_layouts(3, 6, 12, 0) != free_layouts(3, 6, 12, 1)
+    drawn = free_layouts(NO_TWINS, 6, 12, 0)
+    assert drawn == free_layouts(NO_TWINS, 6, 12, 0) != free_layouts(NO_TWINS, 6, 12, 1)
     every = set(itertools.product(range(3), repeat=2))
-    assert set(free_layouts(3, 2, 100, 0)) == every
+    assert set(free_layouts(NO_TWINS, 2, 100, 0)) == every
     for slots in (5, 12):
-        drawn = [choice for seed in range(60) for choice in free_layouts(3, slots, 10, seed)]
+        drawn = [choice for seed in range(60) for choice in free_layouts(NO_TWINS, slots, 10, seed)]
         count_C = np.bincount(np.array(drawn).ravel(), minlength=3)
         total = count_C.sum()
         assert np.abs(count_C / total - 1 / 3).max() < 5 * math.sqrt(2 / 9 / total)
+
+
+@pytest.mark.parametrize(("slots", "count"), [(2, 7), (6, 127), (12, 200)])
+def test_no_draw_holds_a_network_twice(slots: int, count: int) -> None:
+    """Of six slots there are 729 layouts and 1 + 2 + 4 + ... + 64 networks."""
+    for seed in range(3):
+        free = free_layouts(THREE, slots, count, seed)
+        assert len({THREE.of(choice) for choice in free}) == len(free) == count
+        target = (0,) + (2,) * (slots - 1)
+        equal = equal_layouts(target, THREE, 20, seed, lambda choice: choice.count(0) == 1)
+        assert len({THREE.of(choice) for choice in equal}) == len(equal)
+    assert len(free_layouts(THREE, 6, 500, 0)) == 127
+
+
+def test_rearrangements_of_one_network_are_drawn_once() -> None:
+    """Of one block among 24 slots there is one network, and 24 layouts."""
+    target = (0,) + (2,) * 23
+    assert len(equal_layouts(target, THREE, 5, 0, lambda choice: False)) == 1
+    shared = networks_of("attention", "dense", "identity", tie_slots=2)
+    pair = (0, 0) + (2,) * 22
+    drawn = equal_layouts(pair, shared, 5, 0, lambda choice: False)
+    assert len(drawn) == 3, "both by one module, or one by each in either order"
 
 
 @pytest.mark.parametrize("slots", [6, 14])
@@ -195,15 +230,15 @@ def test_equal_layouts_cost_about_as_much(slots: int) -> None:
 
     target = tuple([0, 1, 2] * slots)[:slots]
     found = equal_layouts(
-        target, 3, 12, 0, lambda choice: abs(cost(choice) / cost(target) - 1) <= 0.03
+        target, THREE, 6, 0, lambda choice: abs(cost(choice) / cost(target) - 1) <= 0.03
     )
-    assert len(set(found)) == 12
+    assert len({THREE.of(choice) for choice in found}) == 6
     assert all(abs(cost(choice) / cost(target) - 1) <= 0.03 for choice in found)
 
 
 def test_a_cost_that_draws_do_not_hit_is_met_by_rearrangements() -> None:
     target = (0,) * 18 + (1,) * 2
-    found = equal_layouts(target, 3, 12, 0, lambda choice: choice.count(0) == 18)
+    found = equal_layouts(target, THREE, 12, 0, lambda choice: choice.count(0) == 18)
     assert len(set(found)) == 12
     assert all(choice.count(0) == 18 for choice in found)
 

@@ -1,6 +1,7 @@
 """Regret, random search and the noise ceiling on tables whose answers are known."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 
@@ -49,6 +50,70 @@ def test_all_layouts_of_a_space() -> None:
 def test_a_table_that_is_not_whole_is_refused(rows: tuple[Row, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LayoutTable(rows).check_whole(Path("t.csv"))
+
+
+def with_identity(*, twins: bool) -> list[Row]:
+    """Each attention slot is worth 0.1 nats; with every layout, or with each network once."""
+    every = ["".join(letters) for letters in itertools.product("adi", repeat=3)]
+    return [
+        Row(layout, seed, 10, 20.0, nats + 0.001 * seed, nats + 0.002 * seed)
+        for layout in (every if twins else all_layouts("adi", 3))
+        for seed in (0, 1)
+        for nats in [4.0 - 0.1 * layout.count("a")]
+    ]
+
+
+def test_a_table_holds_each_network_once(tmp_path: Path) -> None:
+    """Of three slots there are 27 layouts and 1 + 2 + 4 + 8 networks."""
+    path = tmp_path / "t.csv"
+    tables = []
+    for twins in (True, False):
+        path.write_text(as_csv(with_identity(twins=twins)))
+        tables.append(read_table(path))
+    old, new = tables
+    assert old == new
+    assert len(new.layouts) == 15
+    new.check_whole(path)
+    with pytest.raises(ValueError, match="28 of 30 trainings, such as iii with seed 0"):
+        LayoutTable(new.rows[:-2]).check_whole(path)
+    with pytest.raises(AssertionError, match="a network twice"):
+        LayoutTable(tuple(with_identity(twins=True)))
+    everything = random_search(new, 15, replays=3, seed=0)
+    assert everything.share_L.size == 15
+    assert noise_of(old) == noise_of(new)
+
+
+def test_a_search_that_chose_a_twin_finds_its_row(tmp_path: Path) -> None:
+    table = LayoutTable(tuple(with_identity(twins=False)))
+    assert [table.layout_of(layout) for layout in ("iad", "aid", "adi", "dia")] == [
+        "adi", "adi", "adi", "dai",
+    ]  # fmt: skip
+    chosen = ["iad", "adi", "iii"]
+    assert regret_of(table, chosen) == regret_of(table, ["adi", "adi", "iii"])
+    random = random_search(table, 2, replays=20, seed=0)
+    assert difference(table, chosen, random) == difference(table, ["adi", "adi", "iii"], random)
+    with pytest.raises(ValueError, match="layout 'axi' is not among the table's"):
+        regret_of(table, ["axi"])
+
+
+def test_where_slots_share_weights_a_table_goes_by_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout in ("ada", "aad") for seed in (0, 1)]
+    moved = [Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout in ("aia", "aai") for seed in (0, 1)]
+    path.write_text(as_csv([*rows, *moved]))
+    assert read_table(path).layouts == ["aad", "aai", "ada"]
+    path.with_suffix(".json").write_text(json.dumps({"model": {"tie_slots": 2}}))
+    assert read_table(path).layouts == ["aad", "aai", "ada", "aia"]
+    path.with_suffix(".json").write_text("{")
+    with pytest.raises(ValueError, match=r"t\.json: .*it says what the table's rows belong to"):
+        read_table(path)
+
+
+def test_a_letter_that_is_no_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(as_csv([Row("ax", 0, 1, 1.0, 1.0, 1.0)]))
+    with pytest.raises(ValueError, match=r"t\.csv: layout 'ax': 'x' stands for no kind of block"):
+        read_table(path)
 
 
 def test_regret_is_the_distance_to_the_best() -> None:

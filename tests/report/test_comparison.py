@@ -1,9 +1,12 @@
 """The table and the figure of a comparison show the numbers of its files."""
 
+import json
+
 import pytest
 from matplotlib.transforms import Bbox
 
 from report.comparison import html_table, read_comparison, text_table, tight_layout
+from report.page import write_report
 from report.scatter import scatter
 from report.style import png
 
@@ -55,6 +58,14 @@ def test_the_table_fits_a_hundred_columns_and_loses_no_layout(make):
     assert "n.." in body
     assert " ".join(LONG) in below
     assert "a d" not in below.replace(" ".join(LONG), "")
+
+
+def test_what_stands_once_under_two_names_is_said_in_the_table_and_on_the_page(make):
+    remark = "par-2 = sandwich-2: one network, trained and shown once"
+    path = make.comparison() / "comparison.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "remarks": [remark]}))
+    assert text_table(read_comparison(make.run)).splitlines()[-3] == remark
+    assert remark in write_report(make.run).read_text()
 
 
 def test_a_run_without_the_json_has_no_verdict(make):

@@ -199,3 +199,19 @@ def test_word_perplexity_of_a_retraining_is_shown_where_there_is_one(make):
     assert "word perplexity" in text
     assert text.count(">123.46<") == 1
     assert text.count(">2.0625<") == 2
+
+
+def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "report.page.validation_curves", lambda metrics, name: drawn.append(metrics)
+    )
+    monkeypatch.setattr("report.page.png", lambda figure: b"")
+    for name in ("argmax-0", "layout-ddii", "other", "older", "older_again"):
+        path = make.retraining(name) / "result.json"
+        network = {} if "older" in name else {"network": "n" if name == "other" else "m"}
+        path.write_text(json.dumps(json.loads(path.read_text()) | network))
+    page = write_report(make.run).read_text()
+    assert list(drawn[0]) == ["argmax-0", "older", "older_again", "other"]
+    assert "layout-ddii = argmax-0: one network" in page
+    assert page.count("<td>layout-ddii</td>") == 0

@@ -259,6 +259,14 @@ def test_the_front_is_drawn_with_its_layouts(sweeper):
     assert line(axes, "beaten") == [[5.0, 2.4]]
     assert line(axes, "baseline") == [[4.0, 2.0]]
     assert {text.get_text() for text in axes.texts} == {"0: ad", "1: dd", "2: ii"}
+    twins = [
+        sweeper.row(n, values=values[n % 4], layout=layouts[n % 4], network=f"hash {n % 4}")
+        for n in range(12)
+    ]
+    assert [row.number for row in front(parse_rows(twins))] == [0, 1, 2]
+    (again,) = pareto(parse_rows(twins), GOALS).axes
+    for label in ("beaten by none", "beaten"):
+        assert line(again, label) == line(axes, label)
     # The stairs pass below and to the left of no finished trial.
     stairs_N2 = next(one for one in axes.get_lines() if one.get_linestyle() == "-").get_xydata()
     assert [2.0, 2.5] in stairs_N2.tolist()

@@ -56,12 +56,12 @@ def test_the_text_table_is_this(sweeper):
 def test_the_csv_is_this(sweeper):
     assert csv_text(small(sweeper)[::-1], BITS) == (
         "number,state,reason,baseline,retrained,model.slots,search.tau.end,search.tau.stairs,"
-        "seed_0.retrained,seed_2.retrained,seed_10.retrained,layout,parameters,flops_per_token,"
-        "latency_ms,attempts,went_on_from,elapsed_s,host,threads,gpu,torch,commit\n"
-        "0,done,,true,2.05,6,0.3,,2.05,,,a d i,1234567,2410000.0,,1,,12.5,pc,,,,\n"
-        "1,done,,false,2.01234567,8,0.123456789,3,2.0,,2.02469134,a d i,1234567,2410000.0,3.456,2,"
-        "retrain step 40,12.5,pc,2,1,2.9.0,abc1234\n"
-        '2,failed,"out of memory,\n""killed""",false,,4,,,,,,,,,,1,,,,,,,\n'
+        "seed_0.retrained,seed_2.retrained,seed_10.retrained,layout,network,parameters,"
+        "flops_per_token,latency_ms,attempts,went_on_from,elapsed_s,host,threads,gpu,torch,commit\n"
+        "0,done,,true,2.05,6,0.3,,2.05,,,a d i,,1234567,2410000.0,,1,,12.5,pc,,,,\n"
+        "1,done,,false,2.01234567,8,0.123456789,3,2.0,,2.02469134,a d i,,1234567,2410000.0,3.456,"
+        "2,retrain step 40,12.5,pc,2,1,2.9.0,abc1234\n"
+        '2,failed,"out of memory,\n""killed""",false,,4,,,,,,,,,,,1,,,,,,,\n'
     )
 
 
@@ -113,6 +113,6 @@ def test_nothing_reaches_the_terminal_that_it_would_obey(sweeper):
 def test_no_trial_is_said_and_its_csv_has_a_head_only():
     assert text_table([], BITS) == "no trial yet"
     assert csv_text([], BITS).splitlines() == [
-        "number,state,reason,baseline,retrained,layout,parameters,flops_per_token,latency_ms,"
+        "number,state,reason,baseline,retrained,layout,network,parameters,flops_per_token,latency_ms,"
         "attempts,went_on_from,elapsed_s,host,threads,gpu,torch,commit"
     ]

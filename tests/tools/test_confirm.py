@@ -3,11 +3,14 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from assembly.confirming import verdict_line
+from assembly.confirming import latencies, same_networks, verdict_line
+from model import default_candidates, load_architecture
+from nas.latency import Latencies
 from nas.verdict import paired_interval
 from tools import confirm
 
@@ -141,3 +144,32 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     path.write_text(json.dumps(result | {"validations": result["validations"] + 1}))
     assert confirm.main(arguments) == 2
     assert "run.validate_every: differed between the retrainings" in capsys.readouterr().err
+
+
+def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
+    a, d = load_architecture(path).slots[:2]
+    sides: list[Any] = [SimpleNamespace(name=name) for name in ("one", "two")]
+    idle = default_candidates()[-1]
+    for side, seed, slots in (
+        ("one", 7, (a, idle, d, idle)),
+        ("two", 7, (idle, a, d, idle)),
+        ("one", 8, (a, d, d, d)),
+        ("two", 8, (d, a, d, d)),
+    ):
+        folder = tmp_path / side / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        made = load_architecture(path).model_copy(update={"slots": slots, "evidence": None})
+        (folder / "architecture.json").write_text(made.to_json())
+    said = same_networks(*sides, [7, 8], tmp_path)
+    assert said.startswith("one and two derived one network with 1 of 2 seeds (7); ")
+    assert same_networks(*sides, [8], tmp_path) == ""
+    monkeypatch.setattr(
+        "assembly.confirming.time_models",
+        lambda bench, models: Latencies({key: 2.0 + i for i, key in enumerate(models)}, "", {}),
+    )
+    nothing: Any = None
+    found = latencies(nothing, sides, [7, 8], tmp_path).median_ms
+    assert found == {"one/7": 2.0, "two/7": 2.0, "one/8": 3.0, "two/8": 4.0}

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 import retrain
-from assembly.layoutbench import alphabet, key_of, remake
+from assembly.layoutbench import key_of, layouts_of, make_table, remake
 from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.latency import Latencies
 from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
 from tests.refusal import refused
 from tools import layoutbench
+from training.signals import StopRequest
 
 SMALL = [
     part
@@ -118,6 +119,52 @@ def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
     assert [one.row.seed for one in remake(bench, table, ["aa"], 101)] == [101]
 
 
+ADI = "model.candidates=[attention, dense, identity]"
+
+
+def test_every_network_of_a_space_with_identity_is_trained_once(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [*SMALL[1::2], ADI]
+    bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
+    assert layouts_of(bench) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
+    tied = set_up(
+        load_experiment(experiment_file, [*settings, "model.tie_slots=1"]), tmp_path / "tied"
+    )
+    assert layouts_of(tied) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
+    jobs: list[str] = []
+    monkeypatch.setattr(
+        "assembly.layoutbench.run_all",
+        lambda found, **rest: jobs.extend(f"{job.folder.parent.name}" for job in found),
+    )
+    how = {"workers": 1, "stop": StopRequest()}
+    make_table(bench, layouts_of(bench), [0], **how)
+    assert jobs == layouts_of(bench)
+
+
+def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one was made before: of two layouts of a network, the one seed by each, and both."""
+    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], ADI]), tmp_path / "run")
+    path = bench.run_dir / "layoutbench.csv"
+    path.parent.mkdir()
+    trained = [("ai", 0), ("ia", 0), ("ia", 1), ("id", 1), ("aa", 0), ("ad", 1)]
+    path.write_text(as_csv([Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout, seed in trained]))
+    path.with_suffix(".json").write_text(json.dumps(key_of(bench)))
+    rows = read_table(path).rows
+    assert [(row.layout, row.seed) for row in rows] == [
+        ("aa", 0), ("ad", 1), ("ai", 0), ("ai", 1), ("id", 1),
+    ]  # fmt: skip
+    jobs: list[str] = []
+    monkeypatch.setattr(
+        "assembly.layoutbench.run_all",
+        lambda found, **rest: jobs.extend(f"{each.folder.parent.name}" for each in found),
+    )
+    make_table(bench, layouts_of(bench), [1], workers=1, stop=StopRequest())
+    assert jobs == ["aa", "da", "dd", "ii"]
+
+
 def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,7 +260,7 @@ def test_a_space_without_a_table_is_refused(
 ) -> None:
     bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], setting]), tmp_path / "run")
     with pytest.raises(ValueError, match=message):
-        alphabet(bench)
+        layouts_of(bench)
 
 
 @pytest.mark.parametrize(

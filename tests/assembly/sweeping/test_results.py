@@ -20,11 +20,12 @@ from assembly.sweeping.rows import rows
 from assembly.sweeping.settings import chosen_experiment, points, why_no_baseline
 from assembly.workbench import set_up
 from experiment import load_experiment, with_settings
-from model import load_architecture
+from model import default_candidates, load_architecture, parse_layout
 from nas.latency import Latencies
 from nas.sweep.lease import own_lease
 from nas.sweep.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
 from nas.sweep.samplers import NumberedSampler
+from report.sweep_rows import front, parse_rows
 from tests.sweeping import ROOT, add_sweep
 
 SMALL = ["sweep.set={retrain.steps: 9}"]
@@ -160,16 +161,18 @@ def test_a_trial_that_ends_as_the_best_while_others_are_cleaned_keeps_its_model(
     assert with_tensors(sweep) == {"0001", "0002"}
 
 
-def test_the_best_are_one_or_the_front_in_order() -> None:
+def test_the_best_are_one_or_the_front_in_order(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+
     def ended(number: int, *values: float) -> Entry:
         return Entry(number, (create_trial(values=values),))
 
     failed = Entry(9, (create_trial(state=TrialState.FAIL),))
     ones = [ended(0, 2.0), ended(1, 1.0), failed, ended(2, 1.0)]
-    assert [entry.number for entry in best_entries(ones)] == [1]
+    assert [entry.number for entry in best_entries(ones, sweep)] == [1]
     pairs = [ended(0, 2.0, 3.0), ended(1, 3.0, 1.0), ended(2, 2.0, 4.0), ended(3, 1.0, 5.0)]
-    assert [entry.number for entry in best_entries([*pairs, failed])] == [3, 0, 1]
-    assert best_entries([failed]) == []
+    assert [entry.number for entry in best_entries([*pairs, failed], sweep)] == [3, 0, 1]
+    assert best_entries([failed], sweep) == []
 
 
 def row(
@@ -201,6 +204,62 @@ def test_the_best_that_is_no_slower_than_the_baseline(
     rows: list[dict[str, Any]], best: int | None
 ) -> None:
     assert finish._no_slower(rows, 1) == best
+
+
+def architecture_text(undisturbed: Path, letters: str) -> str:
+    (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
+    one = load_architecture(path)
+    known = {slot.label: slot for slot in one.slots}
+    known["identity"] = default_candidates()[-1]
+    layout = parse_layout(letters, list(known.values()))
+    return one.model_copy(update={"slots": layout, "evidence": None}).to_json()
+
+
+def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
+    file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", PAIR, "sweep.seeds=[0, 1]")
+    sweep.places.run.mkdir()
+    bench = set_up(sweep.experiment, sweep.places.run)
+
+    def ended(number: int, values: list[float], *layouts: str) -> Entry:
+        texts = [architecture_text(undisturbed, letters) for letters in layouts]
+        runs = {
+            str(seed): of_seed(1.0, letters, 1, "", text)
+            for seed, (letters, text) in enumerate(zip(layouts, texts, strict=True))
+        }
+        params = {**SLOTS, "model.slots": 4 if number == 3 else 3}
+        trial = create_trial(values=values, user_attrs={"runs": runs})
+        trial.params = params
+        return Entry(number, (trial,))
+
+    trials = [
+        ended(0, [2.0, 1.0], "d i d i", "a d d i"),
+        ended(1, [2.0, 1.0], "i i d d", "i a d d"),
+        # Another network of one seed.
+        ended(2, [2.0, 1.0], "d i d i", "d a d i"),
+        # The baseline.
+        ended(3, [2.0, 1.0], "d d i i", "a d i d"),
+        ended(4, [1.0, 2.0], "d i d i", "a d d i"),
+        ended(5, [3.0, 3.0], "a a a a", "a a a a"),
+    ]
+    assert [entry.number for entry in best_entries(trials, sweep)] == [4, 3, 2]
+    table = rows(sweep, trials, {})
+    assert len({row["network"] for row in table}) == 3
+    assert [row.number for row in front(parse_rows(table))] == [4, 3, 2]
+    timed: list[int] = []
+
+    def time(bench: Any, models: Any) -> Latencies:
+        timed.append(len(models))
+        return Latencies(dict.fromkeys(models, 2.0), "measured", {})
+
+    monkeypatch.setattr(latencies, "time_models", time)
+    by_trial, _ = latencies.measure(bench, trials)
+    assert by_trial == dict.fromkeys(range(6), 2.0)
+    assert timed == [4], "dd, add, dad, aaaa"
+    results = finish._results(bench, sweep, trials, done=False)
+    files = [path.name for path in finish._experiments(sweep, results)]
+    assert files == ["0004.yaml", "0003.yaml", "0002.yaml"]
 
 
 SLOTS = {"search.tau.schedule": "linear", "search.tau.start": 1.0}
@@ -251,7 +310,7 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     queue = told(sweep, *((TrialState.COMPLETE, each) for each in values))
     found = queue.entries()
     of = None if no_slower is None else found[no_slower]
-    results = finish.Results([], best_entries(found), of, Latencies({}, "", {}))
+    results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
     commands = finish._commands(sweep, finish._experiments(sweep, results))
     assert commands["sweep"].endswith(f"sweep.py {sweep.places.run}")
     if confirmed is None:
@@ -358,7 +417,7 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
         return Latencies({key: ms[name] for key, name in models.items()}, "measured", {})
 
     monkeypatch.setattr(latencies, "build_model", lambda architecture: architecture.name)
-    monkeypatch.setattr(latencies, "architecture_hash", lambda architecture: architecture.name)
+    monkeypatch.setattr(latencies, "network_hash", lambda architecture: architecture.name)
     monkeypatch.setattr(latencies, "time_models", time)
     runs = {str(seed): of_seed(1.0, "a", 1, "", text) for seed, text in enumerate(texts.values())}
     done = TrialState.COMPLETE, [1.0]

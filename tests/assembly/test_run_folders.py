@@ -60,7 +60,6 @@ def test_this_commands_own_run_folder_is_one_before_it_is_written(
     assert not is_run(tmp_path / "runs")
 
 
-@pytest.mark.usefixtures("_without_figures")
 def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +80,6 @@ def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
         "retrain.steps=3", "retrain.optimiser.warmup_steps=1", "compare.opponents=[interleaved]",
     ]  # fmt: skip
     arguments = [part for setting in settings for part in ("--set", setting)]
-    monkeypatch.setattr("nas.latency._REST_S", 0)
     assert search.main(["tiny.yaml", *arguments]) == 0
     for script in (derive, retrain, compare):
         assert script.main(["runs/tiny"]) == 0

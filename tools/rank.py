@@ -120,7 +120,7 @@ def _greeting(ranked: "Ranked", arguments: argparse.Namespace) -> str:
         f"{ranked.training_steps} steps: {', '.join(parts)}"
     ]
     lines += [
-        f"only {counts[name]} of {wanted} layouts are there ({TITLES[name]})"
+        f"only {counts[name]} of {wanted} layouts: no further network was found ({TITLES[name]})"
         for name, wanted in (("equal", arguments.equal), ("free", arguments.free))
         if counts[name] < wanted
     ]

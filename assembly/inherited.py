@@ -14,7 +14,7 @@ from torch import nn
 
 from assembly.lengths import search_steps
 from assembly.models import build_supernet
-from assembly.searching import search_folder, search_identity
+from assembly.searching import search_identity, searched_folder
 from assembly.size import check_supernet_size
 from assembly.workbench import Workbench, with_seed
 from data import EvaluationStreams
@@ -151,7 +151,7 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
         ValueError: the search is not finished, of another experiment, or its weights are damaged.
     """
     bench = with_seed(bench, seed)
-    path = search_folder(bench, seed) / LAST
+    path = searched_folder(bench, seed) / LAST
     slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
     alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
     state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})

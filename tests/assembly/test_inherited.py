@@ -210,7 +210,7 @@ def test_weights_of_another_search_are_refused(
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     said = refusal(capsys, folder, "--method", "top_k", "--set", "search.tau.end=0.7")
-    assert "last.safetensors: belongs to another experiment" in said
+    assert "seed-0: holds another experiment (search.tau.end is left out there and 0.7" in said
 
 
 def test_several_searches_score_by_the_mean_of_their_supernets(

@@ -104,7 +104,8 @@ class AlphaConfig(Section):
         "shared).",
     )
     lr: float | Literal["auto"] = Field(
-        default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
+        default="auto",
+        description="Peak learning rate; auto: alpha can move 10 in all, at most 0.05 a step.",
     )
     betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
     eps: float = Field(

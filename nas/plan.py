@@ -14,6 +14,9 @@ from nas.tau import tau_at
 from training.schedules import decay
 
 ALPHA_TRAVEL = 10.0
+# Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
+# real search (docs/experiments.md). So a short search moves alpha less instead of faster.
+MOST_ALPHA_LR = 0.05
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,11 @@ class SearchPlan:
         return self.config.alpha_learns and step in self.alpha_steps
 
     def alpha_lr(self, step: int) -> float:
-        """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""
+        """Alpha's learning rate.
+
+        `auto` lets it move ALPHA_TRAVEL in all if every step agrees, or less where that would take
+        more than MOST_ALPHA_LR a step.
+        """
         last = max(self.steps - 1 - self.alpha_start, 1)
         progress = (step - self.alpha_start) / last
         factor = decay(self.config.alpha.schedule, progress, 0.0)
@@ -95,7 +102,7 @@ class SearchPlan:
         last = max(self.steps - 1 - self.alpha_start, 1)
         kind = self.config.alpha.schedule
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)
-        return ALPHA_TRAVEL / max(total, 1.0)
+        return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
 
     def sharpen(self, step: int) -> float:
         """What pi's mean entropy costs alpha in this step, in nats per token a nat.

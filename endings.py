@@ -33,7 +33,7 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _complain(f"interrupted before the first step; nothing was lost. Again with:\n  {again()}")
+        _complain(f"interrupted; what was written until then is kept. Go on with:\n  {again()}")
         raise SystemExit(_at_once(INTERRUPTED)) from None
     except Lost as lost:
         _complain(f"{lost} before the first step. Again with:\n  {again()}", lost=True)

@@ -12,7 +12,7 @@ from assembly.inherited import Inherited, say, with_gap
 from assembly.lengths import search_steps
 from assembly.models import architecture_hash
 from assembly.names import layout_name, short_text
-from assembly.searching import search_folder
+from assembly.searching import searched_folder
 from assembly.workbench import Workbench
 from experiment import Experiment, dump_experiment
 from model import (
@@ -70,7 +70,8 @@ def derivation(
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
     seeds = config.searches or [bench.experiment.run.seed]
     inherited = Inherited(bench, seeds, config.score_tokens)
-    request = replace(request_of(bench, config, seeds), score=inherited.score, say=say, taken=taken)
+    read = [] if config.method in RULES else seeds
+    request = replace(request_of(bench, config, read), score=inherited.score, say=say, taken=taken)
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(inherited, request, derived)
@@ -79,14 +80,18 @@ def derivation(
 
 
 def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:
-    """What a derivation from these searches is given, but for scores."""
+    """What a derivation from these searches is given, but for scores.
+
+    Raises:
+        ValueError: one of the searches is of another experiment or text.
+    """
     experiment = bench.experiment
     return Request(
         config=config,
         candidates=experiment.model.completed_candidates(),
         slots=experiment.model.slots,
         flops_per_token=layout_costs(bench),
-        trajectories={seed: search_folder(bench, seed) / "pi.npz" for seed in seeds},
+        trajectories={seed: searched_folder(bench, seed) / "pi.npz" for seed in seeds},
         search_steps=search_steps(bench),
         alpha_learned=experiment.search.alpha_learns,
         tie_slots=experiment.model.tie_slots,

@@ -1,5 +1,6 @@
 """Scores by the weights of finished searches' SuperNets, without any training."""
 
+import hashlib
 import sys
 import time
 from collections.abc import Sequence
@@ -14,11 +15,13 @@ from torch import nn
 
 from assembly.lengths import search_steps
 from assembly.models import build_supernet
-from assembly.searching import search_folder, search_identity
+from assembly.score_cache import Labels, ScoreCache, open_scores
+from assembly.searching import search_folder, search_identity, searched_folder
 from assembly.size import check_supernet_size
 from assembly.workbench import Workbench, with_seed
-from data import EvaluationStreams
+from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Mix, Network, network_of
+from model.checksum import tensors_digest
 from nas.derivation import Derived, Layout, Request
 from nas.derivation.sampled import draws
 from nas.derivation.searched import read_searches
@@ -29,7 +32,7 @@ from training.checkpoint import read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.files import words_of
 from training.resume import LAST
-from training.run_dir import identity_hash
+from training.run_dir import commit, identity_hash, machine
 from training.state import TrainState
 
 _EVERY_S = 10.0
@@ -40,7 +43,8 @@ class Inherited:
     """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
 
     With several searches a score is the mean over their SuperNets. The weights are those of the
-    last step, which are loaded when the first score is asked for.
+    last step, which are loaded when the first score is asked for. A layout's score is kept in the
+    search's folder as soon as it is there: the same command goes on from what was scored.
 
     Attributes:
         bench: the experiment.
@@ -75,16 +79,22 @@ class Inherited:
         scores = self._scores.setdefault(self._network(layout), {})
         key = tuple(candidate.label for candidate in layout)
         if key not in scores:
-            labels = [
-                candidate.label for candidate in self.bench.experiment.model.completed_candidates()
-            ]
-            mix: Mix = [[(labels.index(label), None)] for label in key]
-            scores[key] = self._mean([mix] * len(self.seeds))
+            scores[key] = self._one_hot(key)
             self._tell()
         return scores[key]
 
     def _network(self, layout: Layout) -> Network:
         return network_of(layout, self.bench.experiment.model.tie_slots)
+
+    def _one_hot(self, key: Labels) -> Score:
+        """Of a layout by its labels; what a search's folder keeps of it is not scored again."""
+        candidates = self.bench.experiment.model.completed_candidates()
+        labels = [candidate.label for candidate in candidates]
+        mix: Mix = [[(labels.index(label), None)] for label in key]
+        for net, cache in zip(self._nets, self._caches, strict=True):
+            if key not in cache.scores:
+                cache.add(key, self._pass(net, mix))
+        return mean_score([cache.scores[key] for cache in self._caches])
 
     def soft(self, pi_RLC: NDArray[Any]) -> Score:
         """The score of the nets that hold every candidate with its pi, without noise.
@@ -92,17 +102,14 @@ class Inherited:
         Args:
             pi_RLC: of each of the R searches; a SuperNet was trained under its own.
         """
-        pi_RLC = pi_RLC.astype(np.float32)
-        return self._mean([all_terms(torch.from_numpy(pi).to(self.bench.device)) for pi in pi_RLC])
-
-    def _mean(self, mix_R: Sequence[Mix]) -> Score:
         scores = []
-        for net, mix in zip(self._nets, mix_R, strict=True):
-            nats_NB, tokens_NB = evaluate_cells(
-                net, self._streams, device=self.bench.device, mix=mix
-            )
-            scores.append(score_of(nats_NB.numpy(), tokens_NB.numpy()))
+        for net, pi_LC in zip(self._nets, pi_RLC.astype(np.float32), strict=True):
+            scores.append(self._pass(net, all_terms(torch.from_numpy(pi_LC).to(self.bench.device))))
         return mean_score(scores)
+
+    def _pass(self, net: LanguageModel, mix: Mix) -> Score:
+        nats_NB, tokens_NB = evaluate_cells(net, self._streams, device=self.bench.device, mix=mix)
+        return score_of(nats_NB.numpy(), tokens_NB.numpy())
 
     def _tell(self) -> None:
         now_s = time.monotonic()
@@ -112,14 +119,46 @@ class Inherited:
             say(f"{count} layouts scored with the SuperNet's weights")
 
     @cached_property
+    def _text(self) -> TokenArray:
+        return self.bench.prepared.tokens["valid"][: self.tokens]
+
+    @cached_property
     def _streams(self) -> EvaluationStreams:
-        tokens = self.bench.prepared.tokens["valid"]
-        return EvaluationStreams(tokens[: self.tokens], **self.bench.cut())
+        return EvaluationStreams(self._text, **self.bench.cut())
+
+    @cached_property
+    def _caches(self) -> list[ScoreCache]:
+        caches = [
+            open_scores(
+                search_folder(self.bench, seed) / "scores.jsonl",
+                _score_key(self.bench, net, self._text),
+            )
+            for seed, net in zip(self.seeds, self._nets, strict=True)
+        ]
+        if count := len(set.intersection(*(set(cache.scores) for cache in caches))):
+            say(f"{count} layouts are scored already ({', '.join(str(c.path) for c in caches)})")
+        return caches
 
     @cached_property
     def _nets(self) -> list[LanguageModel]:
         check_supernet_size(self.bench)
         return [load_supernet(self.bench, seed) for seed in self.seeds]
+
+
+def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
+    """Hash of all that a score depends on but the layout, to the last bit.
+
+    The search's identity knows what the weights do not show, such as a window or a number of heads.
+    """
+    parts = {
+        "search": identity_hash(search_identity(bench)),
+        "weights": tensors_digest(net.state_dict()),
+        "tokens": hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest(),
+        "cut": bench.cut(),
+        "machine": machine(bench.device),
+        "commit": commit(),
+    }
+    return identity_hash(parts)
 
 
 def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derived:
@@ -151,7 +190,7 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
         ValueError: the search is not finished, of another experiment, or its weights are damaged.
     """
     bench = with_seed(bench, seed)
-    path = search_folder(bench, seed) / LAST
+    path = searched_folder(bench, seed) / LAST
     slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
     alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
     state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})

@@ -36,6 +36,7 @@ from nas.trajectory import Trajectory, entropy_share, margins, softmax
 from training.evaluation import Evaluation, joined
 from training.optimisers import build_optimiser
 from training.phase import Phase
+from training.run_dir import is_claimed
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import WeightStep
@@ -115,6 +116,25 @@ def _work(bench: Workbench, plan: SearchPlan) -> list[float]:
 def search_folder(bench: Workbench, seed: int) -> Path:
     """Where the search of a seed writes."""
     return bench.run_dir / "search" / f"seed-{seed}"
+
+
+def searched_folder(bench: Workbench, seed: int) -> Path:
+    """The folder of a search to read pi or the SuperNet from, once it is seen to be this search's.
+
+    Raises:
+        ValueError: its identity is that of another experiment or text, damaged, or not there.
+    """
+    folder = search_folder(bench, seed)
+    try:
+        claimed = is_claimed(folder, search_identity(bench))
+    except ValueError as error:
+        raise ValueError(f"{error}; in a new one search.py comes first") from None
+    if not claimed and (folder / "pi.npz").exists():
+        raise ValueError(
+            f"{folder / 'identity.json'}: not found, so nothing says of which text pi is; start "
+            f"search.py again with run.seed={seed}, which mends it or says what is wrong"
+        )
+    return folder
 
 
 def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:

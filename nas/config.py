@@ -104,7 +104,8 @@ class AlphaConfig(Section):
         "shared).",
     )
     lr: float | Literal["auto"] = Field(
-        default="auto", description="Peak learning rate; auto: alpha can move 10 in all."
+        default="auto",
+        description="Peak learning rate; auto: alpha can move 10 in all, at most 0.05 a step.",
     )
     betas: tuple[float, float] = Field(default=(0.5, 0.999), description="Adam's decay rates.")
     eps: float = Field(
@@ -229,20 +230,28 @@ class SearchConfig(Section):
         return self.alpha_estimator != "spos"
 
 
+def alpha_steps(config: SearchConfig, steps: int) -> range:
+    """The steps, of so many in all, in which an alpha that learns moves."""
+    return range(math.ceil(config.alpha.freeze * steps), steps, config.alpha.every)
+
+
 def check_schedules(config: SearchConfig, steps: int) -> None:
-    """Raise ValueError where the warm-up does not end, or alpha's steps do not begin, in time."""
+    """Raise ValueError where the warm-up does not end in time, or alpha moves less than twice."""
     check_warmup(config.optimiser, steps)
-    first = math.ceil(config.alpha.freeze * steps)
-    if first > steps - 2:
+    moves = alpha_steps(config, steps)
+    if not config.alpha_learns or len(moves) >= 2:
+        return
+    times = "once" if moves else "in no step"
+    if steps - moves.start < 2:
         raise ValueError(
-            f"alpha.freeze: with {config.alpha.freeze} of {steps} steps alpha would move "
-            "in none; use a smaller one or more steps"
+            f"alpha.freeze: with {config.alpha.freeze} of {steps} steps alpha would move {times}, "
+            "and twice is the least; use a smaller one or more steps"
         )
-    if config.alpha_learns and len(range(first, steps, config.alpha.every)) < 2:
-        raise ValueError(
-            f"alpha.every: from step {first} of {steps} steps on one step in {config.alpha.every} "
-            "would move alpha once in all; use a smaller one or more steps"
-        )
+    raise ValueError(
+        f"alpha.every: from step {moves.start} of {steps} steps on one step in "
+        f"{config.alpha.every} would move alpha {times}, and twice is the least; use a smaller one "
+        "or more steps"
+    )
 
 
 class DeriveConfig(Section):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nas.plan import MOST_ALPHA_LR
 from nas.trajectory import softmax
 
 # Where a warning begins. How often directed searches and placebos are warned of with these:
@@ -142,16 +143,23 @@ def warnings_of(found: Watch) -> list[str]:
     if found.mean_margin < LEAST_MARGIN:
         lines.append(
             f"warning: pi hardly moved: the mean margin is {found.mean_margin:.3f} (below "
-            f"{LEAST_MARGIN}). Search for more steps, or raise search.alpha.lr"
+            f"{LEAST_MARGIN}). Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} "
+            "makes pi surer and the choice no better"
         )
         return lines
-    # One that settled too fast to be judged is not weak.
-    weak_L = found.directed_L < LEAST_DIRECTED
+    # A slot that had too few steps to be judged is not weak, but nothing speaks for it either.
+    weak_L, unknown_L = found.directed_L < LEAST_DIRECTED, np.isnan(found.directed_L)
     if weak_L.sum() > len(weak_L) / 2:
         lines.append(
             f"warning: in {weak_L.sum()} of {len(weak_L)} slots alpha moved as noise would move it "
             f"(median t of its increments there {np.median(found.directed_L[weak_L]):.1f}, below "
             f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds and a "
             "placebo (docs/experiments.md)"
+        )
+    elif unknown_L.any() and (weak_L | unknown_L).sum() > len(weak_L) / 2:
+        lines.append(
+            f"warning: in {unknown_L.sum()} of {len(weak_L)} slots alpha took too few steps, until "
+            "it settled or in all, to tell a choice from noise. Search for more steps, with a "
+            f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )
     return lines

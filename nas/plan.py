@@ -8,12 +8,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.config import SearchConfig
+from nas.config import SearchConfig, alpha_steps
 from nas.estimators import HARD
 from nas.tau import tau_at
 from training.schedules import decay
 
 ALPHA_TRAVEL = 10.0
+# Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
+# real search (docs/experiments.md). So a short search moves alpha less instead of faster.
+MOST_ALPHA_LR = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,14 @@ class SearchPlan:
     segment: int
 
     @property
+    def alpha_steps(self) -> range:
+        """The steps in which alpha moves, if it learns."""
+        return alpha_steps(self.config, self.steps)
+
+    @property
     def alpha_start(self) -> int:
         """First step in which alpha moves."""
-        return math.ceil(self.config.alpha.freeze * self.steps)
+        return self.alpha_steps.start
 
     def estimator(self, step: int) -> str:
         """That of the weights in this step."""
@@ -73,11 +81,14 @@ class SearchPlan:
 
     def alpha_due(self, step: int) -> bool:
         """Whether alpha moves in this step."""
-        since = step - self.alpha_start
-        return self.config.alpha_learns and since >= 0 and since % self.config.alpha.every == 0
+        return self.config.alpha_learns and step in self.alpha_steps
 
     def alpha_lr(self, step: int) -> float:
-        """Alpha's learning rate; `auto` lets it move ALPHA_TRAVEL in all if every step agrees."""
+        """Alpha's learning rate.
+
+        `auto` lets it move ALPHA_TRAVEL in all if every step agrees, or less where that would take
+        more than MOST_ALPHA_LR a step.
+        """
         last = max(self.steps - 1 - self.alpha_start, 1)
         progress = (step - self.alpha_start) / last
         factor = decay(self.config.alpha.schedule, progress, 0.0)
@@ -88,11 +99,10 @@ class SearchPlan:
         """Alpha's learning rate at its first step."""
         if self.config.alpha.lr != "auto":
             return self.config.alpha.lr
-        steps = range(self.alpha_start, self.steps, self.config.alpha.every)
         last = max(self.steps - 1 - self.alpha_start, 1)
         kind = self.config.alpha.schedule
-        total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in steps)
-        return ALPHA_TRAVEL / max(total, 1.0)
+        total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)
+        return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
 
     def sharpen(self, step: int) -> float:
         """What pi's mean entropy costs alpha in this step, in nats per token a nat.
@@ -112,8 +122,7 @@ class SearchPlan:
     @cached_property
     def _travel_N(self) -> NDArray[np.float64]:
         """After each of the N steps in which alpha is due."""
-        steps = range(self.alpha_start, self.steps, self.config.alpha.every)
-        spent_N = np.cumsum([self.alpha_lr(step) for step in steps])
+        spent_N = np.cumsum([self.alpha_lr(step) for step in self.alpha_steps])
         return spent_N / spent_N[-1]
 
     def tau(self, step: int) -> float:

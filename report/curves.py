@@ -22,8 +22,13 @@ _SEARCHED = "#d55e00"
 _NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
-def curves(metrics: pd.DataFrame) -> Figure:
-    """Training and validation perplexity of one search or one retraining, per token."""
+def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
+    """Training and validation perplexity of one search or one retraining, per token.
+
+    Args:
+        metrics: its rows.
+        alpha_start: of a search: steps that were done before alpha's first one.
+    """
     with house_style():
         figure, axes = one_panel()
         train = perplexities(metrics, "train")
@@ -39,7 +44,7 @@ def curves(metrics: pd.DataFrame) -> Figure:
                 label=_training(metrics),
             )
         for net, (label, colour, marker) in _NETS.items():
-            valid = perplexities(metrics, "valid", net)
+            valid = validations(metrics, net, alpha_start)
             if len(valid):
                 axes.plot(
                     valid["step"],
@@ -106,6 +111,15 @@ def perplexities(metrics: pd.DataFrame, kind: str, net: str | None = None) -> pd
     )
     drawn = np.isfinite(rows["perplexity"].to_numpy(dtype=float))
     return rows[drawn & (rows["perplexity"] > 0).to_numpy()]
+
+
+def validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFrame:
+    """Rows of a net's validation that can be drawn; of the one-hot net from alpha's first step on.
+
+    Before it pi is uniform, and one-hot is whichever candidate stands first.
+    """
+    rows = perplexities(metrics, "valid", net)
+    return rows[rows["step"] > alpha_start] if net == "onehot" else rows
 
 
 def one_panel() -> tuple[Figure, Axes]:

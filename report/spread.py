@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.curves import finish_curves, one_panel, perplexities
+from report.curves import finish_curves, one_panel, validations
 from report.files import write_whole
 from report.panels import (
     MOST_POINTS,
@@ -57,7 +57,11 @@ def write_spread_figures(run_folder: Path) -> list[Path]:
         for folder in folders
         if (folder / "metrics.jsonl").exists()
     ]
-    figures = {"pi_seeds.png": pi_spread(trajectories), "curves_seeds.png": curve_spread(metrics)}
+    alpha_start = max(each.alpha_start for each in trajectories)
+    figures = {
+        "pi_seeds.png": pi_spread(trajectories),
+        "curves_seeds.png": curve_spread(metrics, alpha_start),
+    }
     target = run_folder / "search" / "figures"
     return [write_whole(target / name, png(figure)) for name, figure in figures.items()]
 
@@ -117,12 +121,17 @@ def _band(axes: Axes, x_N: np.ndarray, low_N: np.ndarray, high_N: np.ndarray, hu
     axes.fill_between(x_N, low_N, high_N, color=hue, alpha=_OPACITY, linewidth=0)
 
 
-def curve_spread(metrics: Sequence[pd.DataFrame]) -> Figure:
-    """Validation perplexity of both nets over the steps that all searches have."""
+def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
+    """Validation perplexity of both nets over the steps that all searches have.
+
+    Args:
+        metrics: the rows of each search.
+        alpha_start: steps that were done before alpha's first one.
+    """
     with house_style():
         figure, axes = one_panel()
         for net, (label, colour) in _NETS.items():
-            table = _by_step(metrics, net)
+            table = _by_step([validations(frame, net, alpha_start) for frame in metrics])
             if len(table):
                 values_NR = table.to_numpy(dtype=float)
                 step_N = table.index.to_numpy()
@@ -133,11 +142,11 @@ def curve_spread(metrics: Sequence[pd.DataFrame]) -> Figure:
     return figure
 
 
-def _by_step(metrics: Sequence[pd.DataFrame], net: str) -> pd.DataFrame:
+def _by_step(rows_R: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Perplexities, steps x searches."""
     columns = {
-        index: perplexities(frame, "valid", net).set_index("step")["perplexity"]
-        for index, frame in enumerate(metrics)
-        if len(perplexities(frame, "valid", net))
+        index: rows.set_index("step")["perplexity"]
+        for index, rows in enumerate(rows_R)
+        if len(rows)
     }
     return pd.DataFrame(columns).dropna()

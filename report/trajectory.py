@@ -50,9 +50,10 @@ def write_search_figures(search_folder: Path) -> list[Path]:
         ValueError: a file of the run is damaged.
     """
     folder = search_folder / "figures"
-    written = []
+    written, alpha_start = [], 0
     if (search_folder / "pi.npz").exists():
         trajectory = read_trajectory(search_folder / "pi.npz")
+        alpha_start = trajectory.alpha_start
         if len(trajectory.step_N):
             for name, draw in _FIGURES.items():
                 written.append(write_whole(folder / name, png(draw(trajectory))))
@@ -60,7 +61,7 @@ def write_search_figures(search_folder: Path) -> list[Path]:
     if (search_folder / "metrics.jsonl").exists():
         metrics = read_metrics(search_folder / "metrics.jsonl")
         if len(metrics):
-            written.append(write_whole(folder / "curves.png", png(curves(metrics))))
+            written.append(write_whole(folder / "curves.png", png(curves(metrics, alpha_start))))
     return written
 
 
@@ -208,5 +209,6 @@ SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
     "pi_over_time.png": "pi over the steps, one panel per candidate.",
     "schedule.png": "tau; mean entropy of pi over the slots as a share of the uniform one, with "
     "its range; lead of the likeliest candidate over the second.",
-    "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate.",
+    "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
+    "and begins with alpha's first step.",
 }

@@ -234,14 +234,21 @@ def _facts(device: torch.device) -> dict[str, Any]:
     return {
         "command": [Path(sys.argv[0]).name, *map(masked, sys.argv[1:])],
         "python": platform.python_version(),
-        "torch": torch.__version__,
         "packages": {name: _version(name) for name in packages},
         "platform": platform.platform(),
-        "processor": _processor(),
         "cores": os.cpu_count(),
+        **machine(device),
+        "commit": commit(),
+    }
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """What the last digits of a number depend on, beside the program and its settings."""
+    return {
+        "torch": torch.__version__,
+        "processor": _processor(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "commit": commit(),
     }
 
 

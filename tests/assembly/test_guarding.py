@@ -63,5 +63,6 @@ def test_slots_that_settled_at_once_are_counted(
     alpha_NLC[5:, 0, 1] -= 20
     said = guard_lines(bench, write(tmp_path / "all.npz", alpha_NLC, LABELS))
     assert "too few steps of alpha until it settled to say how directed they were" in said[0]
-    assert len(said) == 2
+    assert len(said) == 3
     assert "dense has 100% of pi" in said[1]
+    assert "in 4 of 4 slots alpha took too few steps" in said[2]

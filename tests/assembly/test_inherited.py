@@ -42,11 +42,11 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=["undisturbed", "tied"])
-def searched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two finished searches; what they prepared is found again."""
-    folder: Path = request.getfixturevalue(request.param)
-    monkeypatch.setenv("PARNAS_CACHE", str(folder.parent / "cache"))
-    return folder
+def searched(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A copy of one of two finished searches; what they prepared is found again."""
+    return copy_of(request.getfixturevalue(request.param), tmp_path / "run", monkeypatch)
 
 
 def derived_model(bench: Workbench, letters: str) -> Any:
@@ -86,10 +86,9 @@ def test_the_soft_net_is_the_searchs_last_validation(searched: Path) -> None:
 
 
 def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(
-    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    bench = bench_of(undisturbed)
+    bench = bench_of(copy_of(undisturbed, tmp_path / "run", monkeypatch))
     candidates = bench.experiment.model.completed_candidates()
     inherited = Inherited(bench, [0], tokens=100)
     first = inherited.score(parse_layout("a d i a", candidates))
@@ -210,7 +209,7 @@ def test_weights_of_another_search_are_refused(
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     said = refusal(capsys, folder, "--method", "top_k", "--set", "search.tau.end=0.7")
-    assert "last.safetensors: belongs to another experiment" in said
+    assert "seed-0: holds another experiment (search.tau.end is left out there and 0.7" in said
 
 
 def test_several_searches_score_by_the_mean_of_their_supernets(

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from assembly.searches import finish_searches
+from assembly.searching import search_identity
 from assembly.workbench import set_up
 from cli import find_experiment
 from experiment import load_experiment
 from model import Agreement
 from nas.agreement import agreement
 from tests.nas.test_derivation import write
+from training.run_dir import claim
 
 
 def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
@@ -26,7 +28,7 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
         alpha_NLC = np.stack([mean_LC] * 30)
         alpha_NLC[-1] = np.eye(3)[[0, 1, 2, 0]]
         folder = tmp_path / f"search/seed-{seed}"
-        folder.mkdir(parents=True)
+        claim(folder, search_identity(bench), {})
         write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
     finish_searches(bench, [0, 1])
     said = capsys.readouterr().out

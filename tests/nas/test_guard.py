@@ -143,9 +143,11 @@ SOUND = Watch(0.3, 0.5, "dense", 0.5, np.full(6, 4.0))
         ({"directed_L": np.full(6, 2.4)}, "in 6 of 6 slots alpha moved as noise would"),
         ({"directed_L": np.array([2, 2, 2, 3, 3, 3])}, ""),
         ({"directed_L": np.array([2, 2, 2, 2, 3, 3])}, "in 4 of 6 slots"),
-        ({"directed_L": np.array([2, 2, 2, np.nan, np.nan, np.nan])}, ""),
+        ({"directed_L": np.array([2, 2, 2, np.nan, np.nan, np.nan])}, "in 3 of 6 slots alpha took"),
+        ({"directed_L": np.array([2, 2, 3, 3, 3, np.nan])}, ""),
+        ({"directed_L": np.array([3, 3, 3, np.nan, np.nan, np.nan])}, ""),
         ({"directed_L": np.array([1, 2, 2, 2.2, 9, np.nan])}, "increments there 2.0, below 2.5"),
-        ({"directed_L": np.full(6, np.nan)}, ""),
+        ({"directed_L": np.full(6, np.nan)}, "in 6 of 6 slots alpha took too few steps"),
     ],
 )
 def test_where_each_warning_begins(changes: dict[str, Any], word: str) -> None:
@@ -196,6 +198,27 @@ def test_a_search_that_settles_early_and_in_one_direction_is_not_warned_of(
 )
 def test_placebos_are_warned_of(kind: str, alpha: dict[str, object]) -> None:
     assert alarms(kind, **alpha)[0] >= 7
+
+
+@pytest.mark.parametrize("steps", [60, 100, 240, 400])
+@pytest.mark.parametrize("noise", [0.05, 0.003])
+def test_a_short_search_looks_no_surer_than_a_placebo_of_the_quickstarts_length(
+    steps: int, noise: float
+) -> None:
+    """By default: three like candidates come to no more than there, and are warned of."""
+    kind = Kind("placebo", 0.0, noise)
+
+    def searches(length: int) -> list[Watch]:
+        alpha = {"steps": length, "optimiser": {"warmup_steps": 0}}
+        plan = SearchPlan(SearchConfig.model_validate(alpha), length, memory=64, segment=64)
+        return watched(plan, kind, 20, seed=1)[0]
+
+    def margin(found: list[Watch]) -> float:
+        return float(np.mean([each.mean_margin for each in found]))
+
+    found = searches(steps)
+    assert margin(found) <= margin(searches(800))
+    assert sum(bool(warnings_of(each)) for each in found) >= 18
 
 
 def test_the_simulation_is_adam_on_the_soft_estimators_gradient() -> None:

@@ -272,15 +272,28 @@ def test_noise_is_drawn_once_a_step_and_held() -> None:
     assert asked[3:5] == [0, 0]
 
 
-def test_auto_learning_rate_lets_alpha_travel_the_same_for_any_number_of_steps() -> None:
-    for schedule in ("cosine", "linear", "constant"):
-        for steps in (40, 400):
-            config = SearchConfig.model_validate(
-                {"steps": steps, "optimiser": OPTIMISER, "alpha": {"schedule": schedule}}
-            )
-            plan = SearchPlan(config, steps, 0, 1)
-            total = sum(plan.alpha_lr(step) for step in range(plan.alpha_start, steps))
-            assert total == pytest.approx(10.0)
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_auto_learning_rate_lets_alpha_travel_ten_but_never_faster_than_it_may(
+    schedule: str, every: int
+) -> None:
+    for steps in (40, 240, 800, 4000, 20_000):
+        alpha = {"schedule": schedule, "every": every}
+        config = SearchConfig.model_validate({"steps": steps, "alpha": alpha})
+        plan = SearchPlan(config, steps, 0, 1)
+        rates = [plan.alpha_lr(step) for step in range(steps) if plan.alpha_due(step)]
+        assert max(rates) == plan.alpha_peak_lr <= 0.05
+        if max(rates) < 0.05:
+            assert sum(rates) == pytest.approx(10.0)
+        else:
+            assert sum(rates) <= 10.0 + 1e-9
+    assert sum(rates) == pytest.approx(10.0)
+
+
+def test_the_quickstarts_alpha_is_as_fast_as_alpha_may_be() -> None:
+    config = SearchConfig.model_validate({"steps": 800})
+    assert SearchPlan(config, 800, 0, 1).alpha_peak_lr == 0.05
+    assert SearchPlan(config, 1000, 0, 1).alpha_peak_lr == pytest.approx(0.04)
 
 
 def test_single_path_leaves_the_undrawn_candidates_without_a_gradient() -> None:

@@ -58,14 +58,6 @@ def test_the_last_fifth_has_its_part_of_the_pull_under_every_schedule(schedule: 
     assert pull / sum(plan.alpha_lr(step) for step in range(STEPS)) == pytest.approx(0.1, abs=0.01)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("every", [1, 4])
-def test_auto_lets_alpha_travel_10_under_every_schedule(schedule: str, every: int) -> None:
-    plan = plan_of(0.0, schedule=schedule, every=every, freeze=0.25)
-    due = [step for step in range(STEPS) if plan.alpha_due(step)]
-    assert sum(plan.alpha_lr(step) for step in due) == pytest.approx(10.0)
-
-
 def test_a_search_that_sharpens_ends_with_lower_entropy() -> None:
     share = []
     for weight in (0.0, 1.0):

@@ -136,6 +136,23 @@ def test_curves_draw_training_and_both_nets(make):
     assert lines["validation, one-hot"].get_xdata().tolist() == [30, 59]
 
 
+@pytest.mark.figures
+@pytest.mark.parametrize(("start", "onehot"), [(29, [30, 59]), (30, [59]), (59, [])])
+def test_the_one_hot_curve_begins_where_alpha_first_moved(make, monkeypatch, start, onehot):
+    path = make.pi_file(make.run)
+    with np.load(path) as arrays:
+        np.savez(path, **{**arrays, "alpha_start": np.int64(start)})
+    make.metrics_file(make.run)
+    drawn = []
+    monkeypatch.setattr(trajectory, "_FIGURES", {})
+    monkeypatch.setattr(trajectory, "write_animation", lambda shown, path: path)
+    monkeypatch.setattr(trajectory, "png", lambda figure: drawn.append(figure) or b"")
+    trajectory.write_search_figures(make.run)
+    lines = {line.get_label(): line.get_xdata().tolist() for line in drawn[0].axes[0].get_lines()}
+    assert lines.get("validation, one-hot", []) == onehot
+    assert lines["validation, soft mixture"] == [30, 59]
+
+
 def test_perplexities_that_cannot_be_drawn_are_left_out(make):
     path = make.run / "metrics.jsonl"
     path.write_text(

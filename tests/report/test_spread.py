@@ -51,11 +51,17 @@ def test_curves_have_the_steps_that_all_searches_have(make) -> None:
         text = path.read_text().replace("270.0", str(270.0 - shift))
         path.write_text(text if shift else text.replace('"step": 59', '"step": 60'))
         frames.append(read_metrics(path))
-    axes = curve_spread(frames).axes[0]
+    axes = curve_spread(frames, 0).axes[0]
     for line in axes.get_lines():
         assert list(line.get_xdata()) == [30]
         assert list(line.get_ydata()) == [265]
     assert not same_color(axes.get_lines()[0].get_color(), axes.get_lines()[1].get_color())
+
+
+def test_the_one_hot_band_begins_where_alpha_first_moved(make) -> None:
+    frames = [read_metrics(make.metrics_file(make.run / name)) for name in "ab"]
+    lines = curve_spread(frames, 30).axes[0].get_lines()
+    assert [list(line.get_xdata()) for line in lines] == [[30, 59], [59]]
 
 
 def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:

@@ -92,7 +92,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
         assert again["groups"][name]["supernet"] == group["supernet"]
     capsys.readouterr()
     said = refused(rank.main, capsys, run, *SMALL, "--set", "model.dropout=0.3")
-    assert "belongs to another experiment" in said
+    assert "seed-0: holds another experiment (model.dropout is 0.1 there and 0.3 here)" in said
 
 
 def _none(jobs: list[object]) -> None:

@@ -1,0 +1,80 @@
+"""Scores by a SuperNet's weights, kept in its search's folder as they come."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from nas.scoring import Score
+from training.files import append_line
+
+Labels = tuple[str, ...]
+
+
+@dataclass
+class ScoreCache:
+    """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
+
+    Attributes:
+        path: a file of lines, also those of other keys.
+        key: hash of all that a score depends on but the layout.
+        scores: by the labels of the layout's candidates.
+    """
+
+    path: Path
+    key: str
+    scores: dict[Labels, Score] = field(default_factory=dict)
+
+    def add(self, labels: Labels, score: Score) -> None:
+        """Keep a score.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        row = {
+            "key": self.key,
+            "layout": list(labels),
+            "nats": score.nats_P.tolist(),
+            "tokens": score.tokens_P.tolist(),
+        }
+        append_line(self.path, json.dumps(row | {"crc32": _checksum(row)}))
+        self.scores[labels] = score
+
+
+def open_scores(path: Path, key: str) -> ScoreCache:
+    """The scores of a key that a file holds; an empty cache where there is no file.
+
+    Lines whose checksum does not hold are left out, so what they said is scored again: a kill may
+    have torn the last one, which then gets its line end.
+
+    Raises:
+        ValueError: something else than a file is there.
+        OSError: it cannot be read or mended.
+    """
+    if not path.exists():
+        return ScoreCache(path, key)
+    if not path.is_file():
+        raise ValueError(f"{path}: is not a file; remove it")
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        append_line(path, "")
+    return ScoreCache(path, key, dict(_scores_of(content, key)))
+
+
+def _scores_of(content: bytes, key: str) -> Iterator[tuple[Labels, Score]]:
+    for line in content.splitlines():
+        try:
+            row = json.loads(line)
+            if row.pop("crc32") == _checksum(row) and row["key"] == key:
+                nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
+                yield tuple(row["layout"]), Score(nats_P, tokens_P)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue
+
+
+def _checksum(row: Mapping[str, Any]) -> int:
+    return crc32(json.dumps(row, sort_keys=True).encode())

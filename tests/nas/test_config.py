@@ -1,0 +1,48 @@
+"""What a search's settings are refused for."""
+
+import re
+from itertools import product
+
+import pytest
+
+from nas.config import SearchConfig, check_schedules
+from nas.plan import SearchPlan
+
+SAID = re.compile(r"alpha\.(freeze|every): .* alpha (?:would move )?(in no step|in none|once)")
+TIMES = {"in no step": 0, "in none": 0, "once": 1}
+
+
+def config_of(**options: object) -> SearchConfig:
+    return SearchConfig.model_validate(
+        {"epochs": 1, "optimiser": {"warmup_steps": 0}, **options}, strict=False
+    )
+
+
+def refusal(config: SearchConfig, steps: int) -> str:
+    """What a search of so many steps is refused for; nothing where it is not."""
+    try:
+        check_schedules(config, steps)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_as_often_as_a_refusal_says_alpha_would_move(schedule: str) -> None:
+    refused = set()
+    for steps, freeze, every in product(range(1, 13), (0.0, 0.25, 0.5, 0.9, 0.99), range(1, 6)):
+        config = config_of(alpha={"freeze": freeze, "every": every, "schedule": schedule})
+        plan = SearchPlan(config, steps, memory=0, segment=8)
+        due = [step for step in range(steps) if plan.alpha_due(step)]
+        message = refusal(config, steps)
+        assert bool(message) == (len(due) < 2)
+        if message:
+            said = SAID.match(message)
+            assert said, message
+            assert TIMES[said[2]] == sum(plan.alpha_lr(step) > 0 for step in due), message
+            refused.add(said.groups())
+    assert refused == {("freeze", "in no step"), ("freeze", "once"), ("every", "once")}
+
+
+def test_where_alpha_does_not_learn_nothing_is_said_of_its_steps() -> None:
+    assert not refusal(config_of(estimator="spos"), steps=1)

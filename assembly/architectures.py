@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from assembly.caveats import layout_caveats
 from assembly.considered import considered_csv
 from assembly.costs import cluster_mass, costs, layout_costs
 from assembly.inherited import Inherited, say, with_gap
@@ -63,8 +64,9 @@ def derivation(
         taken: networks that a random layout must not be.
 
     Raises:
-        ValueError: the method is unknown or cannot serve here.
+        ValueError: the method is unknown or cannot serve here, or a search's caveats are damaged.
         NoOtherNetwork: every network that it may be is taken.
+        OSError: a search's caveats cannot be read.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
@@ -74,8 +76,16 @@ def derivation(
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(inherited, request, derived)
+    if derived.evidence.pi:
+        derived = _with_caveats(derived, [search_folder(bench, seed) for seed in seeds])
     made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
     return Derivation(made, derived.considered)
+
+
+def _with_caveats(derived: Derived, searches: Sequence[Path]) -> Derived:
+    evidence = derived.evidence
+    caveats = (*evidence.caveats, *layout_caveats(evidence, searches))
+    return replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
 
 
 def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:

@@ -138,8 +138,8 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
         soft = inherited.soft(searched.own_pi_RLC)
         gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
     except (ValueError, OSError) as error:
-        say(f"discretisation gap: not measured: {words_of(error)}")
-        return derived
+        caveat = f"discretisation gap: not measured: {words_of(error)}"
+        return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))
     evidence = derived.evidence.model_copy(update={"gap": gap})
     return replace(derived, evidence=evidence)
 

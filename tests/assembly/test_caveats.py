@@ -90,7 +90,7 @@ def test_a_search_without_its_caveats_is_named_and_damaged_ones_are_refused(tmp_
     assert said.startswith(f"warning: {tmp_path / 'caveats.json'}: not found")
     for damaged in ("[]", "{}", '{"caveats": "x"}', '{"caveats": [1]}', "{"):
         (tmp_path / "caveats.json").write_text(damaged)
-        with pytest.raises(ValueError, match="start search.py again"):
+        with pytest.raises(ValueError, match=r"start search\.py again"):
             read_caveats(tmp_path)
 
 

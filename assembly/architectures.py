@@ -9,12 +9,12 @@ import torch
 from assembly.caveats import layout_caveats
 from assembly.considered import considered_csv
 from assembly.costs import cluster_mass, costs, layout_costs
-from assembly.inherited import Inherited, say, with_gap
+from assembly.inherited import Inherited, with_gap
 from assembly.lengths import search_steps
 from assembly.models import architecture_hash
 from assembly.names import layout_name, short_text
 from assembly.searching import search_folder
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, say
 from experiment import Experiment, dump_experiment
 from model import (
     Architecture,

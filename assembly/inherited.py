@@ -1,6 +1,5 @@
 """Scores by the weights of finished searches' SuperNets, without any training."""
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from assembly.lengths import search_steps
 from assembly.models import build_supernet
 from assembly.searching import search_folder, search_identity
 from assembly.size import check_supernet_size
-from assembly.workbench import Workbench, with_seed
+from assembly.workbench import Workbench, say, with_seed
 from data import EvaluationStreams
 from model import LanguageModel, Mix, Network, network_of
 from nas.derivation import Derived, Layout, Request
@@ -119,6 +118,8 @@ class Inherited:
     @cached_property
     def _nets(self) -> list[LanguageModel]:
         check_supernet_size(self.bench)
+        seeds = ", ".join(map(str, self.seeds))
+        say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
         return [load_supernet(self.bench, seed) for seed in self.seeds]
 
 
@@ -169,8 +170,3 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
             "says what is wrong"
         ) from None
     return state.model.eval()
-
-
-def say(line: str) -> None:
-    """A line of progress, beside what the command answers."""
-    print(line, file=sys.stderr, flush=True)

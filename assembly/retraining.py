@@ -33,7 +33,7 @@ from training.evaluation import Evaluation
 from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
 from training.phase import Phase
-from training.screen import bits
+from training.screen import announce, bits
 from training.stages import Stages
 from training.state import TrainState
 from training.step import WeightStep
@@ -89,6 +89,19 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
         ranks=bench.ranks,
         refusal=memory.refusal,
     )
+
+
+def open_retraining(bench: Workbench, architecture: Architecture) -> Phase:
+    """Phase 2 with its folder taken.
+
+    Raises:
+        ValueError, OSError, Lost: as in Phase.open.
+    """
+    if bench.ranks.is_first:
+        announce("building the model and forecasting its memory")
+    phase = retrain_phase(bench, architecture)
+    phase.open()
+    return phase
 
 
 def retrain_folder(bench: Workbench, name: str) -> Path:

@@ -16,6 +16,7 @@ from nas.derivation.searched import read_searches
 from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.phase import Phase
 from training.run_dir import is_claimed
+from training.screen import announce
 
 
 def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:
@@ -61,10 +62,13 @@ def _show_pi_in_files(bench: Workbench, folder: Path) -> None:
 
     write_pi_csv(folder / "pi.npz", folder / "pi.csv")
     if bench.experiment.run.figures:
+        announce("drawing the figures")
         write_search_figures(folder)
 
 
 def _opened(bench: Workbench, seed: int) -> Phase:
+    if bench.ranks.is_first:
+        announce("building the SuperNet and forecasting its memory")
     phase = search_phase(with_seed(bench, seed))
     phase.open()
     return phase

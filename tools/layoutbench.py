@@ -207,7 +207,7 @@ def search(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
-    with endings.user_errors():
+    with endings.user_errors(loads="numpy"):
         from nas.layout_table import read_table
         from nas.regret import difference, noise_of, random_search, regret_of
 

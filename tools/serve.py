@@ -28,7 +28,7 @@ JOURNAL = Path("sweep", "study.journal")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors():
+    with endings.user_errors(loads="optuna"):
         check_free(arguments.host, arguments.port)
         serve(arguments)
     return 0

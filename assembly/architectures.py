@@ -29,6 +29,7 @@ from model import (
 )
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
+from nas.derivation.rules import sandwich_ends
 from training.files import write_whole
 from training.run_dir import commit, identity_hash
 
@@ -107,7 +108,7 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     """What the architecture's files and folders are called: its method and what varies it."""
     suffix = {
         "par": str(config.p),
-        "sandwich": str(config.k),
+        "sandwich": str(sandwich_ends(config, len(derived.layout))),
         "random": str(config.seed),
         "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)

@@ -177,7 +177,7 @@ def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
     assert "a search costs 0.00 trainings" in said
     assert "random search with 1 trainings: regret 0.1" in said
     assert "rule interleaved, with one training: ad, regret 0.1000" in said
-    assert "rule sandwich" not in said, "its two slots at each end are four"
+    assert "rule sandwich, with one training: ad, regret 0.1000" in said
     assert "no verdict possible (n = 1)" in said
 
 

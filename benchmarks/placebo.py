@@ -7,7 +7,6 @@ goes on where it was.
     python -m benchmarks.placebo configs/quickstart.yaml --run runs/placebo --seeds 0,1,2
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ PLACEBO = f"[{', '.join(f'{{kind: dense, label: dense_{name}}}' for name in 'abc
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--run", type=Path, required=True)
     cli.add_seeds(parser, "of the searches", (0, 1, 2))

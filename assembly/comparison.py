@@ -205,6 +205,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
     }
     write_whole(bench.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(bench.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
+    announce("drawing the report")
     page = write_report(bench.run_dir)
     print("\n" + text_table(read_comparison(bench.run_dir)))
     print(f"report: {page}")

@@ -137,6 +137,7 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
     if not path.exists() or (problem := _problem_of(folder)):
         if path.exists():
             print(f"{problem}; the model folder is made again from the best step")
+        announce(f"testing the weights of step {phase.state.best.step}, the best on validation")
         phase.take_best()
         _save_model(bench, folder, phase.state.model, architecture)
         result = _result(bench, phase, architecture)

@@ -10,6 +10,7 @@ from assembly.architectures import request_of
 from assembly.caveats import ONE_SEARCH, agreement_caveats, log_once, write_caveats
 from assembly.guarding import guard_lines
 from assembly.searching import search_folder, search_identity, search_phase
+from assembly.summary import text_warnings
 from assembly.workbench import Workbench, with_seed
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
@@ -101,7 +102,8 @@ def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
     folder = search_folder(bench, seed)
     alpha_learns = bench.experiment.search.alpha_learns
     lines = guard_lines(bench, folder / "pi.npz") if alpha_learns else []
-    write_caveats(folder, lines[1:])
+    # Those about the text were said before step 0.
+    write_caveats(folder, [*text_warnings(bench), *lines[1:]])
     _keep(bench, [seed], lines)
 
 

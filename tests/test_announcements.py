@@ -80,6 +80,7 @@ def test_a_comparison_says_the_shared_settings_once_and_names_each_training(
         ]
         for words in ("text: ", "tokenizer: ", "streams: ", "softmax: ", "weights: "):
             assert len([line for line in lines if line.startswith(words)]) == 1
+        assert lines.count("testing the weights of step 4, the best on validation") == 2
         last = lines[lines.index(f"training {count} of {count}: interleaved, seed {count // 4}") :]
         own = [line for line in last[1:] if not line.startswith("retrain ")][:2]
         assert [line.partition(" ")[0] for line in own] == ["layout", "memory:"]

@@ -110,13 +110,16 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     log = folder / "search/seed-0/train.log"
+    monkeypatch.setattr("assembly.summary.LEAST_TOKENS", 939)
     monkeypatch.setattr("nas.guard.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("assembly.caveats._MOST_RATIO", 0.5)
     for _ in range(2):
         capsys.readouterr()
         run(search, folder)
         said = capsys.readouterr().out.splitlines()
-        (moved,) = read_caveats(log.parent)
+        few, moved = read_caveats(log.parent)
+        assert few == "warning: valid has 938 tokens: figures of so few say hardly anything"
+        assert few not in said, "it is said before step 0"
         assert moved.startswith("warning: pi hardly moved")
         (summary,) = [line for line in said if line.startswith("mean margin ")]
         for line in (summary, moved, ONE_SEARCH):
@@ -125,8 +128,8 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         run(derive, folder)
         evidence = load_architecture(folder / "architecture.json").evidence
         assert evidence is not None
-        assert evidence.caveats[:2] == (moved, ONE_SEARCH)
-        assert "more perplexity than pi's mixture" in evidence.caveats[2]
+        assert evidence.caveats[:3] == (few, moved, ONE_SEARCH)
+        assert "more perplexity than pi's mixture" in evidence.caveats[3]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
     assert json.loads((folder / "search/caveats.json").read_text()) == {
         "searches": [0],

@@ -51,9 +51,7 @@ def parser(
         writes: whether it writes to a run directory, which `--run` names.
         saved: where in a run directory its experiment may lie, the first that is there counts.
     """
-    made = Parser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    made = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
     made.add_argument(
         "experiment",
         type=Path,
@@ -114,7 +112,7 @@ def tool_parser(name: str, doc: str | None) -> Parser:
     return Parser(
         prog=f"python -m tools.{name}",
         description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpWithDefaults,
         allow_abbrev=False,
     )
 
@@ -242,3 +240,30 @@ def checked(file: Path) -> int:
     if (launch := launched()) is None or not launch.rank:
         print(f"{file}: valid; no text was read and nothing was run")
     return 0
+
+
+class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
+    """`--help` that shows the docstring as it stands and what each option is where it is left out.
+
+    A default that is no value but a rule (None) must be said by the option's help itself.
+    """
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """As argparse, which leaves out the default of an option without help."""
+        if action.help is None:
+            action.help = _default_words(action)
+        super().add_argument(action)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        words = action.help or ""
+        return words if "default" in words else f"{words} {_default_words(action)}".strip()
+
+
+def _default_words(action: argparse.Action) -> str:
+    """`(default: 1)`; nothing for a flag, and where there is no value."""
+    value = action.default
+    if value is None or value == [] or value == argparse.SUPPRESS or action.nargs == 0:
+        return ""
+    between = "," if action.nargs is None else " "
+    shown = between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"(default: {shown.replace('%', '%%')})"

@@ -41,7 +41,18 @@ def _pasted(parts: list[str]) -> str:
 
 def _program(script: str) -> list[str]:
     """Interpreter and script as they are reached from the current folder."""
-    beside = Path(sys.argv[0]).parent / script
-    venv = Path(sys.executable)
-    inside = venv.is_relative_to(Path.cwd())
-    return [str(venv.relative_to(Path.cwd()) if inside else venv), str(beside)]
+    return [_interpreter(), str(_from_here(Path(sys.argv[0]).parent / script))]
+
+
+def _interpreter() -> str:
+    """As it was typed; what stands elsewhere is `python`, because no file of a run names a machine.
+
+    A process that another one started was given an absolute path, which nobody typed.
+    """
+    typed = _from_here(Path(sys.orig_argv[0]))
+    return "python" if typed.is_absolute() else str(typed)
+
+
+def _from_here(path: Path) -> Path:
+    """Without the current folder where the path is inside it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -26,7 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     parser.add_argument(
         "--method",
-        help="argmax, top_k, sampled, beam, evolution; interleaved, par, sandwich, random, layout",
+        help="argmax, top_k, sampled, beam, evolution; interleaved, par, sandwich, random, layout "
+        "(default: derive.method, argmax where the file has none)",
     )
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     arguments = parser.parse_args(argv)

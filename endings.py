@@ -18,11 +18,15 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
+def user_errors(loads: str = "torch") -> Iterator[None]:
     """Turn ValueError and OSError into their message on stderr and exit code 2.
 
-    Belongs around the set-up stage only: past it the same errors are our own mistakes. With
+    Belongs around the set-up stage only, imports included: past it the same errors are our own
+    mistakes. With
     PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
+
+    Args:
+        loads: the package whose import takes seconds, on a cold disk half a minute; said at once.
 
     Raises:
         SystemExit: with code 2.
@@ -31,6 +35,7 @@ def user_errors() -> Iterator[None]:
         # A path may hold what the terminal's encoding, or any, cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        _announce_import(loads)
         yield
     except KeyboardInterrupt:
         _complain(f"interrupted; what was written until then is kept. Go on with:\n  {again()}")
@@ -99,6 +104,12 @@ def refuse_several(script: str) -> None:
             f"{script}: is one process, but torchrun has started {launch.world}; start it without "
             "torchrun (search.py and retrain.py can be several)"
         )
+
+
+def _announce_import(package: str) -> None:
+    launch = launched()
+    if package not in sys.modules and (launch is None or not launch.rank):
+        print(f"loading {package}", file=sys.stderr, flush=True)
 
 
 def _complain(text: str, *, lost: bool = False) -> None:

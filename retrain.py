@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with endings.user_errors():
         from assembly.architectures import check_layout, find_architecture
         from assembly.arguments import carried, experiment_of
-        from assembly.retraining import finish_retrain, retrain_phase, show_result
+        from assembly.retraining import finish_retrain, open_retraining, show_result
         from assembly.workbench import set_up
         from training.ranks import join
 
@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir, carried(arguments), ranks)
         architecture = find_architecture(bench, arguments.architecture, arguments.layout)
-        phase = retrain_phase(bench, architecture)
-        phase.open()
+        phase = open_retraining(bench, architecture)
     chosen = arguments.architecture is None and arguments.layout is None
 
     def run() -> None:

@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_count,
         default=1,
         metavar="N",
-        help="workers on this machine, which share its threads or GPUs (default 1)",
+        help="workers on this machine, which share its threads or GPUs",
     )
     made.add_argument(
         "--worker",

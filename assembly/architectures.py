@@ -6,14 +6,15 @@ from pathlib import Path
 
 import torch
 
+from assembly.caveats import layout_caveats
 from assembly.considered import considered_csv
 from assembly.costs import cluster_mass, costs, layout_costs
-from assembly.inherited import Inherited, say, with_gap
+from assembly.inherited import Inherited, with_gap
 from assembly.lengths import search_steps
 from assembly.models import architecture_hash
 from assembly.names import layout_name, short_text
-from assembly.searching import searched_folder
-from assembly.workbench import Workbench
+from assembly.searching import search_folder, searched_folder
+from assembly.workbench import Workbench, say
 from experiment import Experiment, dump_experiment
 from model import (
     Architecture,
@@ -28,6 +29,7 @@ from model import (
 )
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
+from nas.derivation.rules import sandwich_ends
 from training.files import write_whole
 from training.run_dir import commit, identity_hash
 
@@ -63,8 +65,9 @@ def derivation(
         taken: networks that a random layout must not be.
 
     Raises:
-        ValueError: the method is unknown or cannot serve here.
+        ValueError: the method is unknown or cannot serve here, or a search's caveats are damaged.
         NoOtherNetwork: every network that it may be is taken.
+        OSError: a search's caveats cannot be read.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
@@ -75,8 +78,16 @@ def derivation(
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(inherited, request, derived)
+    if derived.evidence.pi:
+        derived = _with_caveats(derived, [search_folder(bench, seed) for seed in seeds])
     made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
     return Derivation(made, derived.considered)
+
+
+def _with_caveats(derived: Derived, searches: Sequence[Path]) -> Derived:
+    evidence = derived.evidence
+    caveats = (*evidence.caveats, *layout_caveats(evidence, searches))
+    return replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
 
 
 def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:
@@ -102,7 +113,7 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     """What the architecture's files and folders are called: its method and what varies it."""
     suffix = {
         "par": str(config.p),
-        "sandwich": str(config.k),
+        "sandwich": str(sandwich_ends(config, len(derived.layout))),
         "random": str(config.seed),
         "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)

@@ -21,6 +21,7 @@ from nas.latency import Latencies
 from nas.verdict import verdict
 from training.evaluation import Evaluation
 from training.files import write_whole
+from training.screen import announce
 from training.tables import csv_of
 
 COLUMNS = (
@@ -64,6 +65,7 @@ def contestants(bench: Workbench) -> list[Contestant]:
             cannot be made, or a folder holds another experiment.
     """
     chosen = _chosen(bench)
+    announce("preparing the opponents: their layouts, folders and forecasts of memory")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for method in bench.experiment.compare.opponents:
@@ -162,17 +164,20 @@ def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
         Stopped, Diverged: as in a single retraining.
     """
     heard = set[str]()
-    for seed in bench.experiment.compare.seeds:
-        for entry in entries:
-            seeded = with_seed(bench, seed)
-            phase = retrain_phase(seeded, entry.architecture)
-            with closing(phase):
-                phase.open()
-                begins = not phase.state.step
-                phase.run(seeded.experiment.run, heard)
-                if begins:
-                    heard |= set(phase.summary.splitlines())
-                finish_retrain(seeded, phase, entry.architecture)
+    trainings = [(seed, entry) for seed in bench.experiment.compare.seeds for entry in entries]
+    for number, (seed, entry) in enumerate(trainings, start=1):
+        seeded = with_seed(bench, seed)
+        phase = retrain_phase(seeded, entry.architecture)
+        with closing(phase):
+            phase.open()
+            begins = not phase.state.step
+            done = ", which is done" if phase.state.step >= phase.steps else ""
+            name = entry.architecture.name
+            announce(f"training {number} of {len(trainings)}: {name}, seed {seed}{done}")
+            phase.run(seeded.experiment.run, heard)
+            if begins:
+                heard |= set(phase.summary.splitlines())
+            finish_retrain(seeded, phase, entry.architecture)
 
 
 def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
@@ -200,6 +205,7 @@ def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
     }
     write_whole(bench.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(bench.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
+    announce("drawing the report")
     page = write_report(bench.run_dir)
     print("\n" + text_table(read_comparison(bench.run_dir)))
     print(f"report: {page}")

@@ -15,7 +15,7 @@ from assembly.workbench import Workbench
 from experiment import Experiment, with_settings
 from model import Architecture, build_model, load_architecture
 from nas.latency import Latencies
-from nas.verdict import paired_interval, smallest_visible
+from nas.verdict import comparison_words, paired_interval, smallest_visible
 from training.signals import StopRequest
 
 
@@ -172,16 +172,13 @@ def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
     if n < 2:
         return f"no verdict possible (n = {n})"
     mean, half = paired_interval([a - b for a, b in zip(bits[one], bits[two], strict=True)])
-    word = "not better than"
-    if abs(mean) > half:
-        word = "better than" if mean < 0 else "worse than"
+    interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
     spread = ", ".join(
         f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
         for name, values in bits.items()
     )
     return (
-        f"{one} is {word} {two}: {one} less {two} {mean:+.4f} bits per byte of test, 95% interval "
-        f"[{mean - half:+.4f}, {mean + half:+.4f}] over {n} seeds, each a search, a derivation and "
-        f"a retraining; smallest difference that could have been seen: "
-        f"{smallest_visible(half, n):.4f}; {spread}"
+        f"{comparison_words(one, two, interval, visible)}: {one} less {two} {mean:+.4f} bits per "
+        f"byte of test, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} seeds, each "
+        f"a search, a derivation and a retraining; {spread}"
     )

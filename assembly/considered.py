@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from model import Agreement, Architecture, Evidence, Gap, layout_letters
+from model import Architecture, Evidence, Gap, layout_letters
 from nas.derivation import Considered
 from training.tables import csv_of
 
 _SHOWN = 10
-# One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
-# below which a slot counts as open.
-_MOST_RATIO, _OPEN = 1.03, 0.1
 COLUMNS = (
     "layout",
     "log_pi",
@@ -57,7 +54,7 @@ def _best(considered: Sequence[Considered]) -> Considered:
 
 
 def describe(architecture: Architecture) -> str:
-    """Layout, confidence per slot, costs, gap and agreement, for the screen."""
+    """Layout, confidence per slot, costs, gap and caveats, for the screen."""
     evidence = architecture.evidence or Evidence(method="unknown")
     costs = architecture.costs
     lines = [f"layout {architecture.letters()}   ({architecture.name})"]
@@ -70,28 +67,10 @@ def describe(architecture: Architecture) -> str:
         lines.append(
             f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
         )
-    if evidence.agreement is not None:
-        lines.append(agreement_line(evidence.agreement))
-    return "\n".join([*lines, *_gap_lines(evidence)])
+    return "\n".join([*lines, *_gap_lines(evidence.gap), *evidence.caveats])
 
 
-def agreement_line(found: Agreement) -> str:
-    """Kappa with its interval, and whether chance does as well."""
-    searches = f"agreement of {len(found.searches)} searches"
-    if found.kappa is None:
-        return f"{searches}: all chose one candidate in every slot; no kappa"
-    interval = "no interval (too few slots, or too few that differ)"
-    if found.interval is not None:
-        low, high = found.interval
-        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
-    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
-    if found.p_by_chance is not None:
-        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
-    return said
-
-
-def _gap_lines(evidence: Evidence) -> list[str]:
-    gap = evidence.gap
+def _gap_lines(gap: Gap | None) -> list[str]:
     if gap is None:
         return []
     parts = ", ".join(
@@ -102,21 +81,8 @@ def _gap_lines(evidence: Evidence) -> list[str]:
             ("one-hot", gap.one_hot),
         )
     )
-    lines = [
+    return [
         f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over the "
         f"text, not over searches): {parts}",
         f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
     ]
-    # One that was chosen by its score is no reading of pi that could be wrong.
-    read_off = evidence.inherited is None
-    return [*lines, _warning(evidence, gap)] if read_off and gap.ratio > _MOST_RATIO else lines
-
-
-def _warning(evidence: Evidence, gap: Gap) -> str:
-    numbers = [str(slot) for slot, margin in enumerate(evidence.margins) if margin < _OPEN]
-    where = f"; slots that pi leaves open (margin below {_OPEN}): {', '.join(numbers)}"
-    return (
-        f"warning: this layout costs {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
-        f"than {_MOST_RATIO - 1:.0%}){where if numbers else ''}. Derive another by --method top_k, "
-        "which scores the likeliest layouts, and retrain both"
-    )

@@ -1,7 +1,6 @@
 """Scores by the weights of finished searches' SuperNets, without any training."""
 
 import hashlib
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from assembly.models import build_supernet
 from assembly.score_cache import Labels, ScoreCache, open_scores
 from assembly.searching import search_folder, search_identity, searched_folder
 from assembly.size import check_supernet_size
-from assembly.workbench import Workbench, with_seed
+from assembly.workbench import Workbench, say, with_seed
 from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Mix, Network, network_of
 from model.checksum import tensors_digest
@@ -142,6 +141,8 @@ class Inherited:
     @cached_property
     def _nets(self) -> list[LanguageModel]:
         check_supernet_size(self.bench)
+        seeds = ", ".join(map(str, self.seeds))
+        say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
         return [load_supernet(self.bench, seed) for seed in self.seeds]
 
 
@@ -177,8 +178,8 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
         soft = inherited.soft(searched.own_pi_RLC)
         gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
     except (ValueError, OSError) as error:
-        say(f"discretisation gap: not measured: {words_of(error)}")
-        return derived
+        caveat = f"discretisation gap: not measured: {words_of(error)}"
+        return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))
     evidence = derived.evidence.model_copy(update={"gap": gap})
     return replace(derived, evidence=evidence)
 
@@ -208,8 +209,3 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
             "says what is wrong"
         ) from None
     return state.model.eval()
-
-
-def say(line: str) -> None:
-    """A line of progress, beside what the command answers."""
-    print(line, file=sys.stderr, flush=True)

@@ -33,7 +33,7 @@ from training.evaluation import Evaluation
 from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
 from training.phase import Phase
-from training.screen import bits
+from training.screen import announce, bits
 from training.stages import Stages
 from training.state import TrainState
 from training.step import WeightStep
@@ -91,6 +91,19 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     )
 
 
+def open_retraining(bench: Workbench, architecture: Architecture) -> Phase:
+    """Phase 2 with its folder taken.
+
+    Raises:
+        ValueError, OSError, Lost: as in Phase.open.
+    """
+    if bench.ranks.is_first:
+        announce("building the model and forecasting its memory")
+    phase = retrain_phase(bench, architecture)
+    phase.open()
+    return phase
+
+
 def retrain_folder(bench: Workbench, name: str) -> Path:
     """Where phase 2 of one architecture and one seed writes."""
     return bench.run_dir / "retrain" / name / f"seed-{bench.experiment.run.seed}"
@@ -124,6 +137,7 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
     if not path.exists() or (problem := _problem_of(folder)):
         if path.exists():
             print(f"{problem}; the model folder is made again from the best step")
+        announce(f"testing the weights of step {phase.state.best.step}, the best on validation")
         phase.take_best()
         _save_model(bench, folder, phase.state.model, architecture)
         result = _result(bench, phase, architecture)

@@ -7,15 +7,17 @@ from pathlib import Path
 import cli
 import command_line
 from assembly.architectures import request_of
-from assembly.considered import agreement_line
+from assembly.caveats import ONE_SEARCH, agreement_caveats, log_once, write_caveats
 from assembly.guarding import guard_lines
 from assembly.searching import search_folder, search_identity, search_phase
+from assembly.summary import text_warnings
 from assembly.workbench import Workbench, with_seed
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.phase import Phase
 from training.run_dir import is_claimed
+from training.screen import announce
 
 
 def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:
@@ -61,30 +63,27 @@ def _show_pi_in_files(bench: Workbench, folder: Path) -> None:
 
     write_pi_csv(folder / "pi.npz", folder / "pi.csv")
     if bench.experiment.run.figures:
+        announce("drawing the figures")
         write_search_figures(folder)
 
 
 def _opened(bench: Workbench, seed: int) -> Phase:
+    if bench.ranks.is_first:
+        announce("building the SuperNet and forecasting its memory")
     phase = search_phase(with_seed(bench, seed))
     phase.open()
     return phase
 
 
 def finish_searches(bench: Workbench, seeds: Sequence[int]) -> None:
-    """The report; says what pi came to, and how far several searches agree."""
+    """The report; says what pi came to, how far several searches agree, and caveats."""
     from report.page import write_report
 
     if not bench.ranks.is_first:
         return
     for seed in seeds:
         _say_pi(bench, seed, several=len(seeds) > 1)
-    if len(seeds) > 1:
-        print(_agreement(bench, seeds))
-    else:
-        print(
-            "One search says little about the next: compare it with other seeds "
-            "(--seeds 0,1,2) and with a placebo (docs/experiments.md)."
-        )
+    _say_all(bench, seeds)
     if bench.experiment.run.figures:
         print(f"report: {write_report(bench.run_dir)}")
     print(f"next: {_next(bench, seeds)}")
@@ -100,22 +99,42 @@ def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
         row = "  ".join(f"{value:>10.3f}" for value in pi_C)
         print(f"{slot:>4}  {row}  {margin:.3f}")
     print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
-    if bench.experiment.search.alpha_learns:
-        print("\n".join(guard_lines(bench, search_folder(bench, seed) / "pi.npz")))
+    folder = search_folder(bench, seed)
+    alpha_learns = bench.experiment.search.alpha_learns
+    lines = guard_lines(bench, folder / "pi.npz") if alpha_learns else []
+    # Those about the text were said before step 0.
+    write_caveats(folder, [*text_warnings(bench), *lines[1:]])
+    _keep(bench, [seed], lines)
 
 
-def _agreement(bench: Workbench, seeds: Sequence[int]) -> str:
-    """How far the searches agree, slot by slot and in all, as derive.py will say it."""
+def _say_all(bench: Workbench, seeds: Sequence[int]) -> None:
+    """What the searches of this command come to together."""
+    lines, caveats = list[str](), [ONE_SEARCH]
+    if len(seeds) > 1:
+        lines, caveats = _agreement(bench, seeds)
+        print()
+    write_caveats(search_folder(bench, seeds[0]).parent, caveats, searches=list(seeds))
+    _keep(bench, seeds, [*lines, *caveats])
+
+
+def _keep(bench: Workbench, seeds: Sequence[int], lines: Sequence[str]) -> None:
+    """Lines for the screen and for the train.log of each search that they are about."""
+    for line in lines:
+        print(line)
+    for seed in seeds:
+        log_once(search_folder(bench, seed) / "train.log", lines)
+
+
+def _agreement(bench: Workbench, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
+    """How far the searches agree, slot by slot, and in all, as derive.py will say it."""
     request = request_of(bench, bench.experiment.derive, seeds)
     searched = read_searches(request, "agreement")
     found = searched.agreement()
     if found is None:
-        return "\nno agreement of these searches: alpha does not move, so pi chooses nothing"
+        return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
     slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(found.slots))
-    return (
-        f"\nby {searched.words}, pairs of searches that chose alike, by slot: {slots}\n"
-        f"{agreement_line(found)}"
-    )
+    pairs = f"by {searched.words}, pairs of searches that chose alike, by slot: {slots}"
+    return [pairs], agreement_caveats(found)
 
 
 def _next(bench: Workbench, seeds: Sequence[int]) -> str:

@@ -47,7 +47,7 @@ def text_summary(bench: Workbench) -> str:
         + ("; slots computed again in the backward pass" if run.recompute else ""),
         dropout_line(bench.experiment.model.dropouts()),
     ]
-    return "\n".join(lines + _warnings(bench))
+    return "\n".join(lines + text_warnings(bench))
 
 
 def dropout_line(dropout: Dropout) -> str:
@@ -69,8 +69,8 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def _warnings(bench: Workbench) -> list[str]:
-    """What is allowed but seldom meant."""
+def text_warnings(bench: Workbench) -> list[str]:
+    """What is allowed but seldom meant, and makes figures say less than they seem to."""
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
         "training text too: its perplexity says little about new text"

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from assembly.workbench import Workbench
+from assembly.workbench import Workbench, say
 from model import LanguageModel
 from nas.latency import Latencies, measure_latency
 
 
 def time_models(bench: Workbench, models: Mapping[str, LanguageModel]) -> Latencies:
     """Time models in turn, at the segment and the streams that `compare` names."""
+    say(f"measuring the latency of {len(models)} models in turn")
     compare = bench.experiment.compare
     batch, segment = compare.latency_batch, bench.experiment.data.segment
     tokens = np.resize(bench.prepared.tokens["valid"], batch * segment).astype(np.int64)

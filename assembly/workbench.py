@@ -220,12 +220,9 @@ def set_up(
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
-    prepared = prepare(
-        experiment.data,
-        Path.cwd(),
-        progress=_say if ranks.is_first else _nothing,
-        is_run=run_folders(run_dir),
-    )
+    progress = say if ranks.is_first else _nothing
+    progress(f"{experiment.data.corpus}: reading the text")
+    prepared = prepare(experiment.data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:
         ranks.wait()
     return Workbench(experiment, run_dir, prepared, device, settings, ranks)
@@ -235,8 +232,9 @@ def _nothing(message: str) -> None:
     """What the first process says already."""
 
 
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+def say(line: str) -> None:
+    """A line of progress, beside what the command answers."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def tensorboard_writer(bench: Workbench, folder: Path) -> Callable[[int], Any] | None:

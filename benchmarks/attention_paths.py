@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import cli
 from benchmarks.step_time import SIZES, Shape
 
 DTYPES = ("float32", "bfloat16")
@@ -21,9 +22,7 @@ DTYPES = ("float32", "bfloat16")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", choices=DTYPES, default="float32")
     parser.add_argument("--shapes", choices=SIZES, nargs="+", default=[*SIZES])

@@ -27,7 +27,7 @@ WARM_STEPS = 5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--layout", default="interleaved")

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import cli
 from benchmarks.device_step import step_on
 from benchmarks.step_time import SIZES, Shape
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--shape", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--calls", type=int, default=10, help="steps behind one figure")

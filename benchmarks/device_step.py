@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import cli
 from benchmarks.attention_paths import paths_that_serve
 from benchmarks.step_time import SIZES, Shape
 
@@ -25,9 +26,7 @@ STEPS_OF_PEAK = 4
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--device", default="cuda", help="cpu or cuda")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--shape", choices=SIZES, default="paper")

@@ -8,7 +8,6 @@ draw for 1, 4 and 8 steps.
     python -m benchmarks.draw_holding --json benchmarks/results/draw_holding.json
 """
 
-import argparse
 import itertools
 import math
 import statistics
@@ -54,7 +53,7 @@ HOLDS = (1, 4, 8)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--steps", type=int, default=1000)
     cli.add_seeds(parser, "of the searches", (0, 1, 2))
     parser.add_argument("--estimators", nargs="+", default=["single_path", "straight_through"])

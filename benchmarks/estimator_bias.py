@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+import cli
 from benchmarks.harness import write_result
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig
 from model.segment import Segment
@@ -71,9 +72,7 @@ Weights = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--nets", type=int, default=10)
     parser.add_argument("--draws", type=int, default=20_000, help="of each net")
     parser.add_argument("--json", type=Path)

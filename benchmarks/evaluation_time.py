@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import cli
 from benchmarks.step_time import SIZES, Shape
 
 STREAMS, TOKENS = 8, 4096
@@ -19,9 +20,7 @@ STREAMS, TOKENS = 8, 4096
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--shape", choices=SIZES, default="large")
     parser.add_argument("--memory", type=int, default=512)
     parser.add_argument("--segments", type=int, nargs="+", default=[1, 16, 64, 128])

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import cli
 from nas.config import SearchConfig
 from nas.guard import LEAST_MARGIN, Watch, warnings_of, watch
 from nas.gumbel import gumbel_noise
@@ -132,9 +133,7 @@ def row(setting: str, kind: Kind, searches: int, steps: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--searches", type=int, default=100, help="of each row")
     parser.add_argument("--steps", type=int, default=800, help="of a search")
     arguments = parser.parse_args(argv)

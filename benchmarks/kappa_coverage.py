@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+import cli
 from nas.agreement import interval, shuffled
 
 Array = NDArray[np.float64]
@@ -66,9 +67,7 @@ def coverage(p_LC: Array, searches: int, tables: int, seed: int = 0) -> tuple[fl
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--tables", type=int, default=300, help="of each cell")
     arguments = parser.parse_args(argv)
     print(f"| candidates | searches | story |{'|'.join(f' {slots} slots ' for slots in SLOTS)}|")

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cli
+
 if TYPE_CHECKING:
     from nas.search_step import SearchStep
     from training.loop import Batch
@@ -75,9 +77,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--only", default="", help="configurations whose name has these words")
     parser.add_argument("--threads", type=int, default=os.cpu_count())

@@ -9,7 +9,6 @@ also a folder of the run, and the settings of its searches. Started again, it go
     python -m benchmarks.placebo configs/quickstart.yaml --variant 240 search.steps=240
 """
 
-import argparse
 import json
 import re
 import sys
@@ -28,7 +27,7 @@ SIDES: Mapping[str, Sequence[str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--run", type=Path, default=Path("runs/placebo"))
     cli.add_seeds(parser, "of the searches", (0, 1, 2))

@@ -7,7 +7,6 @@ random numbers, so the difference between their losses is that of the precision.
     python -m benchmarks.precision_time --shape small --steps 300 --seeds 0,1,2
 """
 
-import argparse
 import statistics
 import sys
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ LR = 5e-4
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--shape", choices=SIZES, default="large")
     parser.add_argument("--steps", type=int, default=300, help="trained before losses are compared")
     cli.add_seeds(parser, "of the trainings", (0,))

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import cli
 from benchmarks.step_time import SIZES, Shape
 
 WARM_STEPS = 5
@@ -44,9 +45,7 @@ BASE = "1 process, 2 threads"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--shape", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30, help="timed steps of a round")

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import cli
 from nas.rank import Ranking, ranking
 
 Array = NDArray[np.float64]
@@ -33,11 +34,11 @@ HEAD = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--layouts", type=int, nargs="+", default=[12, 20, 40])
     parser.add_argument("--noise", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--tau", type=float)
+    parser.add_argument("--tau", type=float, help="of the SuperNet (default: four cases)")
     parser.add_argument("--rival", type=float, default=0.0)
     given = parser.parse_args(argv)
     cases = CASES if given.tau is None else ((given.tau, given.rival),)

@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import cli
+
 ROWS = (1, 8, 32, 128, 512, 1024)
 WORDS = (16, 128, 1024, 4096, 16384)
 WIDTHS = (8, 32, 128)
@@ -27,9 +29,7 @@ MOST_LOGITS = 2**23
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--device", default="cpu")

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cli
 from benchmarks.step_time import SIZES, Shape
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ LEAST_R2, MOST_PERCENT = 0.98, 25.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("against", choices=("slots", "memory"))
     parser.add_argument("--shape", choices=SIZES, default="small")
     parser.add_argument("--rounds", type=int, default=7)

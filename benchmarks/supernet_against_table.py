@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import cli
 from assembly.arguments import experiment_of
 from assembly.inherited import Inherited, load_supernet
 from assembly.workbench import Workbench, set_up
@@ -40,11 +41,9 @@ Array = NDArray[np.float64]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     parser.add_argument("experiment", type=Path, help="a run folder with a finished search")
-    parser.add_argument("--run", type=Path)
+    parser.add_argument("--run", type=Path, help="default: the run folder given")
     parser.set_defaults(saved=SAVED)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--table", type=Path, default=TABLE)

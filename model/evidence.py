@@ -107,10 +107,19 @@ class Evidence(_Part):
     )
     gap: Gap | None = Field(default=None, description="What discretising costs.")
     agreement: Agreement | None = Field(default=None, description="Of several searches.")
+    caveats: tuple[Annotated[str, Field(max_length=4096)], ...] = Field(
+        default=(),
+        max_length=4096,
+        description="What the search lacked, and what does not follow from pi, in words.",
+    )
 
     @model_serializer(mode="wrap")
     def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in written(self).items() if value is not None}
+        return {
+            name: value
+            for name, value in written(self).items()
+            if value is not None and (name != "caveats" or value)
+        }
 
     def problems(self, slots: int) -> list[str]:
         """What does not fit a layout of so many slots."""

@@ -297,7 +297,11 @@ class DeriveConfig(Section):
     )
     draws: int = Field(default=8, ge=2, le=10_000, description="gap: layouts drawn from pi.")
     p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
-    k: int = Field(default=2, ge=0, description="sandwich: slots at each end.")
+    k: int | None = Field(
+        default=None,
+        ge=0,
+        description="sandwich: slots at each end; null: 2, or half of the slots if less.",
+    )
     seed: int = Field(
         default=0, ge=0, description="random, sampled, evolution, gap: seed of the draws."
     )
@@ -322,7 +326,7 @@ class CompareConfig(Section):
     """Which opponents the derived layout must beat."""
 
     opponents: list[str] = Field(
-        default=["interleaved", "par", "random"], description="Registered derivations."
+        default=["interleaved", "par", "sandwich", "random"], description="Registered derivations."
     )
     random_layouts: int = Field(
         default=1, ge=1, description="How many random opponents, each another network."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nas.ceiling import ceiling_tau
 from nas.kendall import kendall, weighted_taus
-from nas.verdict import smallest_visible
+from nas.verdict import comparison_words, smallest_visible
 
 Array = NDArray[np.float64]
 LEAST = 20
@@ -147,20 +147,21 @@ class Ranking:
         if self.supernet.low is None:
             return f"the SuperNet ranks nothing: its {tau}"
         if self.best is None or self.difference is None:
-            line = f"the SuperNet ranks {_word(self.supernet)} chance: {tau}, n = {self.n} layouts"
-        else:
-            line = (
-                f"the SuperNet ranks {_word(self.difference)} the best trivial predictor, "
-                f"{self.direction[self.best]} {self.best}: {tau} against "
-                f"{self.trivial[self.best]}, difference {self.difference}, n = {self.n} layouts"
-            )
-        return f"{line}; smallest difference that could have been seen: {self.visible:.3f}"
+            return f"{self._against('chance', self.supernet)}: {tau}, n = {self.n} layouts"
+        best = f"the best trivial predictor, {self.direction[self.best]} {self.best}"
+        return (
+            f"{self._against(best, self.difference)}: {tau} against {self.trivial[self.best]}, "
+            f"difference {self.difference}, n = {self.n} layouts"
+        )
 
-
-def _word(lead: Tau) -> str:
-    assert lead.low is not None
-    assert lead.high is not None
-    return "better than" if lead.low > 0 else "worse than" if lead.high < 0 else "no better than"
+    def _against(self, rival: str, lead: Tau) -> str:
+        assert lead.low is not None
+        assert lead.high is not None
+        # Of a tau more is better.
+        interval = (-lead.high, -lead.low)
+        return comparison_words(
+            "the SuperNet", rival, interval, f"{self.visible:.3f}", verb="ranks"
+        )
 
 
 def ranking(

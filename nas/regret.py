@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nas.ceiling import ceiling_tau
 from nas.kendall import kendall
 from nas.layout_table import LayoutTable
-from nas.verdict import t95
+from nas.verdict import comparison_words, smallest_visible, t95
 
 Array = NDArray[np.float64]
 
@@ -127,14 +127,14 @@ class Difference:
     def __str__(self) -> str:
         if self.half_width is None:
             return f"{self.nats:+.4f} nats; no verdict possible (n = {self.n})"
-        if abs(self.nats) <= self.half_width:
-            word = "not better than"
-        else:
-            word = "better than" if self.nats < 0 else "worse than"
-        low, high = self.nats - self.half_width, self.nats + self.half_width
+        interval = (self.nats - self.half_width, self.nats + self.half_width)
+        visible = f"{smallest_visible(self.half_width, self.n):.4f}"
         return (
-            f"{self.nats:+.4f} nats, 95% interval [{low:+.4f}, {high:+.4f}], n = {self.n}: "
-            f"{word} random search at equal cost"
+            f"{self.nats:+.4f} nats, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}], "
+            f"n = {self.n}; "
+            + comparison_words(
+                "the chosen layouts", "random search at equal cost", interval, visible, verb="are"
+            )
         )
 
 

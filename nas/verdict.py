@@ -24,9 +24,36 @@ def t95(freedom: int) -> float:
 
 
 def smallest_visible(half_width: float, n: int) -> float:
-    """The difference that a 95% interval of n pairs would have shown with 80% probability."""
+    """The true difference that n members would show four times in five.
+
+    That is, the 95% interval would exclude 0 with a probability of 80% if the spread were what it
+    is: the half-width, t95 standard errors, and t80 (one-sided) more.
+
+    Args:
+        half_width: of the 95% interval at hand.
+        n: pairs, searches or layouts that it is over.
+    """
     at = min(n - 1, len(_T95)) - 1
     return half_width * (1.0 + _T80[at] / _T95[at])
+
+
+def comparison_words(
+    one: str, other: str, interval: tuple[float, float], visible: str, *, verb: str = "is"
+) -> str:
+    """What an interval says of two: which one is better, or that nothing is shown.
+
+    Args:
+        one: what is compared.
+        other: what with.
+        interval: of the first's measure less the second's, where less is better.
+        visible: the smallest visible difference, as it is to be shown.
+        verb: of the first.
+    """
+    low, high = interval
+    if low <= 0 <= high:
+        return f"{one} and {other}: no difference shown (the smallest visible one is {visible})"
+    word = "better" if high < 0 else "worse"
+    return f"{one} {verb} {word} than {other} (the smallest visible difference is {visible})"
 
 
 def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
@@ -57,14 +84,11 @@ def verdict(
     lines = []
     for other, nats in opponents.items():
         mean, half = paired_interval([a - b for a, b in zip(searched, nats, strict=True)])
-        if abs(mean) <= half:
-            word = "not better than"
-        else:
-            word = "better than" if mean < 0 else "worse than"
+        interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
         lines.append(
-            f"{name} is {word} {other}: {name} less {other} {mean:+.4f} nats/token, 95% interval "
-            f"[{mean - half:+.4f}, {mean + half:+.4f}] over {n} retraining seeds; smallest "
-            f"difference that could have been seen: {smallest_visible(half, n):.4f}"
+            f"{comparison_words(name, other, interval, visible)}: {name} less {other} {mean:+.4f} "
+            f"nats/token, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} "
+            "retraining seeds"
         )
     lines.append("one search run: nothing follows about the search itself")
     return lines

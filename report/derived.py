@@ -7,7 +7,7 @@ from typing import Any
 
 from report import html
 from report.layout import boxes, evident_pi, slot_labels
-from report.runs import Trajectory, read_json
+from report.runs import Trajectory, read_json, texts
 from report.style import compact
 
 
@@ -37,11 +37,19 @@ def derived_section(run_folder: Path, known: Sequence[Trajectory]) -> str:
         parts.append(boxes(labels, sure, palette))
         if any(pi is not None for pi in sure):
             parts.append(html.note("Above each kind its slot, below it the pi it was chosen with."))
+        parts.append(html.caveats(_caveats(chosen, content)))
     for path in others:
         empty: list[float | None] = [None] * len(labels_of[path])
         row = boxes(labels_of[path], empty, palette, small=True)
         parts.append(f'<div class="other"><span>{escape(path.stem)}</span>{row}</div>')
     return html.section("Derived layout", "".join(parts))
+
+
+def _caveats(path: Path, architecture: Mapping[str, Any]) -> list[str]:
+    evidence = architecture.get("evidence")
+    if not isinstance(evidence, dict):
+        return []
+    return texts(path, "evidence.caveats", evidence.get("caveats", []))
 
 
 def _summary(architecture: Mapping[str, Any], labels: list[str]) -> str:

@@ -20,6 +20,10 @@ p { margin: 0 0 .6rem; } .note { color: var(--soft); font-size: .88rem; }
 a { color: var(--link); }
 .verdict { background: var(--mark); border-left: 4px solid #d55e00; padding: .5rem .8rem;
   border-radius: 4px; font-weight: 600; }
+.caveats { background: var(--mark); border: 1px solid #d55e00; border-left-width: 4px;
+  border-radius: 4px; padding: .5rem .8rem; margin: 0 0 .8rem; overflow-wrap: anywhere; }
+.caveats p { margin: 0 0 .2rem; font-weight: 600; }
+.caveats ul { margin: 0; padding-left: 1.1rem; } .caveats li { margin: .15rem 0; }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 1.8rem; margin: 0 0 .8rem; }
 dt { color: var(--soft); font-size: .8rem; } dd { margin: 0; overflow-wrap: anywhere; }
 details { margin: .3rem 0; } summary { cursor: pointer; color: var(--soft); }
@@ -86,6 +90,14 @@ def note(text: str) -> str:
 def verdict(text: str) -> str:
     """What the comparison found."""
     return f'<p class="verdict">{"<br>".join(escape(line) for line in text.splitlines())}</p>'
+
+
+def caveats(lines: Sequence[str]) -> str:
+    """A box of what a reader of the figures above must be told; empty without any."""
+    if not lines:
+        return ""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<div class="caveats" role="note"><p>Read with care</p><ul>{items}</ul></div>'
 
 
 def facts(values: Mapping[str, str]) -> str:

@@ -20,7 +20,15 @@ from report.derived import derived_section
 from report.files import write_whole
 from report.layout import boxes, last_pi, likeliest
 from report.results import result_row, result_table, same_trainings
-from report.runs import Trajectory, read_json, read_metrics, read_trajectory, seed_folders
+from report.runs import (
+    CAVEATS,
+    Trajectory,
+    read_caveats,
+    read_json,
+    read_metrics,
+    read_trajectory,
+    seed_folders,
+)
 from report.scatter import measure_of, scatter
 from report.spread import SPREAD_FIGURES, alike, write_spread_figures
 from report.style import png
@@ -138,8 +146,14 @@ def _several(run_folder: Path) -> str:
         html.image(path.read_bytes(), SPREAD_FIGURES[path.name])
         for path in write_spread_figures(run_folder)
     ]
-    seeds = ", ".join(folder.name.removeprefix("seed-") for folder in folders)
-    return html.section(f"Searches of seeds {seeds} together", "".join(figures))
+    seeds = [_seed(folder) for folder in folders]
+    caveats = html.caveats(read_caveats(run_folder / "search" / CAVEATS, seeds))
+    title = f"Searches of seeds {', '.join(map(str, seeds))} together"
+    return html.section(title, caveats + "".join(figures))
+
+
+def _seed(folder: Path) -> int:
+    return int(folder.name.removeprefix("seed-"))
 
 
 def _search(folder: Path, trajectory: Trajectory | None) -> str:
@@ -152,6 +166,8 @@ def _search(folder: Path, trajectory: Trajectory | None) -> str:
         labels = likeliest(trajectory)
         parts.append(html.paragraph(f"Likeliest at step {int(trajectory.step_N[-1])}, with pi:"))
         parts.append(boxes(labels, last_pi(trajectory, labels), trajectory.labels))
+    alone = read_caveats(folder.parent / CAVEATS, [_seed(folder)])
+    parts.append(html.caveats([*read_caveats(folder / CAVEATS), *alone]))
     for path in figures:
         kind = "gif" if path.suffix == ".gif" else "png"
         parts.append(html.image(path.read_bytes(), SEARCH_FIGURES[path.name], kind=kind))
@@ -258,7 +274,7 @@ def _commands(run_folder: Path) -> list[str]:
     searched = seed_folders(run_folder / "search")
     if searched:
         # The unit of replication is the search run.
-        seed = int(searched[-1].name.removeprefix("seed-")) + 1
+        seed = _seed(searched[-1]) + 1
         file = shlex.quote(str(folder / "search" / searched[-1].name / "experiment.yaml"))
         commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
     return commands

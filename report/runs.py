@@ -5,6 +5,7 @@ N recorded steps, L slots, C candidates.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pandas as pd
 
 from npz_file import READ_ERRORS, read_npz
 
+CAVEATS = "caveats.json"
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
@@ -125,6 +127,35 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected an object, found {type(content).__name__}")
     return content
+
+
+def read_caveats(path: Path, searches: Sequence[int] | None = None) -> list[str]:
+    """What a search's caveats.json says; none where there is no file.
+
+    Args:
+        path: the file.
+        searches: the seeds that it must be about; None: any.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not path.exists():
+        return []
+    content = read_json(path)
+    if searches is not None and content.get("searches") != list(searches):
+        return []
+    return texts(path, "caveats", content.get("caveats"))
+
+
+def texts(path: Path, key: str, value: Any) -> list[str]:
+    """A list of texts in a JSON file.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise ValueError(f"{path}: {key}: expected a list of texts; repair or delete it")
+    return value
 
 
 def seed_folders(folder: Path) -> list[Path]:

@@ -51,6 +51,32 @@ def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.Monk
     assert command_line.again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("python", "python"),
+        ("python3.12", "python3.12"),
+        (".venv/bin/python", ".venv/bin/python"),
+        ("HERE/.venv/bin/python", ".venv/bin/python"),
+        ("/opt/venv/bin/python", "python"),
+    ],
+)
+def test_no_command_names_an_interpreter_by_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, shown: str
+) -> None:
+    """Commands stand in reports and logs, which are read on other machines."""
+    monkeypatch.chdir(tmp_path)
+    here = str(Path.cwd())
+    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
+    monkeypatch.setattr(sys, "orig_argv", [typed.replace("HERE", here)])
+    for script in ("search.py", f"{here}/search.py"):
+        monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
+        assert command_line.again() == f"{shown} search.py x.yaml"
+        assert command_line.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
+    monkeypatch.setattr(sys, "argv", [f"{here}/tools/rank.py", "x.yaml"])
+    assert command_line.again() == f"{shown} -m tools.rank x.yaml"
+
+
 @pytest.mark.usefixtures("_called_with_a_password")
 def test_no_password_of_a_command_is_recorded(tmp_path: Path) -> None:
     cpu = torch.device("cpu")

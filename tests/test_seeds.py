@@ -8,7 +8,7 @@ import pytest
 import cli
 import derive
 import search
-from assembly.considered import agreement_line
+from assembly.caveats import agreement_line
 from benchmarks import auto_cutoffs, placebo
 from model import load_architecture
 from tests.test_pipeline import rows, run

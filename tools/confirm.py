@@ -54,9 +54,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.tool_parser("confirm", __doc__)
     made.add_argument("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
-    cli.add_seeds(made, "seeds that took no part in the choice (default: 100 to 104)", SEEDS)
+    cli.add_seeds(made, "seeds that took no part in the choice", SEEDS)
     made.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time")
-    made.add_argument("--run", type=Path, default=Path("runs/confirm"), metavar="DIR")
+    made.add_argument(
+        "--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder"
+    )
     made.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both"
     )

@@ -43,16 +43,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.tool_parser("cutoffs", __doc__)
     add = parser.add_argument
     add("--counts", type=Path, required=True, metavar="FILE", help="counts or probabilities")
-    add("--clusters", type=int, default=4, metavar="N", help="head and tails (default 4)")
-    add("--d-model", type=int, default=512, metavar="N", help="width of the head (default 512)")
-    add("--factor", type=float, help="tail t has width d_model / factor^t (default 4)")
+    add("--clusters", type=int, default=4, metavar="N", help="head and tails")
+    add("--d-model", type=int, default=512, metavar="N", help="width of the head")
+    add("--factor", type=float, help="tail t has width d_model / factor^t (default: 4)")
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
-    add("--tokens", type=int, default=1024, metavar="N", help="of one step (default 1024)")
-    add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default 0.5)")
-    add("--launch", type=float, metavar="SECONDS", help="that a cluster takes at least")
-    add("--multiply-add", type=float, metavar="SECONDS", help="of a multiply-add, there and back")
-    add("--logit", type=float, metavar="SECONDS", help="of the softmax over one logit")
-    add("--threshold", type=float, metavar="N", help="multiply-adds below which none gets cheaper")
+    add("--tokens", type=int, default=1024, metavar="N", help="of one step")
+    add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default: 0.5)")
+    add("--launch", type=float, metavar="SECONDS",
+        help="that a cluster takes at least (default: 0.00022)")  # fmt: skip
+    add("--multiply-add", type=float, metavar="SECONDS",
+        help="of a multiply-add, there and back (default: 5.7e-11)")  # fmt: skip
+    add("--logit", type=float, metavar="SECONDS",
+        help="of the softmax over one logit (default: 6.2e-09)")  # fmt: skip
+    add("--threshold", type=float, metavar="N",
+        help="multiply-adds below which none gets cheaper (default: 0)")  # fmt: skip
     return parser.parse_args(argv)
 
 

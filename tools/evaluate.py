@@ -67,18 +67,23 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add, absent = parser.add_argument, argparse.SUPPRESS
     add("model", type=Path, metavar="MODEL", help="a model folder")
     add("--data", type=Path, nargs="+", required=True, metavar="FILE", help="texts")
-    add("--memory", type=int, nargs="+", metavar="M", help="rows of memory; several: a line each")
+    add("--memory", type=int, nargs="+", metavar="M",
+        help="rows of memory; several: a line each (default: the model's own)")  # fmt: skip
     add("--window", type=_number, default=absent, metavar="W",
-        help="keys a query sees, itself included, or none")  # fmt: skip
+        help="keys a query sees, itself included, or none (default: the model's own)")  # fmt: skip
     add("--clamp", type=_number, default=absent, metavar="N",
-        help="keys further away are encoded as if they were this far, or none")  # fmt: skip
-    add("--streams", type=int, metavar="B", help="streams read side by side")
-    add("--segment", type=int, metavar="T", help="tokens of each stream read at once")
-    add("--warm", type=int, metavar="N", help="unscored tokens before each stream's part")
-    add("--words", choices=WORDS, default="eol", help="what counts as a word (default eol)")
-    add("--device", default="auto", metavar="NAME", help="auto (default), cpu, cuda or cuda:N")
+        help="keys further away are encoded as if they were this far, or none (default: the "
+        "model's own)")  # fmt: skip
+    add("--streams", type=int, metavar="B",
+        help="streams read side by side (default: as in the model's own test)")  # fmt: skip
+    add("--segment", type=int, metavar="T",
+        help="tokens of each stream read at once (default: as in that test)")  # fmt: skip
+    add("--warm", type=int, metavar="N",
+        help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
+    add("--words", choices=WORDS, default="eol", help="what counts as a word")
+    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
     add("--precision", choices=("float32", "bfloat16", "float64"), default="float32",
-        help="of the products; float64 of the weights too (default float32)")  # fmt: skip
+        help="of the products; float64 of the weights too")  # fmt: skip
     add("--json", type=Path, metavar="OUT", help="also write all of it to this file")
     return parser.parse_args(argv)
 

@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             name,
             help=words,
             allow_abbrev=False,
-            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            formatter_class=cli.HelpWithDefaults,
         )
         one.set_defaults(act=act)
         if run is not None:
@@ -71,7 +71,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
-    regret_.add_argument("--trainings", type=_positive, metavar="N", help="what the search cost")
+    regret_.add_argument(
+        "--trainings", type=_positive, metavar="N", help="what the search cost (default: 1 to 16)"
+    )
     for one in (search_, regret_):
         one.add_argument(
             "--replays", type=_positive, default=200, metavar="N", help="of random search"
@@ -207,7 +209,7 @@ def search(arguments: argparse.Namespace) -> int:
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
-    with endings.user_errors():
+    with endings.user_errors(loads="numpy"):
         from nas.layout_table import read_table
         from nas.regret import difference, noise_of, random_search, regret_of
 

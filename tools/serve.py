@@ -28,7 +28,7 @@ JOURNAL = Path("sweep", "study.journal")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors():
+    with endings.user_errors(loads="optuna"):
         check_free(arguments.host, arguments.port)
         serve(arguments)
     return 0
@@ -38,8 +38,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = cli.tool_parser("serve", __doc__)
     parser.add_argument("run", type=Path, metavar="RUN", help="the sweep's run directory")
-    parser.add_argument("--host", default="127.0.0.1", help="the address listened to (%(default)s)")
-    parser.add_argument("--port", type=_port, default=13000, help="its port (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="the address listened to")
+    parser.add_argument("--port", type=_port, default=13000, help="its port")
     parser.add_argument(
         "--storage", metavar="URL", help="the sweep's database (default: what the run folder says)"
     )

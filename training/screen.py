@@ -25,6 +25,16 @@ def bits(row: Mapping[str, Any]) -> str:
     return "" if value is None else f", {value:.4f} bits/byte"
 
 
+def announce(text: str) -> None:
+    """One line on the screen, now: what follows takes long, or is another part.
+
+    Raises:
+        OSError: the output is closed or full.
+    """
+    with named("standard output"):
+        print(text, flush=True)
+
+
 class Screen:
     """Progress of one phase on the screen and in its train.log.
 
@@ -50,12 +60,8 @@ class Screen:
     def say(self, text: str, heard: Set[str] = frozenset()) -> None:
         """One message, in train.log and, but for lines that were heard before, on the screen."""
         self._bar.clear()
-        self._print("\n".join(line for line in text.splitlines() if line not in heard))
+        announce("\n".join(line for line in text.splitlines() if line not in heard))
         self._record(text)
-
-    def _print(self, text: str) -> None:
-        with named("standard output"):
-            print(text, flush=True)
 
     def _record(self, text: str) -> None:
         append_line(self._log, text)
@@ -77,7 +83,7 @@ class Screen:
         )
         line += f"  left {_duration(left_s)}"
         if self._bar.disable:
-            self._print(line)
+            announce(line)
         self._record(line)
 
     def _left_over_done(self, step: int) -> float:
@@ -89,7 +95,7 @@ class Screen:
         """Show one validation and add its row to the table of train.log."""
         net = "" if row["net"] == "model" else f" ({row['net']} net)"
         self._bar.clear()
-        self._print(
+        announce(
             f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
             f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}"
             f"{bits(row)} over {row['tokens']} tokens"

@@ -125,10 +125,10 @@ def test_top_k_leaves_a_table_and_its_evidence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
-    monkeypatch.setattr("assembly.considered._MOST_RATIO", 0.5)
+    monkeypatch.setattr("assembly.caveats._MOST_RATIO", 0.5)
     run(derive, folder, "--method", "top_k", "--set", "derive.top=5")
     shown = capsys.readouterr()
-    assert "warning" not in shown.out
+    assert "warning: this layout costs" not in shown.out
     architecture = load_architecture(folder / "architecture.json")
     assert architecture.name == "top_k-0"
     with (folder / "architectures/top_k-0.csv").open(newline="") as file:
@@ -156,7 +156,7 @@ def test_argmax_warns_of_its_gap_and_says_how_many_layouts_are_scored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
-    monkeypatch.setattr("assembly.considered._MOST_RATIO", 0.5)
+    monkeypatch.setattr("assembly.caveats._MOST_RATIO", 0.5)
     monkeypatch.setattr("assembly.inherited._EVERY_S", -1.0)
     run(derive, folder)
     shown = capsys.readouterr()
@@ -196,11 +196,12 @@ def test_weights_that_are_gone_or_damaged_are_named(
     assert not (folder / "architecture.json").exists()
     # What needs no weights goes on, and says what is missing.
     run(derive, folder)
-    said = capsys.readouterr().err
+    said = capsys.readouterr().out
     assert re.search(f"discretisation gap: not measured: .*{words}", said)
     evidence = load_architecture(folder / "architecture.json").evidence
     assert evidence is not None
     assert evidence.gap is None
+    assert re.match(f"discretisation gap: not measured: .*{words}", evidence.caveats[0])
 
 
 def test_weights_of_another_search_are_refused(

@@ -78,6 +78,7 @@ SCORED: dict[str, Any] = {
         "ratio": 1.01, "ratio_error": 0.002,
     },
     "agreement": {"searches": [0, 1], "slots": [1.0] * 5, "kappa": 0.5, "interval": [0.1, 0.9]},
+    "caveats": ["warning: one search says little"],
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from model import Candidate, Network, layout_letters, network_of
-from nas.config import DeriveConfig
+from nas.config import CompareConfig, DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
 from nas.derivation.random_layout import TOLERANCE, NoOtherNetwork
 from nas.trajectory import softmax
@@ -69,9 +69,22 @@ def test_sandwich_is_s_k_then_pairs_then_f_k(slots: int, k: int, expected: str) 
     assert expected.count("a") == slots // 2
 
 
+@pytest.mark.parametrize("slots", range(1, 33))
+def test_a_sandwich_fits_any_number_of_slots_and_costs_what_interleaved_costs(slots: int) -> None:
+    layout = letters("sandwich", slots)
+    assert sorted(layout) == sorted(letters("interleaved", slots))
+    assert layout.startswith("a" * min(2, slots // 2))
+    assert layout.endswith("d" * min(2, slots // 2))
+    if slots == 6:
+        assert layout == "aaaddd"
+
+
+def test_the_sandwich_is_an_opponent_by_default() -> None:
+    """The best of the rules on LayoutBench; who does not name opponents meets it all the same."""
+    assert "sandwich" in CompareConfig().opponents
+
+
 def test_sandwich_refuses_what_it_cannot_make() -> None:
-    with pytest.raises(ValueError, match="sandwich: needs an even number of slots, found 5"):
-        derive("sandwich", 5)
     with pytest.raises(ValueError, match=r"derive\.k 5 must be at most half of 8 slots"):
         derive("sandwich", 8, k=5)
 

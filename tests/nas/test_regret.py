@@ -10,6 +10,7 @@ import pytest
 
 from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
 from nas.regret import RandomSearch, difference, noise_of, random_search, regret_of
+from nas.verdict import smallest_visible
 
 
 def table_of(noise: float = 0.0, slots: int = 3, seeds: int = 2) -> LayoutTable:
@@ -215,15 +216,22 @@ def test_the_interval_covers_where_all_searches_choose_one_layout() -> None:
 @pytest.mark.parametrize(
     ("layouts", "words"),
     [
-        (["aaa"] * 5, "better than random search at equal cost"),
-        (["ddd"] * 5, "worse than random search at equal cost"),
-        (["aad", "add", "ddd"], "not better than random search at equal cost"),
-        (["aaa"], "no verdict possible (n = 1)"),
+        (["aaa"] * 5, "; the chosen layouts are better than random search at equal cost (the "
+         "smallest visible difference is VISIBLE)"),
+        (["ddd"] * 5, "; the chosen layouts are worse than random search at equal cost (the "
+         "smallest visible difference is VISIBLE)"),
+        (["aad", "add", "ddd"], "; the chosen layouts and random search at equal cost: no "
+         "difference shown (the smallest visible one is VISIBLE)"),
+        (["aaa"], "; no verdict possible (n = 1)"),
     ],
-)
+)  # fmt: skip
 def test_what_is_said_follows_from_the_interval(layouts: list[str], words: str) -> None:
     random = RandomSearch(np.array([0.1, 0.2]), np.array([0, 0.5, 0.5, 0, 0, 0, 0, 0]))
-    assert str(difference(table_of(0.001), layouts, random)).endswith(words)
+    found = difference(table_of(0.001), layouts, random)
+    if found.half_width is not None:
+        visible = smallest_visible(found.half_width, len(layouts))
+        words = words.replace("VISIBLE", f"{visible:.4f}")
+    assert str(found).endswith(words)
 
 
 def test_spread_replays_and_rows_add_up() -> None:

@@ -1,9 +1,10 @@
 """What is said about a difference, and when nothing is."""
 
+import numpy as np
 import pytest
 
 from nas.quiet import CpuReading, other_cores
-from nas.verdict import paired_interval, smallest_visible, verdict
+from nas.verdict import comparison_words, paired_interval, smallest_visible, t95, verdict
 
 
 def test_one_seed_gives_no_verdict() -> None:
@@ -18,10 +19,34 @@ def test_the_interval_is_students() -> None:
         paired_interval([1.0])
 
 
-def test_a_difference_within_its_interval_is_not_better() -> None:
-    lines = verdict("mine", [3.0, 3.1, 3.2], {"par": [3.05, 3.05, 3.25]})
-    assert lines[0].startswith("mine is not better than par: mine less par -0.0167 nats/token")
-    assert "smallest difference that could have been seen" in lines[0]
+def test_a_difference_within_its_interval_is_not_shown() -> None:
+    """Neither better nor "not better": with three seeds a large difference would not be seen."""
+    ours, theirs = [3.0, 3.1, 3.2], [3.05, 3.05, 3.25]
+    lines = verdict("mine", ours, {"par": theirs})
+    half = paired_interval([a - b for a, b in zip(ours, theirs, strict=True)])[1]
+    assert lines[0].startswith(
+        "mine and par: no difference shown (the smallest visible one is "
+        f"{smallest_visible(half, 3):.4f}): mine less par -0.0167 nats/token, 95% interval ["
+    )
+
+
+def test_the_smallest_visible_difference_is_seen_four_times_in_five() -> None:
+    generator, n, true = np.random.default_rng(0), 5, 1.0
+    # The spread at which `true` is the smallest visible difference.
+    standard_error = true / smallest_visible(t95(n - 1), n)
+    noise_SN = generator.normal(0, standard_error * n**0.5, size=(4000, n))
+    intervals = [paired_interval(list(true + noise_N)) for noise_N in noise_SN]
+    seen = np.mean([abs(mean) > half for mean, half in intervals])
+    assert seen == pytest.approx(0.8, abs=0.04)
+
+
+def test_an_interval_that_ends_at_0_shows_nothing() -> None:
+    assert "no difference shown" in comparison_words("a", "b", (-1.0, 0.0), "0.1")
+    assert "no difference shown" in comparison_words("a", "b", (0.0, 1.0), "0.1")
+    assert comparison_words("a", "b", (-1.0, -0.1), "0.1").startswith("a is better than b (")
+    assert comparison_words("a", "b", (0.1, 1.0), "0.1", verb="ranks") == (
+        "a ranks worse than b (the smallest visible difference is 0.1)"
+    )
 
 
 def test_the_smallest_visible_difference_is_larger_than_the_half_width() -> None:
@@ -33,8 +58,10 @@ def test_clear_differences_have_their_direction() -> None:
     lines = verdict(
         "mine", [3.0, 3.1, 3.2], {"worse": [3.5, 3.6, 3.71], "better": [2.5, 2.6, 2.69]}
     )
-    assert lines[0].startswith("mine is better than worse: mine less worse -0.5033")
-    assert lines[1].startswith("mine is worse than better: mine less better +0.5033")
+    assert lines[0].startswith("mine is better than worse (the smallest visible difference is 0.0")
+    assert "): mine less worse -0.5033 nats/token, 95% interval [" in lines[0]
+    assert lines[1].startswith("mine is worse than better (the smallest visible difference is 0.0")
+    assert "): mine less better +0.5033 nats/token, 95% interval [" in lines[1]
     assert "over 3 retraining seeds" in lines[0]
     assert lines[-1] == "one search run: nothing follows about the search itself"
 

@@ -215,3 +215,46 @@ def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypa
     assert list(drawn[0]) == ["argmax-0", "older", "older_again", "other"]
     assert "layout-ddii = argmax-0: one network" in page
     assert page.count("<td>layout-ddii</td>") == 0
+
+
+NOISE = "warning: in 3 of 4 slots alpha <moved> as noise would move it"
+ALONE = "warning: one search says little about the next"
+
+
+def caveats_file(folder: Path, *caveats: str, **more: object) -> None:
+    (folder / "caveats.json").write_text(json.dumps({**more, "caveats": caveats}))
+
+
+def test_a_layout_stands_above_what_speaks_against_it(make):
+    make.architecture("argmax-0", ("attention", "dense"), chosen=True)
+    assert 'class="caveats"' not in page_of(make.run).text
+    chosen = make.run / "architecture.json"
+    content = json.loads(chosen.read_text())
+    content["evidence"]["caveats"] = [NOISE, ALONE]
+    chosen.write_text(json.dumps(content))
+    text = page_of(make.run).text
+    box = text[text.index('<div class="caveats"') :]
+    assert text.index(">0.62<") < text.index(box)
+    assert box.count("<li>") >= 2
+    assert "alpha &lt;moved&gt; as noise" in box
+    assert ALONE in box
+    content["evidence"]["caveats"] = [1]
+    chosen.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"architecture\.json: evidence\.caveats: expected a list"):
+        write_report(make.run)
+
+
+def test_a_search_has_its_caveats_and_several_theirs(make):
+    first, second = (make.search(seed=seed, drawn=DRAWN) for seed in (0, 3))
+    caveats_file(first, NOISE)
+    caveats_file(second)
+    for seeds, place in (([0], "Search, seed 0"), ([3], "Search, seed 3"), ([0, 3], "together")):
+        caveats_file(make.run / "search", ALONE, searches=seeds)
+        text = page_of(make.run).text
+        sections = {part.partition("</h2>")[0]: part for part in text.split("<section>")[1:]}
+        said = [title for title, part in sections.items() if ALONE in part]
+        assert len(said) == 1
+        assert place in said[0]
+        assert "alpha &lt;moved&gt;" in sections["<h2>Search, seed 0"]
+    caveats_file(make.run / "search", ALONE, searches=[0, 1])
+    assert ALONE not in page_of(make.run).text

@@ -11,7 +11,7 @@ import pytest
 from assembly.confirming import latencies, same_networks, verdict_line
 from model import default_candidates, load_architecture
 from nas.latency import Latencies
-from nas.verdict import paired_interval
+from nas.verdict import paired_interval, smallest_visible
 from tools import confirm
 
 SMALL = [
@@ -32,9 +32,21 @@ def rows(a: list[float], b: list[float]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
-        ([1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "a is better than b: a less b -0.5000"),
-        ([1.5, 1.61, 1.39], [1.0, 1.1, 0.9], "a is worse than b: a less b +0.5000"),
-        ([1.0, 1.1, 0.9], [1.1, 1.0, 0.91], "a is not better than b"),
+        (
+            [1.0, 1.1, 0.9],
+            [1.5, 1.61, 1.39],
+            "a is better than b (the smallest visible difference is 0.",
+        ),
+        (
+            [1.5, 1.61, 1.39],
+            [1.0, 1.1, 0.9],
+            "a is worse than b (the smallest visible difference is 0.",
+        ),
+        (
+            [1.0, 1.1, 0.9],
+            [1.1, 1.0, 0.91],
+            "a and b: no difference shown (the smallest visible one is 0.",
+        ),
         ([1.0], [2.0], "no verdict possible (n = 1)"),
     ],
 )
@@ -45,6 +57,8 @@ def test_the_verdict_is_that_of_the_paired_interval(
     assert line.startswith(words)
     if len(a) > 1:
         mean, half = paired_interval([x - y for x, y in zip(a, b, strict=True)])
+        assert f"): a less b {mean:+.4f} bits per byte of test, 95% interval " in line
+        assert f"{smallest_visible(half, 3):.4f})" in line
         assert f"[{mean - half:+.4f}, {mean + half:+.4f}] over 3 seeds" in line
 
 

@@ -1,0 +1,123 @@
+"""What a reader of pi, or of a layout derived from it, must be told beside the numbers.
+
+A message is composed once, at the end of a search or with a layout. The screen shows it, train.log
+keeps what is of a search, and the report boxes it: caveats.json holds a search's, an architecture's
+evidence those of its layout.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from model import Agreement, Evidence
+from training.files import append_line, read_object, write_whole
+
+FILE = "caveats.json"
+ONE_SEARCH = (
+    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
+    "and with a placebo (docs/experiments.md)"
+)
+# One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
+# below which a slot counts as open.
+_MOST_RATIO, _OPEN = 1.03, 0.1
+# Probability of so much agreement by chance above which nothing follows from it.
+_MOST_CHANCE = 0.05
+
+
+def agreement_line(found: Agreement) -> str:
+    """Kappa with its interval, and whether chance does as well."""
+    searches = f"agreement of {len(found.searches)} searches"
+    if found.kappa is None:
+        return f"{searches}: all chose one candidate in every slot; no kappa"
+    interval = "no interval (too few slots, or too few that differ)"
+    if found.interval is not None:
+        low, high = found.interval
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
+    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
+    if found.p_by_chance is not None:
+        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
+    return said
+
+
+def agreement_caveats(found: Agreement) -> list[str]:
+    """The agreement of several searches, and a warning where chance may explain it."""
+    lines = [agreement_line(found)]
+    if found.p_by_chance is not None and found.p_by_chance > _MOST_CHANCE:
+        lines.append(
+            f"warning: no agreement beyond chance is shown (p = {found.p_by_chance:.2f}, above "
+            f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
+            "with more seeds, and compare the layout with rules and random ones (compare.py)"
+        )
+    return lines
+
+
+def gap_caveats(evidence: Evidence) -> list[str]:
+    """A warning where a layout read off pi lies far from pi's mixture."""
+    gap = evidence.gap
+    # One that was chosen by its score is no reading of pi that could be wrong.
+    if gap is None or evidence.inherited is not None or gap.ratio <= _MOST_RATIO:
+        return []
+    numbers = [str(slot) for slot, margin in enumerate(evidence.margins) if margin < _OPEN]
+    where = f"; slots that pi leaves open (margin below {_OPEN}): {', '.join(numbers)}"
+    return [
+        f"warning: this layout costs {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
+        f"than {_MOST_RATIO - 1:.0%}){where if numbers else ''}. Derive another by --method top_k, "
+        "which scores the likeliest layouts, and retrain both"
+    ]
+
+
+def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, ...]:
+    """What goes with a layout that was derived from searches, by their folders.
+
+    Raises:
+        ValueError: a search's caveats are damaged.
+        OSError: they cannot be read.
+    """
+    several = len(searches) > 1
+    lines = [
+        f"{folder.name}: {line}" if several else line
+        for folder in searches
+        for line in read_caveats(folder)
+    ]
+    if evidence.agreement is not None:
+        lines += agreement_caveats(evidence.agreement)
+    if not several:
+        lines.append(ONE_SEARCH)
+    return (*lines, *gap_caveats(evidence))
+
+
+def write_caveats(folder: Path, caveats: Sequence[str], **more: object) -> None:
+    """Keep what the report shows of a search, or of several in the folder above theirs.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_whole(folder / FILE, json.dumps({**more, "caveats": list(caveats)}, indent=1) + "\n")
+
+
+def read_caveats(folder: Path) -> list[str]:
+    """What a finished search was found to lack.
+
+    Raises:
+        ValueError: the file is damaged.
+        OSError: it cannot be read.
+    """
+    path, remedy = folder / FILE, "start search.py again, which writes it anew"
+    if not path.exists():
+        return [f"warning: {path}: not found, so what pi lacks is not known; {remedy}"]
+    caveats = read_object(path, remedy).get("caveats")
+    if not isinstance(caveats, list) or not all(isinstance(line, str) for line in caveats):
+        raise ValueError(f"{path}: caveats: expected a list of texts; {remedy}")
+    return caveats
+
+
+def log_once(log: Path, lines: Sequence[str]) -> None:
+    """Add those lines to a train.log that it does not have: a command may be given again.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    kept = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    missing = [line for line in lines if line not in kept.splitlines()]
+    if missing:
+        append_line(log, "\n".join(missing))

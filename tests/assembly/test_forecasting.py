@@ -99,6 +99,7 @@ def _small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 SAID = "MB of memory are needed, and cpu has 0.05 MB: set run.recompute=true, raise "
 
 
+@pytest.mark.forecast
 @pytest.mark.usefixtures("_small_machine")
 @pytest.mark.parametrize("script", [search, retrain])
 def test_what_does_not_fit_is_refused_before_the_folder_is_claimed(
@@ -113,6 +114,7 @@ def test_what_does_not_fit_is_refused_before_the_folder_is_claimed(
     assert not list((tmp_path / "run").rglob("seed-0"))
 
 
+@pytest.mark.forecast
 @pytest.mark.usefixtures("_small_machine")
 def test_a_phase_that_is_done_opens_on_a_small_machine_and_a_resume_is_refused(
     undisturbed: Path,

@@ -14,7 +14,7 @@ from assembly.models import check_tokenizer
 from assembly.results import check_validations, read_result
 from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
-from assembly.workbench import Workbench, with_seed
+from assembly.workbench import Workbench, say, with_seed
 from model import Architecture, load_architecture, load_model
 from nas.derivation import NoOtherNetwork
 from nas.latency import Latencies
@@ -65,7 +65,7 @@ def contestants(bench: Workbench) -> list[Contestant]:
             cannot be made, or a folder holds another experiment.
     """
     chosen = _chosen(bench)
-    announce("preparing the opponents: their layouts, folders and forecasts of memory")
+    say("preparing the opponents: their layouts, folders and forecasts of memory")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for method in bench.experiment.compare.opponents:

@@ -102,7 +102,6 @@ def test_a_line_is_logged_once(tmp_path: Path) -> None:
     assert log.read_text() == f"a\n{NOISE}\nb\n"
 
 
-@pytest.mark.usefixtures("_without_figures")
 def test_what_the_terminal_says_of_pi_stands_in_the_run(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -69,7 +69,8 @@ def said(run: Path, capsys: pytest.CaptureFixture[str]) -> Said:
         except SystemExit as stop:
             code = stop.code
         err = capsys.readouterr().err
-        lines = [line for line in err.splitlines() if not line.startswith("files: ")]
+        progress = ("files: ", "preparing the opponents: ")
+        lines = [line for line in err.splitlines() if not line.startswith(progress)]
         assert code == 2, (code, err)
         assert len(lines) == 1, err
         assert str(path) in lines[0], err
@@ -217,7 +218,7 @@ def test_an_architecture_of_terabytes_is_refused_before_memory_is_taken(
 ) -> None:
     whole = json.loads((run / "architecture.json").read_text()) | {"costs": None, "evidence": None}
     path = run / "changed.json"
-    dense = {**whole["slots"][0], "kind": "dense", "label": "dense"}
+    dense = {"kind": "dense", "label": "dense", "d_ffn": 24, "activation": "relu"}
     for change in (
         {"d_model": 2**16, "slots": [dense] * 4096},
         {"slots": [{**dense, "d_ffn": 2**20}] * 4096},

@@ -17,7 +17,7 @@ MODULES = sorted(
     if "parse_args(" in (text := path.read_text(encoding="utf-8")) and "\ndef main(" in text
 )
 # Left out they mean nothing, and not a value: more settings, a further output, one of two ways.
-WITHOUT = {"--set", "--json", "--sizes", "--layout", "--layouts"}
+WITHOUT = {"--set", "--json", "--sizes", "--layout", "--layouts", "--variant"}
 
 
 class Parsed(Exception):

@@ -16,7 +16,7 @@ from report.grid import pi_grid
 from report.runs import read_metrics, read_trajectory
 from report.scatter import _MARKS
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
 
 

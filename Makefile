@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin/python
 # The order of the tests: make test SEED=7
 SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
+PYTEST := OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
 .PHONY: help setup demo test test-slow check schema lock clean
@@ -33,10 +34,10 @@ demo: .venv/.ok ## search, derive, retrain, compare on the built-in corpus
 	$(BIN) compare.py runs/quickstart
 
 test: .venv/.ok ## the quick tests, in random order (SEED=7: in that one)
-	OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
+	$(PYTEST)
 
 test-slow: .venv/.ok ## the slow ones
-	OMP_NUM_THREADS=1 $(BIN) -m pytest -q -m slow --timeout=1800 $(SHUFFLE)
+	$(PYTEST) -m slow --timeout=1800
 
 check: .venv/.ok ## format, lint, types, then test
 	$(BIN) -m ruff format --check .

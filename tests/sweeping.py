@@ -18,6 +18,18 @@ from optuna.storages.journal import JournalFileBackend
 from nas.sweep.queue import Entry, entries
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 CHILD = "assembly.sweeping.child"
 
 SWEEP = """

@@ -43,13 +43,23 @@ class Interrupted(Exception):
 
 @dataclass
 class Limits:
-    """When a trial counts as hanging, in seconds by this process's own clock."""
+    """When a trial counts as hanging, in seconds by this process's own clock.
+
+    Attributes:
+        trial_s: from the making of these limits on, whatever the trial says; None: for ever.
+        silent_s: without a change of its files.
+        clock: the seconds.
+    """
 
     trial_s: float | None
     silent_s: float
-    _began_s: float = field(default_factory=time.monotonic)
-    _changed_s: float = field(default_factory=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
+    _began_s: float = field(init=False)
+    _changed_s: float = field(init=False)
     _seen: object = None
+
+    def __post_init__(self) -> None:
+        self._began_s = self._changed_s = self.clock()
 
     def broken(self, files: Sequence[Path]) -> str | None:
         """Which limit is broken, in words; the first call begins the time of silence.
@@ -58,7 +68,7 @@ class Limits:
             files: what a run that goes on writes to. By name: whoever looks for them below a run's
                 folder meets folders that the run renames or removes at that moment.
         """
-        now = time.monotonic()
+        now = self.clock()
         # Changes are seen, and no clock of a file server is believed.
         seen = [_size_and_time(path) for path in files]
         if seen != self._seen:

@@ -37,6 +37,7 @@ class Worker:
         share: this worker's part of the machine.
         stop: whether a signal came.
         parent: the process that started it and with which it ends, if any.
+        clock: seconds, by which leases are judged.
     """
 
     sweep: Sweep
@@ -44,12 +45,13 @@ class Worker:
     share: Share
     stop: StopRequest
     parent: int | None = None
+    clock: Callable[[], float] = now_s
     _lease: Lease = field(default_factory=own_lease)
     _watch: Watch = field(init=False)
     _signed_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._watch = Watch(self.sweep.config.lease_s)
+        self._watch = Watch(self.sweep.config.lease_s, self.clock)
 
     def work(self) -> None:
         """Run trials until none waits and none runs.
@@ -100,7 +102,7 @@ class Worker:
 
     def _claim(self) -> Trial | None:
         self._lease = self._lease.next()
-        self._signed_s = now_s()
+        self._signed_s = self.clock()
         return self.queue.claim(self._lease)
 
     def _all_finished(self) -> bool:
@@ -117,14 +119,14 @@ class Worker:
             if process is not None:
                 process.stop()
             raise Interrupted
-        if now_s() - self._signed_s < _SIGN * self.sweep.config.lease_s:
+        if self.clock() - self._signed_s < _SIGN * self.sweep.config.lease_s:
             return
         if tried(lambda: self._sign(number)) and process is not None:
             process.sign()
         tried(self._look_around)
 
     def _sign(self, number: int) -> None:
-        self._signed_s = now_s()
+        self._signed_s = self.clock()
         self._lease = self._lease.next()
         self.queue.sign(number, self._lease)
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from assembly.sweeping.trial import (
 from experiment import Experiment, load_experiment
 from tests.assembly.sweeping.scripts import plant
 from tests.assembly.sweeping.test_attempt import found
+from tests.sweeping import Clock
 from training.files import append_line, write_whole
 
 # Counts its starts in the run folder; goes on until it is told to end, then is done.
@@ -93,15 +93,15 @@ def test_a_process_whose_worker_was_silent_for_too_long_is_started_again(
 ) -> None:
     scripts("stands_in", SEARCH.replace("WANTED", "2"))
     run = tmp_path / "run"
-    run_seed(
-        experiment,
-        ["onehot"],
-        run,
-        Limits(None, 60),
-        replace(around_of(lambda process: None), alive_s=1.0),
-    )
+
+    def alive(process: TrialProcess | None) -> None:
+        if process is not None and process.log.read_text().count("--- attempt") == 2:
+            process.sign()
+
+    around = replace(around_of(alive), alive_s=2.0)
+    run_seed(experiment, ["onehot"], run, Limits(None, 60), around)
     assert (run / "starts").read_text() == "xx"
-    assert "the worker gave no sign for 1 s" in (run / "trial.log").read_text()
+    assert "the worker gave no sign for 2 s" in (run / "trial.log").read_text()
 
 
 def test_where_the_worker_must_stop_too_the_trial_is_interrupted_and_has_not_failed(
@@ -148,51 +148,56 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_trial(
 
 
 def test_silence_is_measured_from_the_start_and_from_every_change(tmp_path: Path) -> None:
-    log, metrics = tmp_path / "trial.log", tmp_path / "metrics.jsonl"
+    log, metrics, clock = tmp_path / "trial.log", tmp_path / "metrics.jsonl", Clock()
     log.write_text("of yesterday")
     os.utime(log, (1, 1))
-    limits = Limits(None, 0.4)
-    assert limits.broken([log, metrics]) is None
+    limits = Limits(None, 60, clock)
+
+    def broken_after(elapsed_s: float, *files: Path) -> str | None:
+        clock.now += elapsed_s
+        return limits.broken(files)
+
+    assert broken_after(50, log, metrics) is None
     for word in "abc":
-        time.sleep(0.25)
         log.write_text(log.read_text() + word)
         os.utime(log, (1, 1))
-        assert limits.broken([log, metrics]) is None
-    time.sleep(0.25)
+        assert broken_after(50, log, metrics) is None
     metrics.write_text("{}")
-    assert limits.broken([log, metrics]) is None
-    time.sleep(0.25)
+    assert broken_after(50, log, metrics) is None
     metrics.unlink()
-    assert limits.broken([log, metrics]) is None
-    time.sleep(0.5)
-    assert limits.broken([log]) is None  # another list of files is a change
-    time.sleep(0.5)
-    assert limits.broken([log]) == "silent for 0.00666667 minutes (sweep.silent_minutes)"
+    assert broken_after(50, log, metrics) is None
+    assert broken_after(50, log) is None  # another list of files is a change
+    assert broken_after(60, log) is None
+    assert broken_after(1, log) == "silent for 1 minutes (sweep.silent_minutes)"
 
 
 def test_a_trial_has_its_time_whatever_it_says(tmp_path: Path) -> None:
-    log = tmp_path / "trial.log"
-    log.write_text("")
-    limits = Limits(0.3, 60)
-    assert limits.broken([log]) is None
-    time.sleep(0.4)
+    log, clock = tmp_path / "trial.log", Clock()
+    limits = Limits(60, 600, clock)
+    for word in "abc":
+        log.write_text(word)
+        clock.now += 20
+        assert limits.broken([log]) is None
     log.write_text("busy")
-    assert str(limits.broken([log])).startswith("not done after 0.005 minutes")
+    clock.now += 1
+    assert str(limits.broken([log])).startswith("not done after 1 minutes")
 
 
 def test_a_hanging_one_fails_with_its_stacks_in_the_log(
     experiment: Experiment, tmp_path: Path, scripts: Callable[[str, str], None]
 ) -> None:
     scripts("stands_in", SEARCH.replace("WANTED", "9"))
+    log, clock = tmp_path / "run" / "trial.log", Clock()
+
+    def alive(process: TrialProcess | None) -> None:
+        if process is not None and "ready" in log.read_text():
+            clock.now += 40
+
     with pytest.raises(Failed, match=r"silent for .*; trial\.log ends with where it was"):
         run_seed(
-            experiment,
-            ["onehot"],
-            tmp_path / "run",
-            Limits(None, 2.0),
-            around_of(lambda process: None),
+            experiment, ["onehot"], tmp_path / "run", Limits(None, 60, clock), around_of(alive)
         )
-    assert 'stands_in.py", line' in (tmp_path / "run" / "trial.log").read_text()
+    assert 'stands_in.py", line' in log.read_text()
 
 
 # As a retraining saves its model: whole folders come and go by other names.

@@ -1,7 +1,8 @@
 """A worker's loop: it outlives trials and storages, and never keeps what is no longer its own."""
 
+import itertools
 import os
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,28 @@ from nas.sweep.lease import own_lease
 from nas.sweep.queue import LOST, STOPPED, Queue
 from nas.sweep.samplers import NumberedSampler
 from tests.assembly.sweeping.test_attempt import found
-from tests.sweeping import add_sweep
+from tests.sweeping import Clock, add_sweep
 from training.signals import Stopped, StopRequest
 
 
 @pytest.fixture
 def sweep(experiment_file: Path, tmp_path: Path) -> Sweep:
-    file = add_sweep(experiment_file, trials=3)
-    return with_lease(sweep_of(load_experiment(file), tmp_path / "run"), 0.001)
+    """With a lease of 30 s."""
+    return sweep_of(load_experiment(add_sweep(experiment_file, trials=3)), tmp_path / "run")
 
 
-def with_lease(sweep: Sweep, lease_s: float) -> Sweep:
-    """A sweep whose workers are quicker than any that a file may ask for."""
-    return replace(sweep, config=sweep.config.model_copy(update={"lease_s": lease_s}))
-
-
-def worker_of(sweep: Sweep, *, parent: int | None = None) -> Worker:
+def worker_of(
+    sweep: Sweep, *, parent: int | None = None, clock: Callable[[], float] | None = None
+) -> Worker:
+    """A worker; without a clock every look finds that a sign is due."""
+    looks = itertools.count(0, 30)
     storage = optuna.storages.InMemoryStorage()
     study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
     queue = Queue(study, storage, retries=2)
     queue.fill([{}] * 3)
-    return Worker(sweep, queue, Share(), StopRequest(), parent)
+    return Worker(
+        sweep, queue, Share(), StopRequest(), parent, clock or (lambda: float(next(looks)))
+    )
 
 
 def states(worker: Worker) -> list[str]:
@@ -210,7 +212,6 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
     monkeypatch.setattr(worker.queue, "sign", away)
-    time.sleep(0.01)
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
 
@@ -218,7 +219,8 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
 def test_a_busy_worker_puts_the_trials_of_others_back(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = worker_of(with_lease(sweep, 1.0))
+    clock = Clock()
+    worker = worker_of(sweep, clock=clock)
     elsewhere = replace(own_lease(), machine="another")
     other = worker.queue.claim(elsewhere)
     assert other is not None
@@ -228,7 +230,7 @@ def test_a_busy_worker_puts_the_trials_of_others_back(
         if not calls:
             calls.append("first")
             for _ in range(15):
-                time.sleep(0.1)
+                clock.now += 3.0
                 arguments[-1].alive(None)
             assert worker.queue.entries()[0].attempts[0].state == TrialState.FAIL
             assert len(worker.queue.entries()[0].attempts) == 2

@@ -6,16 +6,7 @@ import sys
 from pathlib import Path
 
 from nas.sweep.lease import Lease, Watch, machine, now_s, own_lease
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.sweeping import Clock
 
 
 def elsewhere(count: int) -> dict[str, str | int]:

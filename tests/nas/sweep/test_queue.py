@@ -24,17 +24,9 @@ from nas.sweep.queue import (
     Taken,
     dead,
 )
+from tests.sweeping import Clock
 
 LEASE = Lease(host="here", machine="m", pid=1, began="1")
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def queue_of(folder: Path, *, trials: int = 3, retries: int = 2) -> Queue:

@@ -16,7 +16,10 @@ from tools import confirm
 
 SMALL = [
     part
-    for setting in ("search.steps=6", "search.optimiser.warmup_steps=1", "retrain.steps=4")
+    for setting in (
+        *("search.steps=6", "search.optimiser.warmup_steps=1", "retrain.steps=4"),
+        "run.figures=false",
+    )
     for part in ("--set", setting)
 ]
 
@@ -125,7 +128,6 @@ def test_one_experiment_twice_is_refused(
     assert "tiny and other are the same experiment" in capsys.readouterr().err
 
 
-@pytest.mark.timeout(300)
 def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

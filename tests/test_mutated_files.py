@@ -20,7 +20,8 @@ PAGES = pages()
 LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 8)}]\n" for old, new in pairwise("abcdefghij")
 )
-MISSING = tuple((1, name) for name in ("data", "model", "search", "retrain"))
+# What RICH names.
+TEXTS = ("a b.txt", "ä.txt", "c.txt")
 
 
 def no_experiment() -> Iterator[Mutant]:
@@ -180,7 +181,7 @@ def test_a_wrong_override_is_named(check: Checked) -> None:
 def test_twenty_of_them_as_programs(tmp_path: Path) -> None:
     page = PAGES["rich"]
     mutants = [
-        refuse("valid", RICH), refuse("empty", "", *MISSING), refuse("torn", "a: [", (0, None)),
+        refuse("valid", RICH), refuse("empty", "", (1, None)), refuse("torn", "a: [", (0, None)),
         refuse("bytes", b"a: 1\n\xff", (2, None)), refuse("bomb", LAUGHS + RICH, (0, None)),
         refuse("--set", RICH, ("run.sed=1", "run.sed"), sets=["run.sed=1"]),
         refuse("valid --set", RICH, sets=["search.tau.end=0.1"]),
@@ -196,15 +197,17 @@ def test_twenty_of_them_as_programs(tmp_path: Path) -> None:
         mutant, folder = mutants[number], tmp_path / str(number)
         folder.mkdir()
         (folder / FILE).write_bytes(mutant.text)
+        for name in TEXTS:
+            (folder / name).touch()
         script = ROOT / ("search.py", "derive.py", "retrain.py", "compare.py")[number % 4]
         sets = [part for text in mutant.sets for part in ("--set", text)]
         done = subprocess.run(
             [sys.executable, str(script), FILE, "--check", *sets],
             cwd=folder, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        left = [path.name for path in folder.iterdir()]
+        left = {path.name for path in folder.iterdir()} - {FILE, *TEXTS}
         said = done.stderr.removeprefix("loading torch\n")
-        return complaint(mutant, done.returncode, said) or (f"{left}" if len(left) > 1 else None)
+        return complaint(mutant, done.returncode, said) or (f"{left}" if left else None)
 
     with ThreadPoolExecutor(2) as pool:
         assert [said for said in pool.map(answer, range(20)) if said] == []

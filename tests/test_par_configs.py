@@ -32,6 +32,7 @@ OF_THE_PAPER = [
 
 
 @pytest.mark.slow
+@pytest.mark.figures
 @pytest.mark.parametrize(
     ("name", "settings"), [("par_repository", OF_THE_REPOSITORY), ("par_paper", OF_THE_PAPER)]
 )

@@ -209,7 +209,8 @@ def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
         job(
             folder,
             f"{world}/{estimator}-{data}",
-            *(f"search.estimator={estimator}", f"search.alpha.data={data}"),
+            # So that alpha moves far in so few steps.
+            *(f"search.estimator={estimator}", f"search.alpha.data={data}", "search.alpha.lr=0.4"),
             *EXACT,
             *(ODD if data == "prequential" else []),
             "run.checkpoint_every=25",

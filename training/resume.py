@@ -72,13 +72,16 @@ class Checkpoints:
             self.remove_unnamed()
 
     def save_best(self, state: TrainState) -> None:
-        """Write the weights of the step that is the best from now on, beside those before.
+        """Write the weights of the step that is the best from now on.
+
+        Weights of steps that neither checkpoint calls the best are removed once they are whole.
 
         Raises:
             OSError: the disk is full or the folder not writable; those before stay.
         """
         if self.ranks.is_first:
             save_best(self._best(state.step), state, self.identity)
+            self.remove_unnamed(but=state.step)
         self.ranks.wait()
 
     def read_best(self, state: TrainState) -> dict[str, Tensor]:
@@ -103,12 +106,15 @@ class Checkpoints:
         if isinstance(step, int):
             os.replace(self.folder / _OLD_BEST, self._best(step))
 
-    def remove_unnamed(self) -> None:
+    def remove_unnamed(self, but: int | None = None) -> None:
         """Remove the weights of steps that no checkpoint calls the best.
 
         Where a checkpoint cannot be read, nobody knows what it names, and all stay.
+
+        Args:
+            but: a step that the next checkpoint may call the best.
         """
-        named = set[int]()
+        named = set[int]() if but is None else {but}
         for path in (self.folder / LAST, self.folder / PREVIOUS):
             try:
                 named.add(int(read_header(path)["best"]["step"]))

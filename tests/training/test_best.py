@@ -149,6 +149,19 @@ def ends_after(step: int) -> Any:
     return hook
 
 
+def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_path: Path) -> None:
+    training = Training(tmp_path / "run")
+    heaps: list[set[str]] = []
+    with closing(training.phase({step: 10.0 - step for step in NATS}, 1.0)) as phase:
+        phase.recorders = [lambda state, metrics: heaps.append(weights(training.folder))]
+        phase.open()
+        phase.run(CONFIG.model_copy(update={"checkpoint_every": 4}))
+    # What stands there when a step begins: the newest best, and what the checkpoints name.
+    steps = [{int(name.split("-")[1].split(".")[0]) for name in heap} for heap in heaps]
+    assert steps == [set(), {1}, {2}, {3}, {4}, {4, 5}]
+    assert weights(training.folder) == {"best-4.safetensors", "best-6.safetensors"}
+
+
 def test_what_a_damaged_checkpoint_may_name_is_kept(tmp_path: Path) -> None:
     training = Training(tmp_path / "run")
     phase = training.run()

@@ -1,7 +1,8 @@
 """One search or several of one experiment: in turn, each in its folder, and what they came to."""
 
-from collections.abc import Sequence
-from contextlib import closing
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import cli
@@ -16,7 +17,7 @@ from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.phase import Phase
-from training.run_dir import is_claimed
+from training.run_dir import FolderLock, is_claimed
 from training.screen import announce
 
 
@@ -37,9 +38,7 @@ def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:
 
 
 def run_searches(bench: Workbench, seeds: Sequence[int], opened: list[Phase]) -> None:
-    """Run the searches one after the other, each to its figures.
-
-    Those that are done already take no step. Figures are made while the folder is locked.
+    """Run the searches one after the other; those that are done already take no step.
 
     Raises:
         ValueError: a folder cannot be used.
@@ -52,19 +51,7 @@ def run_searches(bench: Workbench, seeds: Sequence[int], opened: list[Phase]) ->
         phase = opened.pop() if opened else _opened(bench, seed)
         with closing(phase):
             phase.run(bench.experiment.run)
-            if bench.ranks.is_first:
-                _show_pi_in_files(bench, phase.folder)
         del phase
-
-
-def _show_pi_in_files(bench: Workbench, folder: Path) -> None:
-    """What others read of a search that is done: pi.csv and its figures."""
-    from report.trajectory import write_search_figures
-
-    write_pi_csv(folder / "pi.npz", folder / "pi.csv")
-    if bench.experiment.run.figures:
-        announce("drawing the figures")
-        write_search_figures(folder)
 
 
 def _opened(bench: Workbench, seed: int) -> Phase:
@@ -76,17 +63,54 @@ def _opened(bench: Workbench, seed: int) -> Phase:
 
 
 def finish_searches(bench: Workbench, seeds: Sequence[int]) -> None:
-    """The report; says what pi came to, how far several searches agree, and caveats."""
-    from report.page import write_report
+    """What the searches came to, in words, tables, figures and the report, figures last.
 
+    Raises:
+        ValueError: a file of a search is damaged.
+        OSError: a file could not be written, or a figure not drawn.
+    """
     if not bench.ranks.is_first:
         return
     for seed in seeds:
+        folder = search_folder(bench, seed)
+        with _locked(folder):
+            write_pi_csv(folder / "pi.npz", folder / "pi.csv")
         _say_pi(bench, seed, several=len(seeds) > 1)
     _say_all(bench, seeds)
     if bench.experiment.run.figures:
-        print(f"report: {write_report(bench.run_dir)}")
+        _draw(bench, seeds)
     print(f"next: {_next(bench, seeds)}")
+
+
+def _draw(bench: Workbench, seeds: Sequence[int]) -> None:
+    """The figures of each search, and the report."""
+    from report.page import write_report
+    from report.trajectory import write_search_figures
+
+    announce("drawing the figures")
+    try:
+        for seed in seeds:
+            folder = search_folder(bench, seed)
+            with _locked(folder):
+                write_search_figures(folder)
+        print(f"report: {write_report(bench.run_dir)}")
+    except OSError as error:
+        words = f"{error.strerror or error} (the searches are done, figures or report are not)"
+        raise OSError(error.errno or errno.EIO, words, error.filename) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others out of the folder of a search that is done; nobody trains there for long."""
+    try:
+        lock = FolderLock(folder)
+    except ValueError:
+        announce(f"waiting for another process that has {folder}")
+        lock = FolderLock(folder, wait=True)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
@@ -103,7 +127,8 @@ def _say_pi(bench: Workbench, seed: int, *, several: bool) -> None:
     alpha_learns = bench.experiment.search.alpha_learns
     lines = guard_lines(bench, folder / "pi.npz") if alpha_learns else []
     # Those about the text were said before step 0.
-    write_caveats(folder, [*text_warnings(bench), *lines[1:]])
+    with _locked(folder):
+        write_caveats(folder, [*text_warnings(bench), *lines[1:]])
     _keep(bench, [seed], lines)
 
 
@@ -122,7 +147,10 @@ def _keep(bench: Workbench, seeds: Sequence[int], lines: Sequence[str]) -> None:
     for line in lines:
         print(line)
     for seed in seeds:
-        log_once(search_folder(bench, seed) / "train.log", lines)
+        folder = search_folder(bench, seed)
+        # Another process may say the same of the same search now, or go on in its folder.
+        with _locked(folder):
+            log_once(folder / "train.log", lines)
 
 
 def _agreement(bench: Workbench, seeds: Sequence[int]) -> tuple[list[str], list[str]]:

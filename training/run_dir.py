@@ -100,19 +100,23 @@ class FolderLock:
     The file stays when it is released: who waited for a file that is removed would lock another
     one than who comes later. What a killed process held is free at once.
 
+    Args:
+        folder: the phase's.
+        wait: until another process that has it lets go.
+
     Raises:
-        ValueError: another process has it.
+        ValueError: another process has it, and this one does not wait.
         OSError: the file cannot be made, or the file system knows no locks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, wait: bool = False) -> None:
         path = folder / "lock"
         with named(path):
             self._file = path.open("a")
         try:
             with named(path):
                 # Not flock: this one reaches the other machines of a shared folder everywhere.
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             self._file.close()
             if not isinstance(error, BlockingIOError):

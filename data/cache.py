@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,9 @@ INFO = "info.json"
 _BLOCK = 1 << 20
 # What stands after the name of a folder that is being built.
 _LOCK, _ASIDE = ".lock", ".damaged"
+# Tells this process from one of the same number on another machine, or in another container.
+_PROCESS = uuid.uuid4().hex[:8]
+_DAY_S = 86_400.0
 
 
 def default_cache() -> Path:
@@ -100,19 +104,26 @@ def read_info(folder: Path) -> dict[str, Any]:
     return info
 
 
-def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[str, Any]]) -> None:
+def build_folder(
+    final: Path,
+    key: dict[str, Any],
+    fill: Callable[[Path], dict[str, Any]],
+    clock: Callable[[], float] = time.time,
+) -> None:
     """Fill a temporary sibling and rename it into place; a whole folder already there stays.
 
     Args:
         final: where the folder goes.
         key: what decides its content; kept in the sidecar.
         fill: writes files into the folder it is given and returns more sidecar entries.
+        clock: seconds since 1970; what killed builds of a version without locks left is removed
+            after a day.
 
     Raises:
         OSError: a file cannot be written; what this build made is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(final)
+    _remove_abandoned(final, clock())
     with _named(final), _work_folder(final) as work:
         work.mkdir()
         try:
@@ -130,12 +141,13 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
 def _work_folder(final: Path) -> Iterator[Path]:
     """A name beside `final` for a folder that is being built, locked for as long as it is."""
     while True:
-        work = final.with_name(f".{final.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        work = final.with_name(f"{_prefix(final)}{uuid.uuid4().hex[:8]}")
         lock = work.with_name(work.name + _LOCK)
         with lock.open("x") as file:
             # Where the file system knows no locks, others cannot take it either.
             with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
+                # Not flock: this one reaches the other machines of a shared folder everywhere.
+                fcntl.lockf(file, fcntl.LOCK_EX)
             # Another build may have taken it for an abandoned one before it was locked.
             if not lock.exists():
                 continue
@@ -146,21 +158,42 @@ def _work_folder(final: Path) -> Iterator[Path]:
             return
 
 
-def _remove_abandoned(final: Path) -> None:
+def _prefix(final: Path) -> str:
+    """How the names of this process's builds begin; a forked one has a number of its own."""
+    return f".{final.name}.{os.getpid()}-{_PROCESS}-"
+
+
+def _remove_abandoned(final: Path, now_s: float) -> None:
     """Remove what builds of this name left that no process holds any more, as killed ones do."""
-    name = re.compile(rf"(\.{re.escape(final.name)}\.\d+-[0-9a-f]{{8}})(\{_LOCK}|\{_ASIDE})?")
+    name = re.compile(
+        rf"(\.{re.escape(final.name)}\.\d+(-[0-9a-f]{{8}}){{1,2}})(\{_LOCK}|\{_ASIDE})?"
+    )
     matches = [name.fullmatch(path.name) for path in final.parent.iterdir()]
     for work in {final.with_name(match[1]) for match in matches if match}:
-        lock = work.with_name(work.name + _LOCK)
-        with suppress(OSError), _taken(lock):
-            shutil.rmtree(work, ignore_errors=True)
-            shutil.rmtree(work.with_name(work.name + _ASIDE), ignore_errors=True)
-            lock.unlink(missing_ok=True)
+        # Another thread's: this process would get its lock, and lose it for both by closing it.
+        if work.name.startswith(_prefix(final)):
+            continue
+        lock, aside = (work.with_name(work.name + end) for end in (_LOCK, _ASIDE))
+        with suppress(OSError), _taken(lock) as locked:
+            if locked or now_s - _changed_s(work, aside) > _DAY_S:
+                shutil.rmtree(work, ignore_errors=True)
+                shutil.rmtree(aside, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+
+
+def _changed_s(*folders: Path) -> float:
+    """When these folders, or files in them, were changed last; no matter whether all are there."""
+    times_s = [0.0]
+    for folder in folders:
+        for path in (folder, *folder.glob("*")):
+            with suppress(FileNotFoundError):
+                times_s.append(path.lstat().st_mtime)
+    return max(times_s)
 
 
 @contextmanager
-def _taken(lock: Path) -> Iterator[None]:
-    """The lock of a killed build; a folder without one is of a version that made none.
+def _taken(lock: Path) -> Iterator[bool]:
+    """The lock of a killed build; False where there is none, as with versions that made none.
 
     Raises:
         OSError: a living process holds it, or there is no telling.
@@ -168,11 +201,11 @@ def _taken(lock: Path) -> Iterator[None]:
     try:
         file = lock.open("r+")
     except FileNotFoundError:
-        yield
+        yield False
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
 
 
 def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:

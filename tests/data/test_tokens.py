@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -395,7 +396,6 @@ def test_the_next_build_removes_what_a_killed_one_left_and_nothing_of_a_living_o
     living, killed = ForkedBuild(final), ForkedBuild(final)
     killed.kill()
     (tmp_path / f"{killed.work.name}.damaged").mkdir()
-    (tmp_path / ".folder.17-0123abcd").mkdir()  # of a version without locks
     another = tmp_path / ".folder.2.17-0123abcd"
     another.mkdir()
     assert killed.work.exists()
@@ -406,11 +406,60 @@ def test_the_next_build_removes_what_a_killed_one_left_and_nothing_of_a_living_o
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", another.name])
 
 
+def test_what_a_version_without_locks_left_is_removed_after_a_day_without_a_change(
+    tmp_path: Path,
+) -> None:
+    """It may be building there, on another machine."""
+    left, final = tmp_path / ".folder.17-0123abcd", tmp_path / "folder"
+    left.mkdir()
+    (left / "train.bin").write_text("text")
+    os.utime(left, (1_000, 1_000))
+    os.utime(left / "train.bin", (5_000, 5_000))
+    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_399)
+    assert left.exists()
+    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_401)
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def may_be_locked(path: Path) -> bool:
+    """Whether another process gets a lock of the kind that shared folders know."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with path.open("r+") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_build_is_locked_for_other_machines_whatever_else_this_process_builds(
+    tmp_path: Path,
+) -> None:
+    final, free = tmp_path / "folder", []
+
+    def slow(folder: Path) -> dict[str, object]:
+        lock = folder.with_name(f"{folder.name}.lock")
+        free.append(may_be_locked(lock))
+        thread = Thread(target=build_folder, args=(final, {"a": 1}, _one_file))
+        thread.start()
+        thread.join()
+        free.append(may_be_locked(lock))
+        assert folder.exists()
+        return _one_file(folder)
+
+    build_folder(final, {"a": 1}, slow)
+    assert free == [False, False]
+    assert list(tmp_path.iterdir()) == [final]
+
+
 def test_a_build_whose_name_is_taken_for_an_abandoned_one_takes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the making of its lock and the locking."""
-    lock, names = fcntl.flock, []
+    lock, names = fcntl.lockf, []
 
     def late(file: Any, how: int) -> None:
         names.append(file.name)
@@ -418,7 +467,7 @@ def test_a_build_whose_name_is_taken_for_an_abandoned_one_takes_another(
             Path(file.name).unlink()
         lock(file, how)
 
-    monkeypatch.setattr("data.cache.fcntl.flock", late)
+    monkeypatch.setattr("data.cache.fcntl.lockf", late)
     build_folder(tmp_path / "folder", {"a": 1}, _one_file)
     assert len(set(names)) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
@@ -434,7 +483,7 @@ def test_a_file_system_without_locks_loses_no_living_build(
         build_folder(final, {"a": 1}, _one_file)
         return _one_file(folder)
 
-    monkeypatch.setattr("data.cache.fcntl.flock", none)
+    monkeypatch.setattr("data.cache.fcntl.lockf", none)
     final = tmp_path / "folder"
     build_folder(final, {"a": 1}, slow)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
@@ -443,6 +492,7 @@ def test_a_file_system_without_locks_loses_no_living_build(
 _PREPARE = """
 import sys
 from pathlib import Path
+from threading import Thread
 from data import DataConfig, prepare
 base = Path(sys.argv[1])
 config = DataConfig.model_validate_json((base / "config.json").read_text())

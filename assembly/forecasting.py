@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -88,17 +89,27 @@ class MemoryNotes:
     refusal: str | None
 
 
-def memory_notes(bench: Workbench, found: Forecast) -> MemoryNotes:
-    """Compare a forecast with what the device has for each process of the run."""
+def memory_notes(bench: Workbench, found: Forecast, folder: Path) -> MemoryNotes:
+    """Compare a forecast with what the device has for each process of the run.
+
+    Args:
+        bench: where it trains.
+        found: the forecast.
+        folder: the phase's; where it is claimed, what makes the phase what it is may not change.
+    """
     sharing = bench.ranks.local_world if bench.device.type == "cpu" else 1
     available = memory_bytes(bench.device) // sharing
-    shortage = bench.ranks.first_words(memory_shortage(found, bench.forward, available))
+    claimed = (folder / "identity.json").exists()
+    shortage = bench.ranks.first_words(
+        memory_shortage(found, bench.forward, available, claimed=claimed)
+    )
     lines = forecast_lines(found, bench.forward)
     if shortage is None:
         return MemoryNotes(lines, None)
     if bench.experiment.run.ignore_memory_forecast:
         return MemoryNotes([*lines, f"warning: {shortage}"], None)
-    return MemoryNotes(lines, f"{shortage}; run.ignore_memory_forecast=true trains all the same")
+    remedy = "--set run.ignore_memory_forecast=true trains all the same"
+    return MemoryNotes(lines, f"{shortage}; {remedy}")
 
 
 def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
@@ -114,17 +125,22 @@ def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
     return lines
 
 
-def memory_shortage(found: Forecast, forward: Forward, available: int) -> str | None:
+def memory_shortage(
+    found: Forecast, forward: Forward, available: int, *, claimed: bool
+) -> str | None:
     """What is missing where a forecast exceeds the bytes that a process may take; the remedies."""
     if found.total <= available:
         return None
     remedies = [] if forward.recompute else ["set run.recompute=true"]
-    remedies += [f"raise run.micro_batches (now {forward.micro_batches})", "lower data.batch"]
+    remedies.append(f"raise run.micro_batches (now {forward.micro_batches})")
+    if not claimed:
+        remedies.append("lower data.batch")
+    *others, last = remedies
     several = forward.ranks.local_world > 1 and forward.device.type == "cpu"
     return (
         f"about {_mb(found.total)} MB of memory are needed, and {forward.device} has "
-        f"{_mb(available)} MB{' for each process' * several}: {', '.join(remedies[:-1])}, or "
-        f"{remedies[-1]}"
+        f"{_mb(available)} MB{' for each process' * several}: "
+        f"{', '.join(others)}{', or ' * bool(others)}{last}"
     )
 
 

@@ -60,7 +60,7 @@ def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     stages = retrain_stages(bench)
     valid, batches = bench.streams("valid"), bench.training_batches()
     step = WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate)
-    memory = memory_notes(bench, retrain_memory(step, state, batches.batch(0)))
+    memory = memory_notes(bench, retrain_memory(step, state, batches.batch(0)), folder)
     return Phase(
         title=f"retrain {architecture.name}",
         folder=folder,

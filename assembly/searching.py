@@ -75,8 +75,8 @@ def search_phase(bench: Workbench) -> Phase:
         rate_of(experiment.search.optimiser, plan.steps),
     )
     step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
-    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)))
     folder = search_folder(bench, experiment.run.seed)
+    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)), folder)
     trajectory = Trajectory(labels, plan)
     return Phase(
         title="search",

@@ -1,6 +1,9 @@
 """Whether a model can be held at all, told before memory is taken for it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 import torch
 
@@ -43,8 +46,36 @@ def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
         )
 
 
-def memory_bytes(device: torch.device) -> int:
-    """How much memory the machine, or its GPU, has in all."""
+def memory_bytes(device: torch.device, root: Path = Path("/")) -> int:
+    """How much memory a GPU has, or this process may take: the machine's, or less in a container.
+
+    Args:
+        device: the GPU, or the CPU.
+        root: where /proc and /sys are.
+    """
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_group_limits(root)])
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Limits in bytes of the control groups that this process is in, from its own upwards."""
+    lines = list[str]()
+    with suppress(OSError):  # Linux alone has them
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:  # version 2
+            mount, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        path = PurePosixPath(group).relative_to("/")
+        # A container sees its own group as the mount, whatever the name that the host has for it.
+        above = [] if ".." in path.parts else [path, *path.parents]
+        for folder in [*above, PurePosixPath()]:
+            # The topmost group of the machine has no such file, and no limit is the word "max".
+            with suppress(OSError, ValueError):
+                yield int((mount / folder / name).read_text())

@@ -60,20 +60,36 @@ def test_the_greediest_candidate_counts_wherever_it_stands(
 
 def test_a_shortage_says_what_is_needed_what_there_is_and_the_remedies() -> None:
     forward = Forward(torch.device("cpu"), "float32", micro_batches=2)
-    assert memory_shortage(LARGE, forward, LARGE.total) is None
-    assert memory_shortage(LARGE, forward, 25 * GB) == (
+    assert memory_shortage(LARGE, forward, LARGE.total, claimed=False) is None
+    assert memory_shortage(LARGE, forward, 25 * GB, claimed=False) == (
         "about 31,000 MB of memory are needed, and cpu has 25,000 MB: set run.recompute=true, "
         "raise run.micro_batches (now 2), or lower data.batch"
     )
     both = Forward(torch.device("cpu"), "float32", recompute=True, ranks=Ranks(local_world=2))
-    assert memory_shortage(LARGE, both, 12 * GB) == (
+    assert memory_shortage(LARGE, both, 12 * GB, claimed=False) == (
         "about 31,000 MB of memory are needed, and cpu has 12,000 MB for each process: "
         "raise run.micro_batches (now 1), or lower data.batch"
     )
 
 
+@pytest.mark.parametrize(
+    ("recompute", "remedies"),
+    [
+        (False, "25,000 MB: set run.recompute=true, or raise run.micro_batches (now 1)"),
+        (True, "25,000 MB: raise run.micro_batches (now 1)"),
+    ],
+)
+def test_a_folder_that_is_claimed_would_refuse_another_batch(
+    recompute: bool, remedies: str
+) -> None:
+    forward = Forward(torch.device("cpu"), "float32", recompute=recompute)
+    line = memory_shortage(LARGE, forward, 25 * GB, claimed=True)
+    assert line is not None
+    assert line.endswith(remedies)
+
+
 def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Two(Ranks):
         def first_words(self, text: str | None) -> str | None:
@@ -88,7 +104,7 @@ def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
             forward=Forward(device, "float32", ranks=ranks),
             experiment=SimpleNamespace(run=SimpleNamespace(ignore_memory_forecast=False)),
         )
-        assert (memory_notes(bench, LARGE).refusal is not None) == refuses
+        assert (memory_notes(bench, LARGE, tmp_path).refusal is not None) == refuses
 
 
 @pytest.fixture
@@ -110,7 +126,8 @@ def test_what_does_not_fit_is_refused_before_the_folder_is_claimed(
     lines = [line for line in said.splitlines() if not line.startswith("files: ")]
     assert len(lines) == 1
     assert SAID in lines[0]
-    assert lines[0].endswith("; run.ignore_memory_forecast=true trains all the same")
+    assert ", or lower data.batch; " in lines[0]
+    assert lines[0].endswith("; --set run.ignore_memory_forecast=true trains all the same")
     assert not list((tmp_path / "run").rglob("seed-0"))
 
 
@@ -129,7 +146,9 @@ def test_a_phase_that_is_done_opens_on_a_small_machine_and_a_resume_is_refused(
     folder = tmp_path / "run/retrain/layout-adad/seed-0"
     (folder / "last.safetensors").unlink()  # the one before has steps left
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert SAID in refused(retrain.main, capsys, *arguments)
+    line = refused(retrain.main, capsys, *arguments)
+    assert SAID.replace("true, raise", "true, or raise") in line
+    assert "data.batch" not in line
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert retrain.main([*arguments, "--set", "run.ignore_memory_forecast=true"]) == 0
     said = capsys.readouterr().out

@@ -4,6 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     Files of equal content go to one split together, by the hash of the first path among them.
     Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
     of the user's. Run folders and the cache are left out whole, for each command would change the
-    text.
+    text. What another process removes before it was read is not there.
 
     Raises:
         ValueError: the folder is missing or a run's own, or no file of it will do.
@@ -88,7 +89,12 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
 
 def _files(root: Path, place: Place, links: list[str], runs: list[str]) -> Iterator[str]:
     """Relative posix paths of the regular files; links go to `links`, run folders to `runs`."""
-    for folder, subfolders, files in os.walk(root, onerror=_raise):
+
+    def raise_unless_gone(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError) or error.filename == str(root):
+            raise error
+
+    for folder, subfolders, files in os.walk(root, onerror=raise_unless_gone):
         here = Path(folder).relative_to(root)
         if folder != str(root) and place.is_written_to(Path(folder)):
             runs.append(here.as_posix())
@@ -97,7 +103,10 @@ def _files(root: Path, place: Place, links: list[str], runs: list[str]) -> Itera
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in (*subfolders, *files):
             path = (here / name).as_posix()
-            mode = (root / path).lstat().st_mode
+            try:
+                mode = (root / path).lstat().st_mode
+            except FileNotFoundError:
+                continue
             if stat.S_ISLNK(mode):
                 links.append(path)
             elif stat.S_ISREG(mode) and not name.startswith("."):
@@ -109,10 +118,6 @@ def _named(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
 def _look_at(
     root: Path, paths: Sequence[str]
 ) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
@@ -121,7 +126,10 @@ def _look_at(
     undecodable: dict[str, str] = {}
     empty = []
     for path in paths:
-        raw = (root / path).read_bytes()
+        try:
+            raw = (root / path).read_bytes()
+        except FileNotFoundError:
+            continue
         if why := why_no_utf8(raw):
             undecodable[path] = why
         elif raw:
@@ -143,7 +151,9 @@ def _split(digests: Mapping[str, bytes]) -> dict[Split, list[str]]:
 
 def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:
     for path in paths:
-        raw = (root / path).read_bytes()
+        raw = b""
+        with suppress(FileNotFoundError):
+            raw = (root / path).read_bytes()
         if hashlib.sha256(raw).digest() != digests[path]:
             raise ValueError(f"data.tree: {root / path} changed while it was read; run again")
         yield Document(path, raw.decode())

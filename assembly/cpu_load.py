@@ -4,13 +4,13 @@ Threads that share a core wait for each other at the end of every product: two t
 machine were seen to train 647 tokens a second where one trained 9,000.
 """
 
-import os
 from collections.abc import Callable
 
 import torch
 
 from assembly.workbench import Workbench
 from nas.quiet import MOST_OTHER_CORES, CpuReading, other_cores, read_cpu
+from training.cores import core_numbers, usable_cores
 
 # The kernel counts in hundredths of a second; less time says too little.
 _LEAST_S = 0.1
@@ -42,7 +42,7 @@ def too_busy(
         before: the counters a moment ago.
         after: the counters now; None where the system has none.
         threads: of the training; one alone waits for nobody of its own.
-        cores: of the machine.
+        cores: that it may use, and that were counted.
     """
     if threads < 2 or before is None or after is None or after.at_s - before.at_s < _LEAST_S:
         return None
@@ -58,18 +58,22 @@ def too_busy(
 
 
 def busy_lines(
-    bench: Workbench, before: CpuReading | None, read: Callable[[], CpuReading | None] = read_cpu
+    bench: Workbench,
+    before: CpuReading | None,
+    read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
 ) -> list[str]:
-    """What a phase says of the machine's other load before its first step.
+    """What a phase says of the other load of its cores before its first step.
+
+    A share of time that a container's control group allows (`cpu.max`) is not known here.
 
     Args:
         bench: where it trains; on a GPU, and where several processes train together (of which each
             would take its like for others), nothing is said.
-        before: the counters when the phase began to be built.
+        before: the counters of the cores that it may use, when it began to be built.
         read: the counters now.
     """
     if bench.device.type != "cpu" or bench.ranks.world > 1:
         return []
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     line = too_busy(before, read(), threads=torch.get_num_threads(), cores=cores)
     return [] if line is None else [line]

@@ -29,6 +29,7 @@ from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from nas.quiet import read_cpu
+from training.cores import core_numbers
 from training.evaluation import Evaluation
 from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
@@ -43,7 +44,7 @@ MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
     """Phase 2: the derived model from scratch."""
-    experiment, began = bench.experiment, read_cpu()
+    experiment, began = bench.experiment, read_cpu(core_numbers())
     check_tokenizer(bench, architecture)
     check_architecture_size(bench, architecture)
     torch.manual_seed(experiment.run.seed)

@@ -33,6 +33,7 @@ from nas.quiet import read_cpu
 from nas.search_cost import search_flops
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
+from training.cores import core_numbers
 from training.evaluation import Evaluation, joined
 from training.optimisers import build_optimiser
 from training.phase import Phase
@@ -47,7 +48,7 @@ VALIDATED, _VALIDATED_SEED = 4, 0
 
 def search_phase(bench: Workbench) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    experiment, began = bench.experiment, read_cpu()
+    experiment, began = bench.experiment, read_cpu(core_numbers())
     check_supernet_size(bench)
     model = build_supernet(bench)
     plan = _plan(bench, model)

@@ -6,6 +6,7 @@ the time to that our processes waited for (the counter "steal").
 
 import os
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,19 +23,31 @@ class CpuReading:
     at_s: float
 
 
-def read_cpu() -> CpuReading | None:
-    """The counters now; None where the system does not offer them."""
+def read_cpu(cores: Collection[int] = ()) -> CpuReading | None:
+    """The counters now; None where the system does not offer them.
+
+    Args:
+        cores: the numbers of those that are counted; without them, or where not each of them has
+            counters of its own, all that the system shows are.
+    """
     if not _STAT.exists():
         return None
-    fields = [int(value) for value in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
-    user, nice, system, _idle, _iowait, irq, softirq, steal = fields
+    rows = (line.split() for line in _STAT.read_text().splitlines() if line.startswith("cpu"))
+    ticks = {name: _used(values) for name, *values in rows}
+    names = [f"cpu{number}" for number in cores]
+    used = sum(ticks[name] for name in names) if names and ticks.keys() >= set(names) else None
     tick = os.sysconf("SC_CLK_TCK")
     own = os.times()
     return CpuReading(
-        all_s=(user + nice + system + irq + softirq + steal) / tick,
+        all_s=(ticks["cpu"] if used is None else used) / tick,
         own_s=own.user + own.system,
         at_s=time.monotonic(),
     )
+
+
+def _used(values: Sequence[str]) -> int:
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, values[:8])
+    return user + nice + system + irq + softirq + steal
 
 
 def other_cores(before: CpuReading, after: CpuReading) -> float:

@@ -179,7 +179,7 @@ def _without_what_takes_long(
     # No rest on a busy machine, and no figure that is there on a quiet machine only.
     monkeypatch.setattr("nas.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
     for phase in ("searching", "retraining"):
-        monkeypatch.setattr(f"assembly.{phase}.read_cpu", lambda: None)
+        monkeypatch.setattr(f"assembly.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:
         monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")

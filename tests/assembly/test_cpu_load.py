@@ -95,6 +95,16 @@ def test_a_phase_says_it_of_its_own_threads_on_a_cpu_alone(
     assert busy_lines(bench, START, lambda: busy) == []
 
 
+def test_cores_that_the_process_may_not_use_are_not_free_for_it(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run")
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 9}, raising=False)
+    (line,) = busy_lines(bench, START, lambda: later(1.0))
+    assert line.startswith("warning: 2 threads for 1.0 free cores (other processes use 1.0 of 2)")
+
+
 def test_several_runs_with_asked_threads_are_warned_of_once(
     experiment_file: Path,
     tmp_path: Path,

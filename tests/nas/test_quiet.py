@@ -29,6 +29,25 @@ def test_idle_time_is_nobodys_and_stolen_time_another_ones(
     assert other_cores(before, after) == pytest.approx(0.5)
 
 
+def test_the_cores_of_a_process_are_counted_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    path = tmp_path / "stat"
+    rows = [f"cpu{n} {used * tick} 0 0 9 9 0 0 0 0 0" for n, used in (("", 111), (0, 1), (1, 10))]
+    path.write_text("\n".join([*rows, f"cpu2 {100 * tick} 0 0 9 9 0 0 0 0 0", "intr 5", ""]))
+    monkeypatch.setattr(quiet, "_STAT", path)
+
+    def seconds(*cores: int) -> float:
+        reading = read_cpu(cores)
+        assert reading is not None
+        return reading.all_s
+
+    assert [seconds(), seconds(0), seconds(0, 2)] == [111.0, 1.0, 101.0]
+    # A container's own view numbers its cores anew.
+    assert seconds(1, 7) == 111.0
+
+
 def test_without_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quiet, "_STAT", Path("nowhere"))
     assert read_cpu() is None

@@ -87,7 +87,7 @@ class Trajectory:
             tau=np.array(self.tau, dtype=np.float32),
             labels=np.array(self.labels),
             alpha_start=np.array(self.plan.alpha_start),
-            **{PEAK_LRS: np.array(self.peak_lrs, dtype=np.float64)},
+            alpha_peak_lrs=np.array(self.peak_lrs, dtype=np.float64),
         )
         write_whole(path, buffer.getvalue())
 

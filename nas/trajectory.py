@@ -117,7 +117,7 @@ class Trajectory:
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
         before = arrays[PEAK_LRS].tolist() if PEAK_LRS in arrays else []
         # With an unknown part the whole is unknown.
-        changed = before and before[-1:] != self.peak_lrs
+        changed = before and not np.allclose(before[-1], self.peak_lrs, rtol=1e-6)
         self.peak_lrs = [*before, *self.peak_lrs] if changed else before
 
     def _tau(self, state: TrainState) -> np.float32:

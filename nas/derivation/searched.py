@@ -120,15 +120,13 @@ def _check_rates(request: Request, method: str) -> None:
     the program. Older searches do not say theirs.
     """
     rates = {
-        seed: tuple(load_pi(path).get(PEAK_LRS, np.zeros(0)).tolist())
+        # Six digits: the sum that `auto` divides by ends otherwise on another machine.
+        seed: tuple(f"{rate:.6g}" for rate in load_pi(path).get(PEAK_LRS, ()))
         for seed, path in request.trajectories.items()
     }
     known = {seed: each for seed, each in rates.items() if each}
     if len(set(known.values())) > 1:
-        words = ", ".join(
-            f"{' then '.join(f'{rate:.4g}' for rate in each)} in search {seed}"
-            for seed, each in known.items()
-        )
+        words = ", ".join(f"{' then '.join(each)} in search {seed}" for seed, each in known.items())
         raise ValueError(
             f"{method}: alpha's peak learning rate was {words}, so these searches are not of one "
             "experiment: take those of one rate (--seeds), or search again with search.alpha.lr "

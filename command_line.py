@@ -7,17 +7,29 @@ from pathlib import Path
 from training.launch import launched
 from training.passwords import masked
 
+# No file of a run names a machine's folders, and who reads it has an interpreter of his own.
+INTERPRETER_IN_FILES = "python"
 
-def command(script: str, run: Path, *settings: str) -> str:
-    """A command line that a person can paste."""
+
+def command(script: str, run: Path, *settings: str, interpreter: str | None = None) -> str:
+    """A command line that a person can paste.
+
+    Args:
+        script: one of the scripts.
+        run: its first argument.
+        settings: for --set.
+        interpreter: `INTERPRETER_IN_FILES` for what a file says; None: the one that runs, for the
+            screen.
+    """
     extra = [part for setting in settings for part in ("--set", setting)]
-    return _pasted([*_program(script), str(run), *extra])
+    program = [interpreter or interpreter_typed(), _script(script)]
+    return _pasted([*program, str(run), *extra])
 
 
 def again() -> str:
     """This command line, to be pasted."""
     script = Path(sys.argv[0])
-    program = _program(script.name)
+    program = [interpreter_typed(), _script(script.name)]
     if script.parent.name == "tools":
         program = [program[0], "-m", f"tools.{script.stem}"]
     launch = launched()
@@ -39,18 +51,21 @@ def _pasted(parts: list[str]) -> str:
     return line if shown == parts else f"{line}  # put the password in the place of ***"
 
 
-def _program(script: str) -> list[str]:
-    """Interpreter and script as they are reached from the current folder."""
-    return [_interpreter(), str(_from_here(Path(sys.argv[0]).parent / script))]
+def _script(name: str) -> str:
+    """A script as it is reached from the current folder."""
+    return str(_from_here(Path(sys.argv[0]).parent / name))
 
 
-def _interpreter() -> str:
-    """As it was typed; what stands elsewhere is `python`, because no file of a run names a machine.
+def interpreter_typed() -> str:
+    """The interpreter as it was typed, or shorter from the current folder; for the screen alone.
 
-    A process that another one started was given an absolute path, which nobody typed.
+    A process that another one started was given an absolute path. It stays, because a plain
+    `python` may be another one, without the packages.
     """
-    typed = _from_here(Path(sys.orig_argv[0]))
-    return "python" if typed.is_absolute() else str(typed)
+    given = Path(sys.orig_argv[0])
+    shown = _from_here(given)
+    # Without a folder the shell would look for it elsewhere.
+    return f"./{shown}" if given.is_absolute() and len(shown.parts) == 1 else str(shown)
 
 
 def _from_here(path: Path) -> Path:

@@ -8,6 +8,7 @@ evidence those of its layout.
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from model import Agreement, Evidence
 from training.files import append_line, read_object, write_whole
@@ -86,13 +87,50 @@ def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, .
     return (*lines, *gap_caveats(evidence))
 
 
-def write_caveats(folder: Path, caveats: Sequence[str], **more: object) -> None:
-    """Keep what the report shows of a search, or of several in the folder above theirs.
+def write_caveats(folder: Path, caveats: Sequence[str]) -> None:
+    """Keep what the report shows of a search.
 
     Raises:
         OSError: the file cannot be written.
     """
-    write_whole(folder / FILE, json.dumps({**more, "caveats": list(caveats)}, indent=1) + "\n")
+    write_whole(folder / FILE, json.dumps({"caveats": list(caveats)}, indent=1) + "\n")
+
+
+def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[str]) -> None:
+    """Keep what several searches come to together, or that one is alone, in the folder above them.
+
+    There is one entry for each set of seeds, so that a later search of one seed does not take away
+    what was said of several.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    entry = {"searches": sorted(seeds), "caveats": list(caveats)}
+    others = [each for each in _joint(folder / FILE) if each["searches"] != entry["searches"]]
+    entries = sorted([*others, entry], key=lambda each: each["searches"])
+    write_whole(folder / FILE, json.dumps({"together": entries}, indent=1) + "\n")
+
+
+def _joint(path: Path) -> list[dict[str, Any]]:
+    """The entries of a file that is about to be written anew; what is damaged in it goes.
+
+    A file of an older version is one entry itself.
+    """
+    try:
+        content = read_object(path, "")
+    except (FileNotFoundError, ValueError):
+        return []
+    entries = content.get("together", [content])
+    return [entry for entry in entries if _is_entry(entry)] if isinstance(entries, list) else []
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"searches", "caveats"}
+        and isinstance(entry["searches"], list)
+        and all(isinstance(seed, int) for seed in entry["searches"])
+    )
 
 
 def read_caveats(folder: Path) -> list[str]:

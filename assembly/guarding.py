@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from assembly.lengths import search_steps
 from assembly.searching import adds_nothing
 from assembly.workbench import Workbench
-from nas.guard import warnings_of, watch
+from nas.guard import alpha_path, warnings_of, watch
 from nas.plan import SearchPlan
 from nas.trajectory import load_pi
 
@@ -22,15 +22,11 @@ def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
     experiment = bench.experiment
     # Only draws are held for longer where there is memory; alpha's steps are the same.
     plan = SearchPlan(experiment.search, search_steps(bench), 0, experiment.data.segment)
-    alpha_NLC = load_pi(trajectory)["alpha"]
-    # alpha before its first step is 0, as it was made.
-    path_NLC = np.concatenate([np.zeros_like(alpha_NLC[:1]), alpha_NLC[plan.alpha_start :]])
-    steps = range(plan.alpha_start, plan.steps)
-    rate_M = [plan.alpha_lr(step) * plan.alpha_due(step) for step in steps]
+    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], plan)
     nothing = adds_nothing(bench)
     found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
     said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
-    return [said + _direction(found.directed_L), *warnings_of(found)]
+    return [said + _direction(found.directed_L), *warnings_of(found, plan)]
 
 
 def _direction(directed_L: NDArray[np.float64]) -> str:

@@ -17,6 +17,7 @@ from assembly.models import build_supernet
 from assembly.score_cache import Labels, ScoreCache, open_scores
 from assembly.searching import search_folder, search_identity, searched_folder
 from assembly.size import check_supernet_size
+from assembly.source_digest import source_digest
 from assembly.workbench import Workbench, say, with_seed
 from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Mix, Network, network_of
@@ -31,7 +32,7 @@ from training.checkpoint import read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.files import words_of
 from training.resume import LAST
-from training.run_dir import commit, identity_hash, machine
+from training.run_dir import identity_hash, machine
 from training.state import TrainState
 
 _EVERY_S = 10.0
@@ -150,6 +151,7 @@ def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
     """Hash of all that a score depends on but the layout, to the last bit.
 
     The search's identity knows what the weights do not show, such as a window or a number of heads.
+    A commit would not do: every changed tree has the same one, and without git there is none.
     """
     parts = {
         "search": identity_hash(search_identity(bench)),
@@ -157,7 +159,7 @@ def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
         "tokens": hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest(),
         "cut": bench.cut(),
         "machine": machine(bench.device),
-        "commit": commit(),
+        "sources": source_digest(),
     }
     return identity_hash(parts)
 

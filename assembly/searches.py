@@ -8,7 +8,13 @@ from pathlib import Path
 import cli
 import command_line
 from assembly.architectures import request_of
-from assembly.caveats import ONE_SEARCH, agreement_caveats, log_once, write_caveats
+from assembly.caveats import (
+    ONE_SEARCH,
+    agreement_caveats,
+    log_once,
+    write_caveats,
+    write_joint_caveats,
+)
 from assembly.guarding import guard_lines
 from assembly.searching import search_folder, search_identity, search_phase
 from assembly.summary import text_warnings
@@ -138,7 +144,7 @@ def _say_all(bench: Workbench, seeds: Sequence[int]) -> None:
     if len(seeds) > 1:
         lines, caveats = _agreement(bench, seeds)
         print()
-    write_caveats(search_folder(bench, seeds[0]).parent, caveats, searches=list(seeds))
+    write_joint_caveats(search_folder(bench, seeds[0]).parent, seeds, caveats)
     _keep(bench, seeds, [*lines, *caveats])
 
 

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def figures_of(folder: Path) -> dict[str, Any]:
     """What a finished search came to, by its last pi."""
     from experiment import load_experiment
-    from nas.guard import directedness
+    from nas.guard import alpha_path, directedness
     from nas.plan import SearchPlan
     from nas.trajectory import entropy_share, load_pi, margins
 
@@ -73,8 +73,8 @@ def figures_of(folder: Path) -> dict[str, Any]:
     pi_LC, alpha_NLC = arrays["pi"][-1], arrays["alpha"].astype(float)
     config, steps = load_experiment(folder / "experiment.yaml", []).search, len(alpha_NLC)
     plan = SearchPlan(config, steps, memory=0, segment=1)
-    rates = [plan.alpha_lr(step) * plan.alpha_due(step) for step in range(plan.alpha_start, steps)]
-    t_L = directedness(alpha_NLC[plan.alpha_start - 1 :], rates)
+    path_NLC, rate_M = alpha_path(alpha_NLC, plan)
+    t_L = directedness(path_NLC, rate_M)
     peak = re.findall(r"peak learning rate ([\d.]+)", (folder / "train.log").read_text())
     return {
         "commit": json.loads((folder / "environment.json").read_text())["commit"],

@@ -6,11 +6,12 @@ N steps in which alpha moved   L slots   C candidates
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.plan import MOST_ALPHA_LR
+from nas.plan import MOST_ALPHA_LR, SearchPlan
 from nas.trajectory import softmax
 
 # Where a warning begins. How often directed searches and placebos are warned of with these:
@@ -77,6 +78,23 @@ def watch(
     )
 
 
+def alpha_path(alpha_NLC: NDArray[Any], plan: SearchPlan) -> tuple[NDArray[Any], list[float]]:
+    """What `watch` and `directedness` take: alpha's path, and the rate of each of its steps.
+
+    Args:
+        alpha_NLC: alpha after each step of the search.
+        plan: of the search.
+
+    Returns:
+        alpha before its first step, which is 0 as it was made, and after each step from there on;
+        their learning rates, 0 where alpha was not due.
+    """
+    start_1LC = np.zeros_like(alpha_NLC[:1])
+    steps = range(plan.alpha_start, plan.steps)
+    rate_M = [plan.alpha_lr(step) * plan.alpha_due(step) for step in steps]
+    return np.concatenate([start_1LC, alpha_NLC[plan.alpha_start :]]), rate_M
+
+
 def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDArray[np.float64]:
     """Per slot the t statistic of the lead's increments over parts of equal learning rate.
 
@@ -125,8 +143,13 @@ def _settled(pi_NC: NDArray[np.float64], top: int) -> int:
     return min(int(below[-1]) + 1, len(pi_NC) - 1) if len(below) else 0
 
 
-def warnings_of(found: Watch) -> list[str]:
-    """A line with numbers and a remedy for each thing that is wrong; the first says the most."""
+def warnings_of(found: Watch, plan: SearchPlan | None = None) -> list[str]:
+    """A line with numbers and a remedy for each thing that is wrong; the first says the most.
+
+    Args:
+        found: what alpha's path shows.
+        plan: of the search, for its learning rates; None: they are those of `auto`.
+    """
     lines = []
     if found.nothing_share > MOST_NOTHING:
         lines.append(
@@ -143,8 +166,7 @@ def warnings_of(found: Watch) -> list[str]:
     if found.mean_margin < LEAST_MARGIN:
         lines.append(
             f"warning: pi hardly moved: the mean margin is {found.mean_margin:.3f} (below "
-            f"{LEAST_MARGIN}). Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} "
-            "makes pi surer and the choice no better"
+            f"{LEAST_MARGIN}). {_more_movement(plan)}"
         )
         return lines
     # A slot that had too few steps to be judged is not weak, but nothing speaks for it either.
@@ -163,3 +185,16 @@ def warnings_of(found: Watch) -> list[str]:
             f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )
     return lines
+
+
+def _more_movement(plan: SearchPlan | None) -> str:
+    """What moves pi further without making it surer than it is right."""
+    if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
+        return (
+            f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to {plan.alpha_auto_lr:.3g}"
+            " (what auto is here)"
+        )
+    return (
+        f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and the "
+        "choice no better"
+    )

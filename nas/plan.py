@@ -94,11 +94,14 @@ class SearchPlan:
         factor = decay(self.config.alpha.schedule, progress, 0.0)
         return self.alpha_peak_lr * factor
 
-    @cached_property
+    @property
     def alpha_peak_lr(self) -> float:
         """Alpha's learning rate at its first step."""
-        if self.config.alpha.lr != "auto":
-            return self.config.alpha.lr
+        return self.alpha_auto_lr if self.config.alpha.lr == "auto" else self.config.alpha.lr
+
+    @cached_property
+    def alpha_auto_lr(self) -> float:
+        """What it is where `search.alpha.lr` is auto."""
         last = max(self.steps - 1 - self.alpha_start, 1)
         kind = self.config.alpha.schedule
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)

@@ -18,6 +18,7 @@ from training.state import TrainState
 
 MOST_CSV_STEPS = 500
 _REMEDY = "put the right pi.npz back, or remove {} to search again"
+PEAK_LRS = "alpha_peak_lrs"  # not in a pi.npz of older versions
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
@@ -47,12 +48,25 @@ def margins(pi_LC: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass
 class Trajectory:
-    """alpha after each step, with that step's tau."""
+    """alpha after each step, with that step's tau.
+
+    Attributes:
+        labels: of the candidates.
+        plan: schedules.
+        peak_lrs: alpha's peak learning rates: one, or more where the search went on under a program
+            whose `auto` is another; none where it does not learn, or where that is not known.
+        alpha: after each step so far.
+        tau: in each step so far.
+    """
 
     labels: Sequence[str]
     plan: SearchPlan
+    peak_lrs: list[float] = field(init=False)
     alpha: list[NDArray[np.float32]] = field(default_factory=list)
     tau: list[np.float32] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peak_lrs = [self.plan.alpha_peak_lr] if self.plan.config.alpha_learns else []
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Record alpha after a step (a hook of the loop)."""
@@ -73,6 +87,7 @@ class Trajectory:
             tau=np.array(self.tau, dtype=np.float32),
             labels=np.array(self.labels),
             alpha_start=np.array(self.plan.alpha_start),
+            alpha_peak_lrs=np.array(self.peak_lrs, dtype=np.float64),
         )
         write_whole(path, buffer.getvalue())
 
@@ -100,6 +115,10 @@ class Trajectory:
                 f"relies on it: {remedy}"
             ) from error
         self.alpha, self.tau = list(alpha_NLC), list(tau_N)
+        before = arrays[PEAK_LRS].tolist() if PEAK_LRS in arrays else []
+        # With an unknown part the whole is unknown.
+        changed = before and not np.allclose(before[-1], self.peak_lrs, rtol=1e-6)
+        self.peak_lrs = [*before, *self.peak_lrs] if changed else before
 
     def _tau(self, state: TrainState) -> np.float32:
         """That of the step just done; a learnable one as that step left it, like alpha."""
@@ -108,7 +127,9 @@ class Trajectory:
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start.
+    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
+
+    Older ones lack the last, alpha's peak learning rates.
 
     Raises:
         ValueError: the file is missing or damaged, or its arrays do not fit together.
@@ -150,9 +171,11 @@ def _check(arrays: dict[str, NDArray[Any]]) -> None:
     for name, shape in expected.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}, alpha {alpha_NLC.shape}")
+    if PEAK_LRS in arrays and (arrays[PEAK_LRS].dtype.kind != "f" or arrays[PEAK_LRS].ndim != 1):
+        raise ValueError(f"{PEAK_LRS} has type {arrays[PEAK_LRS].dtype} or another shape")
     if not np.array_equal(arrays["step"], np.arange(1, steps + 1)):
         raise ValueError("step does not count from 1")
-    for name in ("alpha", "pi", "tau"):
+    for name in sorted({"alpha", "pi", "tau", PEAK_LRS} & arrays.keys()):
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} holds nan or inf")
 

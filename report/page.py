@@ -24,6 +24,7 @@ from report.runs import (
     CAVEATS,
     Trajectory,
     read_caveats,
+    read_joint_caveats,
     read_json,
     read_metrics,
     read_trajectory,
@@ -147,7 +148,7 @@ def _several(run_folder: Path) -> str:
         for path in write_spread_figures(run_folder)
     ]
     seeds = [_seed(folder) for folder in folders]
-    caveats = html.caveats(read_caveats(run_folder / "search" / CAVEATS, seeds))
+    caveats = html.caveats(read_joint_caveats(run_folder / "search" / CAVEATS, seeds))
     title = f"Searches of seeds {', '.join(map(str, seeds))} together"
     return html.section(title, caveats + "".join(figures))
 
@@ -166,7 +167,7 @@ def _search(folder: Path, trajectory: Trajectory | None) -> str:
         labels = likeliest(trajectory)
         parts.append(html.paragraph(f"Likeliest at step {int(trajectory.step_N[-1])}, with pi:"))
         parts.append(boxes(labels, last_pi(trajectory, labels), trajectory.labels))
-    alone = read_caveats(folder.parent / CAVEATS, [_seed(folder)])
+    alone = read_joint_caveats(folder.parent / CAVEATS, [_seed(folder)])
     parts.append(html.caveats([*read_caveats(folder / CAVEATS), *alone]))
     for path in figures:
         kind = "gif" if path.suffix == ".gif" else "png"

@@ -129,22 +129,41 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_caveats(path: Path, searches: Sequence[int] | None = None) -> list[str]:
+def read_caveats(path: Path) -> list[str]:
     """What a search's caveats.json says; none where there is no file.
-
-    Args:
-        path: the file.
-        searches: the seeds that it must be about; None: any.
 
     Raises:
         ValueError: the file is damaged.
     """
-    if not path.exists():
+    return texts(path, "caveats", read_json(path).get("caveats")) if path.exists() else []
+
+
+def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
+    """What the caveats.json above the searches says of exactly these; none where it does not.
+
+    Of one search nothing is said that was said before it was one of several.
+
+    Args:
+        path: the file.
+        seeds: of the searches.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    content = read_json(path) if path.exists() else {"together": []}
+    entries = content.get("together", [content])  # an older file is one entry itself
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"{path}: together: expected a list of objects; repair or delete it")
+    said: dict[tuple[int, ...], list[str]] = {}
+    for entry in entries:
+        searches = entry.get("searches")
+        if not isinstance(searches, list) or not all(isinstance(seed, int) for seed in searches):
+            raise ValueError(f"{path}: searches: expected a list of seeds; repair or delete it")
+        said[tuple(sorted(searches))] = texts(path, "caveats", entry.get("caveats"))
+    wanted = tuple(sorted(seeds))
+    if len(wanted) == 1 and any(len(each) > 1 and wanted[0] in each for each in said):
         return []
-    content = read_json(path)
-    if searches is not None and content.get("searches") != list(searches):
-        return []
-    return texts(path, "caveats", content.get("caveats"))
+    return said.get(wanted, [])
 
 
 def texts(path: Path, key: str, value: Any) -> list[str]:

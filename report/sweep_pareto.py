@@ -13,7 +13,7 @@ from report.quantities import thin
 from report.style import house_style, make_figure, margins, shorten
 from report.sweep_axes import highest_shown, value_axis, value_label
 from report.sweep_marks import BASELINE, BEST, POINT, scaled, shared_legend
-from report.sweep_rows import Objective, Row, each_network_once, front
+from report.sweep_rows import Objective, Row, distinct_trials, front
 
 _MOST_NAMES, _LONGEST_NAME, _MOST_PANELS = 12, 18, 3
 _ROOM = (0.2, 0.12)  # beside and above the marks, as shares of what they span
@@ -39,7 +39,7 @@ def pareto(rows: Sequence[Row], objectives: Sequence[Objective]) -> Figure:
 def _panel(
     axes: Axes, rows: Sequence[Row], pair: tuple[int, int], objectives: Sequence[Objective]
 ) -> None:
-    finished, kept = each_network_once(rows), front(rows)
+    finished, kept = distinct_trials(rows), front(rows)
     numbers = {row.number for row in kept}
     others = [row for row in finished if row.number not in numbers]
     at = {

@@ -129,7 +129,7 @@ def done(rows: Sequence[Row]) -> list[Row]:
     return sorted(finished, key=lambda row: (row.values, not row.baseline, row.number))
 
 
-def each_network_once(rows: Sequence[Row]) -> list[Row]:
+def distinct_trials(rows: Sequence[Row]) -> list[Row]:
     """The finished trials without those that have another one's network and values."""
     once: dict[tuple[Any, ...], Row] = {}
     for row in done(rows):
@@ -154,7 +154,7 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
     Trials of one network with the same values stand there once.
     """
-    finished = each_network_once(rows)
+    finished = distinct_trials(rows)
     return [row for row in finished if not any(_dominates(other, row) for other in finished)]
 
 

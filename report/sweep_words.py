@@ -6,8 +6,8 @@ from report.sweep_rows import (
     Sweep,
     baseline_of,
     counts,
+    distinct_trials,
     done,
-    each_network_once,
     front,
     learned,
 )
@@ -35,7 +35,7 @@ def _best_of_one(sweep: Sweep, rows: list[Row]) -> str:
 
 def _best_of_each(sweep: Sweep, rows: list[Row]) -> list[str]:
     kept, baseline = front(rows), baseline_of(rows)
-    twins = len(rows) - len(each_network_once(rows))
+    twins = len(rows) - len(distinct_trials(rows))
     lines = [
         f"{len(kept)} of {len(rows)} finished trials are beaten by none in all of "
         f"{', '.join(goal.name for goal in sweep.objectives)} (the Pareto front)."

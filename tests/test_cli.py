@@ -58,16 +58,16 @@ def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.Monk
         ("python3.12", "python3.12"),
         (".venv/bin/python", ".venv/bin/python"),
         ("HERE/.venv/bin/python", ".venv/bin/python"),
-        ("/opt/venv/bin/python", "python"),
+        ("HERE/python", "./python"),
+        ("/opt/venv/bin/python", "/opt/venv/bin/python"),
     ],
 )
-def test_no_command_names_an_interpreter_by_its_absolute_path(
+def test_a_command_on_the_screen_names_the_interpreter_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, shown: str
 ) -> None:
-    """Commands stand in reports and logs, which are read on other machines."""
+    """A plain `python` may be another one, without torch; in a file it is said all the same."""
     monkeypatch.chdir(tmp_path)
     here = str(Path.cwd())
-    monkeypatch.setattr(sys, "executable", "/opt/venv/bin/python")
     monkeypatch.setattr(sys, "orig_argv", [typed.replace("HERE", here)])
     for script in ("search.py", f"{here}/search.py"):
         monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
@@ -75,6 +75,18 @@ def test_no_command_names_an_interpreter_by_its_absolute_path(
         assert command_line.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
     monkeypatch.setattr(sys, "argv", [f"{here}/tools/rank.py", "x.yaml"])
     assert command_line.again() == f"{shown} -m tools.rank x.yaml"
+
+
+def test_a_command_in_a_file_names_no_interpreter_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "orig_argv", ["/opt/venv/bin/python"])
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml"])
+    kept = command_line.command(
+        "search.py", Path("runs/x"), interpreter=command_line.INTERPRETER_IN_FILES
+    )
+    assert kept == "python search.py runs/x"
 
 
 @pytest.mark.usefixtures("_called_with_a_password")

@@ -19,6 +19,7 @@ from training.files import named, read_object, write_whole
 from training.passwords import masked
 
 Identity = Mapping[str, Any]
+_WORDS = {"commit": "program"}
 
 
 def identity_hash(identity: Identity) -> str:
@@ -217,12 +218,17 @@ def record_resume(
     recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
     keys = ["torch", "processor", "device", "threads"]
-    keys += ["micro_batches", "ranks", "attention", "compile"]
+    keys += ["micro_batches", "ranks", "attention", "compile", "commit"]
     return [
-        f"{key} was {recorded.get(key, 'not recorded')}, is {now[key]}"
+        f"{_WORDS.get(key, key)} was {_known(recorded.get(key, 'not recorded'))}, "
+        f"is {_known(now[key])}"
         for key in keys
         if recorded.get(key) != now[key]
     ]
+
+
+def _known(value: Any) -> Any:
+    return "unknown" if value is None else value
 
 
 def _recorded(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from assembly.sweeping.plan import Sweep
-from assembly.sweeping.rows import networks_of
+from assembly.sweeping.rows import network_hashes
 from assembly.sweeping.settings import is_baseline
 from nas.sweep.queue import Entry, Queue
 
@@ -71,7 +71,7 @@ def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
     front = [one for one in done if not any(_dominates(other.last, one.last) for other in done)]
     once: dict[tuple[Any, ...], Entry] = {}
     for entry in front:
-        network = networks_of(entry.last) or entry.number
+        network = network_hashes(entry.last) or entry.number
         once.setdefault((network, *entry.last.values), entry)
     return list(once.values())
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import command_line
 from assembly.sweeping.cleaning import best_entries
 from assembly.sweeping.latencies import measure
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.rows import objectives, rows
 from assembly.sweeping.settings import chosen_experiment, is_baseline
 from assembly.workbench import Workbench
+from command_line import INTERPRETER_IN_FILES, command, interpreter_typed
 from experiment import dump_experiment
 from nas.latency import Latencies
 from nas.sweep.address import JOURNAL, shown
@@ -60,8 +60,7 @@ def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     results = _results(bench, sweep, queue.entries(), done=done)
     table, goals, run = results.table, objectives(sweep), sweep.places.run
     files = _experiments(sweep, results)
-    commands = _commands(sweep, files)
-    summary = _summary(sweep, results, commands)
+    summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
     write_whole(run / "trials.csv", csv_text(table, goals))
     write_whole(run / "sweep.json", json.dumps(summary, indent=1) + "\n")
     draw_sweep(queue.study, table, run / "figures", goals)
@@ -69,7 +68,7 @@ def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     print(f"\n{text_table(table, goals)}\n{results.latencies.note}")
     _say_best(sweep, run, files)
     print(f"table: {run / 'trials.csv'}\nreport: {page}")
-    _say_next(commands)
+    _say_next(_commands(sweep, files, interpreter_typed()))
     if done and not files:
         reasons = "; ".join(dict.fromkeys(row["reason"] or row["state"] for row in table))
         raise ValueError(f"no trial was done: {reasons:.500}")
@@ -159,20 +158,20 @@ def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
     return wanted
 
 
-def _commands(sweep: Sweep, files: Mapping[Path, Entry]) -> dict[str, str]:
+def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:
     """What a person may want to type next."""
     where, run = sweep.config.storage, sweep.places.run
     storage = str(sweep.places.journal) if where == JOURNAL else shown(where)
     commands = {
-        "sweep": command_line.command("sweep.py", run),
+        "sweep": command("sweep.py", run, interpreter=interpreter),
         "dashboard": f"optuna-dashboard {shlex.quote(storage)}",
     }
     best, better = _best(sweep, files), _better(sweep, files)
     if best is not None:
-        commands["rerun"] = command_line.command("search.py", best)
+        commands["rerun"] = command("search.py", best, interpreter=interpreter)
     if better is not None:
         both = [str(better), str(sweep.places.own_experiment)]
-        commands["confirm"] = shlex.join(["python", "-m", "tools.confirm", *both])
+        commands["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
     return commands
 
 

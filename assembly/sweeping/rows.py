@@ -58,7 +58,7 @@ def layouts_of(trial: FrozenTrial) -> str | None:
     return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
 
 
-def networks_of(trial: FrozenTrial) -> str | None:
+def network_hashes(trial: FrozenTrial) -> str | None:
     """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
     runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
     try:
@@ -81,7 +81,7 @@ def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]
         "params": last.params or last.system_attrs.get("fixed_params", {}),
         "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
         "layout": layouts_of(last),
-        "network": networks_of(last),
+        "network": network_hashes(last),
         "parameters": _mean(last, "parameters"),
         "flops_per_token": _mean(last, "flops_per_token"),
         "latency_ms": latency_ms,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model import Agreement, Evidence
 from nas.agreement import agreement
 from nas.derivation.base import Request
-from nas.trajectory import load_pi, margins
+from nas.trajectory import PEAK_LRS, load_pi, margins
 
 Array = NDArray[np.float64]
 
@@ -93,10 +93,12 @@ def read_searches(request: Request, method: str) -> Searched:
     """Average alpha over the last part of the steps, and over the searches.
 
     Raises:
-        ValueError: there is no finished search, or one had other candidates, slots or steps.
+        ValueError: there is no finished search, one had other candidates, slots or steps, or alpha
+            moved at other rates in one than in another.
     """
     if not request.trajectories:
         raise ValueError(f"{method}: needs a finished search; run search.py first")
+    _check_rates(request, method)
     found = [_alpha(request, path) for path in request.trajectories.values()]
     last, steps = found[0][1:]
     alpha_RLC = np.stack([alpha_LC for alpha_LC, _, _ in found])
@@ -109,6 +111,27 @@ def read_searches(request: Request, method: str) -> Searched:
         seeds=seeds,
         learned=request.alpha_learned,
     )
+
+
+def _check_rates(request: Request, method: str) -> None:
+    """Raise ValueError where two searches say that alpha's peak learning rates differ.
+
+    `search.alpha.lr: auto` is one setting and not one rate: it may be another in another version of
+    the program. Older searches do not say theirs.
+    """
+    rates = {
+        # Six digits: the sum that `auto` divides by ends otherwise on another machine.
+        seed: tuple(f"{rate:.6g}" for rate in load_pi(path).get(PEAK_LRS, ()))
+        for seed, path in request.trajectories.items()
+    }
+    known = {seed: each for seed, each in rates.items() if each}
+    if len(set(known.values())) > 1:
+        words = ", ".join(f"{' then '.join(each)} in search {seed}" for seed, each in known.items())
+        raise ValueError(
+            f"{method}: alpha's peak learning rate was {words}, so these searches are not of one "
+            "experiment: take those of one rate (--seeds), or search again with search.alpha.lr "
+            "as a number"
+        )
 
 
 def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:

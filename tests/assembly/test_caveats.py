@@ -17,8 +17,10 @@ from assembly.caveats import (
     log_once,
     read_caveats,
     write_caveats,
+    write_joint_caveats,
 )
 from model import Agreement, Evidence, load_architecture
+from report.runs import read_joint_caveats
 from tests.assembly.test_inherited import copy_of
 from tests.model.test_architecture import SCORED
 from tests.test_pipeline import run
@@ -131,6 +133,31 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         assert "more perplexity than pi's mixture" in evidence.caveats[3]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
     assert json.loads((folder / "search/caveats.json").read_text()) == {
-        "searches": [0],
-        "caveats": [ONE_SEARCH],
+        "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]
     }
+
+
+@pytest.mark.parametrize("before", [None, "nothing", '{"together": [3, {"searches": "x"}]}'])
+def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(
+    tmp_path: Path, before: str | None
+) -> None:
+    path = tmp_path / "caveats.json"
+    if before is not None:
+        path.write_text(before)
+    write_joint_caveats(tmp_path, [1, 0], ["old"])
+    write_joint_caveats(tmp_path, [0, 1], ["agreement"])
+    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
+    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]
+    assert read_joint_caveats(path, [0, 1, 2]) == []
+    # That one says little was true before it was one of several.
+    write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
+    assert read_joint_caveats(path, [0]) == []
+
+
+def test_a_file_of_an_older_version_is_one_entry(tmp_path: Path) -> None:
+    path = tmp_path / "caveats.json"
+    path.write_text(json.dumps({"searches": [1, 0], "caveats": ["agreement"]}))
+    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
+    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]

@@ -13,6 +13,7 @@ import assembly.inherited
 import derive
 from assembly.inherited import Inherited
 from assembly.score_cache import open_scores
+from assembly.source_digest import source_digest
 from assembly.workbench import set_up
 from cli import find_experiment
 from experiment import load_experiment
@@ -195,3 +196,37 @@ def test_a_kept_score_serves_the_same_text_weights_and_machine_alone(
     monkeypatch.setattr("assembly.inherited.load_supernet", others)
     assert scored(run).nats_per_token != whole.nats_per_token
     assert counted.count == 2
+
+
+def test_a_score_of_other_sources_is_not_taken(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two changed trees have one commit; a tree without git has none."""
+    scored(run, tokens=100)
+    counted = passes(monkeypatch)
+    scored(run, tokens=100)
+    assert counted.count == 0
+    monkeypatch.setattr("assembly.inherited.source_digest", lambda: "other", raising=False)
+    scored(run, tokens=100)
+    assert counted.count == 1
+
+
+def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: Path) -> None:
+    def digest() -> str:
+        return source_digest.__wrapped__(tmp_path)
+
+    for name in ("model/blocks/attention.py", "nas/plan.py", "report/page.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text("1\n")
+    seen = [digest()]
+    for change in (
+        lambda: (tmp_path / "model/blocks/attention.py").write_text("2\n"),
+        lambda: (tmp_path / "nas/plan.py").rename(tmp_path / "nas/other.py"),
+        lambda: (tmp_path / "nas/new.py").write_text(""),
+    ):
+        change()
+        seen.append(digest())
+    assert len(set(seen)) == len(seen)
+    (tmp_path / "report/page.py").write_text("2\n")
+    (tmp_path / "model/notes.txt").write_text("2\n")
+    assert digest() == seen[-1]
+    assert source_digest() == source_digest.__wrapped__() != digest()

@@ -60,6 +60,24 @@ def test_a_standstill_is_said() -> None:
     assert "pi hardly moved: the mean margin is 0.03" in line
 
 
+@pytest.mark.parametrize(
+    ("lr", "remedy"),
+    [
+        (0.001, "Raise search.alpha.lr, which is 0.001, to 0.025 (what auto is here)"),
+        (0.025, "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
+        ("auto", "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
+        (0.3, "Search for more steps; a search.alpha.lr above 0.05 makes pi surer"),
+    ],
+)
+def test_a_standstill_by_a_low_rate_is_mended_by_a_higher_one(lr: float | str, remedy: str) -> None:
+    alpha = {"lr": lr, "schedule": "constant", "freeze": 0}
+    config = SearchConfig.model_validate({"steps": 400, "alpha": alpha})
+    plan = SearchPlan(config, 400, 0, 1)
+    assert plan.alpha_auto_lr == 0.025
+    (line,) = warnings_of(seen(straight(ends(0, 1, 2, lead=0.1))), plan)
+    assert remedy in line
+
+
 def test_a_random_walk_is_told_from_a_path() -> None:
     generator = np.random.default_rng(1)
     walk = generator.standard_normal((600, 8, 3)).cumsum(0).astype(np.float32) * 0.05

@@ -258,3 +258,14 @@ def test_a_search_has_its_caveats_and_several_theirs(make):
         assert "alpha &lt;moved&gt;" in sections["<h2>Search, seed 0"]
     caveats_file(make.run / "search", ALONE, searches=[0, 1])
     assert ALONE not in page_of(make.run).text
+
+
+def test_seeds_in_any_order_keep_their_box(make):
+    for seed in (0, 3):
+        make.search(seed=seed, drawn=DRAWN)
+    several = {"searches": [3, 0], "caveats": [NOISE]}
+    alone = {"searches": [3], "caveats": [ALONE]}
+    (make.run / "search" / "caveats.json").write_text(json.dumps({"together": [several, alone]}))
+    text = page_of(make.run).text
+    assert "alpha &lt;moved&gt;" in text[text.index("together</h2>") :]
+    assert ALONE not in text

@@ -311,7 +311,7 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     found = queue.entries()
     of = None if no_slower is None else found[no_slower]
     results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
-    commands = finish._commands(sweep, finish._experiments(sweep, results))
+    commands = finish._commands(sweep, finish._experiments(sweep, results), "python")
     assert commands["sweep"].endswith(f"sweep.py {sweep.places.run}")
     if confirmed is None:
         assert "confirm" not in commands
@@ -357,6 +357,23 @@ def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Pat
     front = sorted(path.name for path in (sweep.places.run / "pareto").iterdir())
     assert front == ["0000.yaml", "0001.yaml"]
     assert summary["commands"]["rerun"].endswith("pareto/0000.yaml")
+
+
+def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.orig_argv", ["/opt/venv/bin/python"])
+    sweep = sweep_with(file, tmp_path / "run", PAIR)
+    sweep.places.run.mkdir()
+    queue = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
+    finish.finish(set_up(sweep.experiment, sweep.places.run), sweep, queue, done=False)
+    commands = json.loads((sweep.places.run / "sweep.json").read_text())["commands"]
+    for name in ("sweep", "rerun", "confirm"):
+        assert commands[name].startswith("python ")
+    assert "/opt/venv" not in (sweep.places.run / "report.html").read_text()
+    shown = capsys.readouterr().out
+    assert f"\nnext: /opt/venv/bin/{commands['rerun']}\n" in shown
+    assert f"\n  /opt/venv/bin/{commands['confirm']}\n" in shown
 
 
 def of_seed(bits: float, layout: str, parameters: int, went_on: str, text: str) -> dict[str, Any]:

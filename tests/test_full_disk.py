@@ -203,7 +203,7 @@ def as_one_who_may_not_all() -> list[str]:
 @pytest.mark.parametrize(
     ("denied", "said"),
     [
-        ("train.txt", "train.txt: Permission denied"),
+        ("train.txt", "train.txt: may not be read (permissions)"),
         ("tiny.yaml", "tiny.yaml: Permission denied"),
         ("run", "run/search: Permission denied"),
         ("cache", "PARNAS_CACHE names another folder"),

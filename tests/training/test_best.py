@@ -76,7 +76,7 @@ def weights(folder: Path) -> set[str]:
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is flushed, and nobody asks git and the packages for their versions."""
     monkeypatch.setattr(os, "fsync", lambda number: None)
-    facts = dict.fromkeys(("torch", "processor", "device", "threads"))
+    facts = dict.fromkeys(("torch", "processor", "device", "threads", "commit"))
     monkeypatch.setattr("training.run_dir._facts", lambda device: facts)
 
 

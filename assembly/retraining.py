@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ from training.evaluation import Evaluation
 from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
 from training.phase import Phase
+from training.run_dir import FolderLock
 from training.screen import announce, bits
 from training.stages import Stages
 from training.state import TrainState
@@ -169,7 +172,11 @@ def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
         f"perplexity {test['perplexity']:.2f}{words}{bits(test)}"
     )
     if chosen:
-        print(_carry(bench, result))
+        lock = FolderLock(bench.run_dir, wait=True)
+        try:
+            print(_carry(bench, result))
+        finally:
+            lock.release()
         print(f"next: {command_line.command('compare.py', bench.run_dir, *bench.settings)}")
     else:
         print(f"model: {result.parent / 'model'}")
@@ -185,11 +192,9 @@ def _carry(bench: Workbench, result: Path) -> str:
             return (
                 f"{target} stays that of seed {theirs['seed']}; this one: {result.parent / 'model'}"
             )
-    target.mkdir(parents=True, exist_ok=True)
-    files = [result.parent / "model" / name for name in (*MODEL, "tokenizer.model")]
-    for path in [*files, result]:
-        if path.exists():
-            write_whole(target / path.name, path.read_bytes())
+    with _folder_made_whole(target) as work:
+        shutil.copytree(result.parent / "model", work)
+        shutil.copy(result, work)
     return f"model: {target}"
 
 
@@ -218,12 +223,18 @@ def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[
 def _save_model(
     bench: Workbench, folder: Path, model: LanguageModel, architecture: Architecture
 ) -> None:
-    """Write the model folder whole or not at all."""
+    with _folder_made_whole(folder) as work:
+        save_model(work, model, architecture)
+        bench.prepared.tokenizer.save(work)
+
+
+@contextmanager
+def _folder_made_whole(folder: Path) -> Iterator[Path]:
+    """Where to write a folder that then takes this one's place, whole or not at all."""
     work = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     with named(folder):
         try:
-            save_model(work, model, architecture)
-            bench.prepared.tokenizer.save(work)
+            yield work
             for path in work.iterdir():
                 make_durable(path)
             if folder.exists():

@@ -1,6 +1,7 @@
 """How the phases are put together: what a fault in the wiring would make unfair or lose."""
 
 import csv
+import errno
 import json
 import math
 import shlex
@@ -346,6 +347,36 @@ def test_the_chosen_model_stays_that_of_the_first_seed(
     run(retrain, experiment_file, "--run", derived, "--set", "run.seed=1")
     assert (derived / "model/model.safetensors").read_bytes() == before
     assert "stays that of seed 0" in capsys.readouterr().out
+
+
+def test_the_chosen_model_is_carried_whole_or_not_at_all(
+    experiment_file: Path,
+    derived: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file of an older model must never stand beside those of a newer one."""
+    run(retrain, experiment_file, "--run", derived)
+    before = files_of(derived / "model")
+    run(derive, experiment_file, "--run", derived, "--method", "interleaved")
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("assembly.retraining.shutil.copy", full)
+        said = refused(retrain.main, capsys, experiment_file, "--run", derived)
+    assert "No space left on device" in said
+    assert files_of(derived / "model") == before
+    assert not list(derived.glob(".model.*"))
+    run(retrain, experiment_file, "--run", derived)
+    after = files_of(derived / "model")
+    assert json.loads(after["result.json"])["name"] == "interleaved"
+    assert json.loads(after["architecture.json"])["name"] == "interleaved"
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json"])

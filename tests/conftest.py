@@ -36,7 +36,7 @@ data:
   tokenizer: {kind: bytes}
   batch: 4
   segment: 16
-  evaluation_streams: 3
+  evaluation_streams: 7
 model:
   slots: 4
   d_model: 16

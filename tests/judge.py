@@ -5,7 +5,14 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.mutation import FILE, Mutant, Said
+
+# Most of the time of a mutant is that of its parse; every third stands for all in the quick tests.
+THIRDS = pytest.mark.parametrize(
+    "third", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+)
 
 MAINS = [importlib.import_module(n).main for n in ("search", "derive", "retrain", "compare")]
 Checked = Callable[[Mutant, int], tuple[object, str]]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.judge import Checked, failures, refuse
+from tests.judge import THIRDS, Checked, failures, refuse
 from tests.mutation import (
     Key,
     Mutant,
@@ -36,7 +36,8 @@ def wrong(page: Page, name: str, count: int) -> Iterator[tuple[Key, Key, str]]:
             yield key, (*key, place), word
 
 
-def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked) -> None:
+@THIRDS
+def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked, third: int) -> None:
     mutants = []
     for name, page in PAGES.items():
         for key, there, word in wrong(page, name, 2 if name == "rich" else 1):
@@ -44,10 +45,13 @@ def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked) -> None:
             said = (line_of(changed, there), dotted(there))
             mutants.append(refuse(f"{name} {dotted(key)}={word}", changed.text, said))
     assert len(mutants) > 500
-    assert failures(mutants, check) == []
+    assert failures(mutants[third::3], check) == []
 
 
-def test_a_wrong_value_of_an_override_is_named_with_the_override(check: Checked) -> None:
+@THIRDS
+def test_a_wrong_value_of_an_override_is_named_with_the_override(
+    check: Checked, third: int
+) -> None:
     mutants = []
     for name in ("rich", "auto"):
         for key, there, word in wrong(PAGES[name], name, 1):
@@ -57,7 +61,7 @@ def test_a_wrong_value_of_an_override_is_named_with_the_override(check: Checked)
             said = (text.strip(), dotted(there))
             mutants.append(refuse(f"{name} --set {text}", PAGES[name].text, said, sets=[text]))
     assert len(mutants) > 100
-    assert failures(mutants, check) == []
+    assert failures(mutants[third::3], check) == []
 
 
 def with_line(page: Page, number: int, line: str, key: str | None, name: str) -> Mutant:
@@ -99,10 +103,11 @@ def misspelled(name: str, page: Page) -> Iterator[Mutant]:
         yield refuse(f"{name} without {path}", without.text, said)
 
 
-def test_misspelled_missing_and_repeated_keys(check: Checked) -> None:
+@THIRDS
+def test_misspelled_missing_and_repeated_keys(check: Checked, third: int) -> None:
     mutants = [m for name, page in PAGES.items() for m in misspelled(name, page)]
     assert len(mutants) > 300
-    assert failures(mutants, check) == []
+    assert failures(mutants[third::3], check) == []
 
 
 CONFLICTS = [

@@ -47,6 +47,7 @@ def _set(*settings: str) -> list[str]:
 SLOW = _set(*SLOWER)
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ def test_the_derivative_in_the_shape_equals_finite_differences(scale: float) -> 
         torch.testing.assert_close(found, (above - below) / (2 * step), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("tau", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("tau", [0.1, 1.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_mean_and_variance_are_those_of_a_dirichlet_of_mean_pi(tau: float) -> None:
     alpha_C = torch.tensor([1.0, 0.0, -1.0], dtype=torch.float64)
     pi_C = torch.softmax(alpha_C, 0)

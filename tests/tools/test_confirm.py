@@ -128,6 +128,7 @@ def test_one_experiment_twice_is_refused(
     assert "tiny and other are the same experiment" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

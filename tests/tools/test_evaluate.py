@@ -344,7 +344,7 @@ def test_the_test_text_gives_the_figure_of_the_result(
     given = [tmp_path / "carried", "--data", tmp_path / "test.txt"]
     (row,) = rows(tmp_path, capsys, *given)
     assert abs(row["nats_per_token"] - result["test"]["nats_per_token"]) > 1e-9
-    (row,) = rows(tmp_path, capsys, *given, "--streams", 3, "--segment", 11, "--warm", 3)
+    (row,) = rows(tmp_path, capsys, *given, "--streams", 7, "--segment", 11, "--warm", 3)
     assert row["nats_per_token"] == pytest.approx(result["test"]["nats_per_token"], abs=1e-9)
     shutil.copy(retrained / "result.json", tmp_path / "carried")
     assert rows(tmp_path, capsys, *given) == [row]

@@ -77,7 +77,7 @@ def searches(forward: Forward, estimator: str, **alpha: Any) -> tuple[Any, Any, 
     [
         {},
         {"recompute": True},
-        {"micro_batches": 3},
+        pytest.param({"micro_batches": 3}, marks=pytest.mark.slow),
         {"micro_batches": 3, "recompute": True},
         {"precision": "bfloat16"},
     ],

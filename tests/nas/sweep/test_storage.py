@@ -27,7 +27,7 @@ STUDY = "sweep"
 ON_A_SERVER = pytest.mark.slow
 WHERES = [
     "journal",
-    "grpc",
+    pytest.param("grpc", marks=ON_A_SERVER),
     pytest.param("postgresql", marks=ON_A_SERVER),
     pytest.param("grpc over postgresql", marks=ON_A_SERVER),
 ]

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from training.launch import launched
-from training.passwords import masked
+from utils.text import masked
 
 # No file of a run names a machine's folders, and who reads it has an interpreter of his own.
 INTERPRETER_IN_FILES = "python"

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from data.config import DataConfig
 from experiment_source import ExperimentError, Source
@@ -16,9 +16,9 @@ from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.derivation import DERIVATIONS
 from nas.sweep.config import SweepConfig
-from problems import Said, dotted, explain, must_be_one_of
 from training.config import RetrainConfig, RunConfig
-from yaml_strict import Key, dump_yaml
+from utils.strict_yaml import Key, dump_yaml
+from utils.validation import Said, Section, dotted, explain, must_be_one_of
 
 __all__ = [
     "Experiment",
@@ -33,10 +33,8 @@ __all__ = [
 ]
 
 
-class TextExperiment(BaseModel):
+class TextExperiment(Section):
     """What must be known to prepare a text: `data`; the other sections are checked where given."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     run: RunConfig = RunConfig()
     data: DataConfig

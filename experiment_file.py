@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from problems import shorten, show
-from yaml_strict import YamlError
+from utils.strict_yaml import YamlError
+from utils.text import shorten
+from utils.validation import show
 
 # What every architecture file has.
 _ARCHITECTURE = {"slots", "d_model", "vocabulary_size"}

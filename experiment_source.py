@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from experiment_file import why_no_experiment, why_no_yaml
-from nas.sweep.address import masked
-from problems import Said, dotted, shorten, show
-from yaml_strict import MAX_DEPTH, Document, Key, YamlError, is_torn, read_text, read_yaml
+from utils.strict_yaml import MAX_DEPTH, Document, Key, YamlError, is_torn, read_text, read_yaml
+from utils.text import masked, shorten
+from utils.validation import Said, dotted, show
 
 _AFTER_THE_FILE = 10**9  # more than any line number
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nas.sweep.conditions import space_faults
 from nas.sweep.config import SweepConfig
 from nas.sweep.space import Space
-from problems import Said, dotted, plain_types, show
+from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:
     from data.config import DataConfig

@@ -6,8 +6,7 @@ from typing import Any
 from experiment import Experiment, changed_settings
 from experiment_space import number_kinds
 from nas.sweep.space import Space
-from problems import show
-from training.config import Section
+from utils.validation import Section, show
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from model import (
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from nas.derivation.rules import sandwich_ends
-from training.files import write_whole
 from training.run_dir import commit, identity_hash
+from utils.files import write_whole
 
 
 @dataclass(frozen=True)

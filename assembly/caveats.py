@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model import Agreement, Evidence
-from training.files import append_line, read_object, write_whole
+from utils.files import append_line, read_object, write_whole
 
 FILE = "caveats.json"
 ONE_SEARCH = (

@@ -20,9 +20,8 @@ from nas.derivation import NoOtherNetwork
 from nas.latency import Latencies
 from nas.verdict import verdict
 from training.evaluation import Evaluation
-from training.files import write_whole
 from training.screen import announce
-from training.tables import csv_of
+from utils.files import csv_of, write_whole
 
 COLUMNS = (
     "name",

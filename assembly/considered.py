@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model import Architecture, Evidence, Gap, layout_letters
 from nas.derivation import Considered
-from training.tables import csv_of
+from utils.files import csv_of
 
 _SHOWN = 10
 COLUMNS = (

@@ -10,7 +10,7 @@ import torch
 
 from assembly.workbench import Workbench
 from nas.quiet import MOST_OTHER_CORES, CpuReading, other_cores, read_cpu
-from training.cores import core_numbers, usable_cores
+from utils.cores import core_numbers, usable_cores
 
 # The kernel counts in hundredths of a second; less time says too little.
 _LEAST_S = 0.1

@@ -9,8 +9,8 @@ from assembly.cpu_load import too_many_threads
 from assembly.sweeping.process import TrialProcess
 from assembly.sweeping.trial import Around, Interrupted, Limits, run_scripts
 from experiment import Experiment, with_settings
-from training.cores import usable_cores
 from training.signals import Stopped, StopRequest
+from utils.cores import usable_cores
 
 _SILENT_S = 24 * 3600.0
 _ALIVE_S, _WAIT_S = 60.0, 75.0

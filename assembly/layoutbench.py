@@ -26,9 +26,9 @@ from nas.layout_table import (
     read_table,
 )
 from nas.regret import mean_nats
-from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
+from utils.files import write_whole
 
 TABLE, KEY = "layoutbench.csv", "layoutbench.json"
 _OWN_TABLE = (

@@ -20,9 +20,9 @@ from nas.layout_table import LayoutTable
 from nas.plan import SearchPlan
 from nas.regret import Difference, Regrets, difference, random_search, regret_of
 from nas.search_cost import TRAINING, search_flops
-from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
+from utils.files import write_whole
 
 FOUND = "regret.json"
 

@@ -26,9 +26,9 @@ from nas.derivation import Layout
 from nas.latency import Latencies
 from nas.rank import Ranking, ranking
 from nas.scoring import Score
-from training.files import write_whole
 from training.run_dir import commit
 from training.signals import StopRequest
+from utils.files import write_whole
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from training.files import read_object
+from utils.files import read_object
 
 
 class _Part(BaseModel):

@@ -31,9 +31,7 @@ from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from nas.quiet import read_cpu
-from training.cores import core_numbers
 from training.evaluation import Evaluation
-from training.files import make_durable, named, words_of, write_whole
 from training.optimisers import build_optimiser
 from training.phase import Phase
 from training.run_dir import FolderLock
@@ -41,6 +39,8 @@ from training.screen import announce, bits
 from training.stages import Stages
 from training.state import TrainState
 from training.step import WeightStep
+from utils.cores import core_numbers
+from utils.files import make_durable, named, words_of, write_whole
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from nas.scoring import Score
-from training.files import append_line
+from utils.files import append_line
 
 Labels = tuple[str, ...]
 

@@ -33,7 +33,6 @@ from nas.quiet import read_cpu
 from nas.search_cost import search_flops
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
-from training.cores import core_numbers
 from training.evaluation import Evaluation, joined
 from training.optimisers import build_optimiser
 from training.phase import Phase
@@ -41,6 +40,7 @@ from training.run_dir import is_claimed
 from training.schedules import rate_of
 from training.state import TrainState
 from training.step import WeightStep
+from utils.cores import core_numbers
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0

@@ -17,9 +17,9 @@ import torch
 from benchmarks.softmax_constants import processor
 from nas.quiet import MOST_OTHER_CORES, other_cores, read_cpu
 from training.allocator import keep_freed_memory
-from training.cores import usable_cores
-from training.files import write_whole
 from training.run_dir import commit
+from utils.cores import usable_cores
+from utils.files import write_whole
 
 MOST_SPOILT = 3
 # Makes a step in the process that takes it.

@@ -1,31 +1,25 @@
 """What an experiment says about its text, its tokenizer and its streams."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from data.corpora import CORPORA, SPLITS
 from data.corpora.base import Place
 from data.tokenizers import TOKENIZERS
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+from utils.validation import Section, must_be_one_of
 
 
 def _registered(name: str, registry: Mapping[str, object]) -> str:
     """The name; ValueError where nobody registered it."""
     if name not in registry:
-        near = get_close_matches(name, registry, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"must be one of {', '.join(registry)}; found {name!r}{hint}")
+        raise ValueError(must_be_one_of(name, list(registry)))
     return name
 
 
-class FilesConfig(_Section):
+class FilesConfig(Section):
     """The user's own three text files."""
 
     train: str = Field(description="Path of the training text, relative to the current folder.")
@@ -33,7 +27,7 @@ class FilesConfig(_Section):
     test: str = Field(description="Path of the test text.")
 
 
-class TreeConfig(_Section):
+class TreeConfig(Section):
     """A folder of text files."""
 
     folder: str = Field(description="The folder, relative to the current one.")
@@ -45,7 +39,7 @@ class TreeConfig(_Section):
     exclude: tuple[str, ...] = Field(default=(), description="Globs of what to leave out.")
 
 
-class TokenizerConfig(_Section):
+class TokenizerConfig(Section):
     """How text becomes ids."""
 
     kind: str = Field(
@@ -97,7 +91,7 @@ class TokenizerConfig(_Section):
         return self
 
 
-class DataConfig(_Section):
+class DataConfig(Section):
     """Corpus, tokenizer, training streams and evaluation streams."""
 
     corpus: str = Field(

@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     ValidationError,
@@ -21,11 +19,12 @@ from model.config import SoftmaxConfig
 from model.evidence import Evidence, Share
 from model.layout import layout_letters
 from model.network import Network, network_of
-from model.problems import MOST_SHOWN, describe, few
 from model.tying import tied_slots
+from utils.validation import Section, dotted, explain
 
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_BYTES = 16 * 2**20
+_MOST_SHOWN = 20
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -53,17 +52,13 @@ def _as_written(candidate: Candidate) -> dict[str, Any]:
 _Slot = Annotated[Candidate, AfterValidator(_every_option_given), PlainSerializer(_as_written)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class TokenizerIdentity(_Part):
+class TokenizerIdentity(Section):
     """Which tokenizer the ids of the vocabulary come from."""
 
     digest: str = Field(max_length=200, description="Hash of its pieces and ranks.")
 
 
-class FlopsKey(_Part):
+class FlopsKey(Section):
     """For which segments the FLOPs per token were counted."""
 
     batch: int = Field(ge=1, description="Streams.")
@@ -73,7 +68,7 @@ class FlopsKey(_Part):
     )
 
 
-class ArchitectureCosts(_Part):
+class ArchitectureCosts(Section):
     """What the model costs."""
 
     parameters: int = Field(ge=0, le=2**62)
@@ -81,7 +76,7 @@ class ArchitectureCosts(_Part):
     key: FlopsKey
 
 
-class Architecture(_Part):
+class Architecture(Section):
     """A derived model: one candidate per slot and all that is needed to build it."""
 
     version: Literal[1] = 1
@@ -156,7 +151,10 @@ class Architecture(_Part):
             try:
                 return cls.model_validate_json(text, strict=True)
             except ValidationError as error:
-                problems = describe(error, cls)
+                errors = error.errors()
+                said = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
+                lines = [f"{dotted(key)}: {words}" if key else words for key, words in said]
+                problems = _few(lines, len(errors))
         raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:
@@ -211,7 +209,7 @@ def _problems_of_json(text: str) -> list[str]:
         return [f"not JSON that can be read: {error}"]
     if repeated:
         lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
-        return few(lines[:MOST_SHOWN], len(lines))
+        return _few(lines[:_MOST_SHOWN], len(lines))
     # Only for a version that is known can the rest be judged.
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
@@ -219,3 +217,9 @@ def _problems_of_json(text: str) -> list[str]:
     if type(version) is not int or version != 1:
         return [f"version: {version!r:.60} is unknown; this program reads version 1"]
     return []
+
+
+def _few(lines: list[str], count: int) -> list[str]:
+    """The lines of the first problems, and how many more there are."""
+    more = count - _MOST_SHOWN
+    return [*lines, f"and {more} more problems"] if more > 0 else lines

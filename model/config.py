@@ -4,8 +4,6 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -16,6 +14,7 @@ from pydantic import (
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import Activation
 from model.dropout import Dropout
+from utils.validation import Section
 
 DEFAULT_FACTOR = 4
 MOST_TAILS = 64
@@ -26,10 +25,8 @@ _TIED = "Input embedding shares the softmax's tables."
 Width = Annotated[int, Field(ge=1, le=2**16)]
 
 
-class SoftmaxConfig(BaseModel):
+class SoftmaxConfig(Section):
     """Adaptive softmax (Grave et al. 2017); without cutoffs a plain softmax."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     cutoffs: tuple[int, ...] = Field(
         default=(),
@@ -70,10 +67,8 @@ class SoftmaxConfig(BaseModel):
         return _tail_widths(len(self.cutoffs), d_model, self.factor, self.sizes)
 
 
-class AutoSoftmaxConfig(BaseModel):
+class AutoSoftmaxConfig(Section):
     """Adaptive softmax whose cutoffs are those that cost least on the training text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     cutoffs: Literal["auto"]
     clusters: int = Field(
@@ -125,10 +120,8 @@ def _fixed_or_auto(value: Any) -> str:
     return "auto" if isinstance(found, str) else "fixed"
 
 
-class ModelConfig(BaseModel):
+class ModelConfig(Section):
     """Sizes of the model; a candidate's options left out take the value given here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")

@@ -4,24 +4,20 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
+from utils.validation import Section
+
 Share = Annotated[float, Field(ge=0, le=1)]
 # How far the probabilities of a slot may be from 1 in all; files hold them rounded.
 _ROUNDED = 1e-3
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Measured(_Part):
+class Measured(Section):
     """Nats per token of validation text, by the SuperNet's weights."""
 
     nats_per_token: float = Field(ge=0)
@@ -32,7 +28,7 @@ class Measured(_Part):
     )
 
 
-class Gap(_Part):
+class Gap(Section):
     """What it costs to make the choice discrete, without any training."""
 
     tokens: int = Field(ge=1, description="Scored tokens, the same for all three.")
@@ -47,7 +43,7 @@ class Gap(_Part):
     ratio_error: float = Field(ge=0, description="Its standard error, paired over the text.")
 
 
-class Agreement(_Part):
+class Agreement(Section):
     """How far several searches chose alike."""
 
     searches: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
@@ -91,7 +87,7 @@ class Agreement(_Part):
         }
 
 
-class Evidence(_Part):
+class Evidence(Section):
     """Why these candidates were chosen."""
 
     method: str = Field(max_length=200, description="Name of the derivation.")

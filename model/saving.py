@@ -1,11 +1,10 @@
 """The model folder: architecture.json and model.safetensors.
 
-It is all that is needed to use a derived model, and reading it needs only this package.
+It is all that is needed to use a derived model, and reading it needs `model/` and `utils/` alone.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from model.checksum import tensors_digest
 from model.dropout import NO_DROPOUT, Dropout
 from model.language_model import LanguageModel
 from model.shapes import shapes_of_architecture
+from utils.files import write_whole
 
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
@@ -57,8 +57,8 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     # One entry only: safetensors writes several in an order that changes from call to call.
     meta = {"architecture": _digest(architecture), "tensors": tensors_digest(tensors)}
     blob = save(tensors, metadata={_META: json.dumps(meta)})
-    _write_whole(folder / TENSOR_FILE, blob)
-    _write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
+    write_whole(folder / TENSOR_FILE, blob)
+    write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
 
 
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
@@ -174,15 +174,3 @@ def _digest(architecture: Architecture) -> str:
     """Identity of what the tensors mean: options such as a window change no shape."""
     fields = {*architecture.built_of, "tokenizer"}
     return hashlib.sha256(architecture.model_dump_json(include=fields).encode()).hexdigest()
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

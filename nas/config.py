@@ -9,10 +9,10 @@ from training.config import (
     EPOCHS,
     MOST_EPOCHS,
     OptimiserConfig,
-    Section,
     check_length,
     check_warmup,
 )
+from utils.validation import Section
 
 AlphaEstimator = Literal["soft", "straight_through", "single_path", "two_path", "dirichlet"]
 Estimator = Literal[AlphaEstimator, "spos"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from model import BLOCKS, Network, default_candidates
 from nas.derivation.networks import Networks
-from training.tables import csv_of
+from utils.files import csv_of
 
 
 @dataclass(frozen=True, order=True)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
-from npz_file import READ_ERRORS, read_npz
-from training.files import write_whole
 from training.loop import Metrics
 from training.state import TrainState
+from utils.files import READ_ERRORS, read_npz, write_whole
 
 MOST_CSV_STEPS = 500
 _REMEDY = "put the right pi.npz back, or remove {} to search again"

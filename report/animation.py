@@ -10,11 +10,11 @@ from matplotlib import colormaps
 from matplotlib.artist import Artist
 from PIL import Image
 
-from report.files import write_whole
 from report.grid import Grid, pi_grid
 from report.quantities import frame_rows
 from report.runs import Trajectory
 from report.style import PI_MAP, house_style
+from utils.files import write_whole
 
 MOST_FRAMES = 40
 _FRAME_MS, _LAST_FRAME_MS = 160, 2500

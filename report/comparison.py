@@ -10,7 +10,8 @@ import pandas as pd
 
 from report import html
 from report.runs import read_json
-from report.style import compact, shorten
+from report.style import compact
+from utils.text import shorten
 
 _TEXT = ("name", "layout", "role")
 _NUMBERS = (

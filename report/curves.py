@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from report.quantities import thin
-from report.style import dashes, house_style, make_figure, margins, plain, shorten, step_axis
+from report.style import dashes, house_style, make_figure, margins, plain, step_axis
+from utils.text import shorten
 
 _MOST_POINTS = 1500
 _NETS = {

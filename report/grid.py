@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
 
-from report.style import DPI, INK, PI_MAP, make_figure, plain, shorten, text_on
+from report.style import DPI, INK, PI_MAP, make_figure, plain, text_on
+from utils.text import shorten
 
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36

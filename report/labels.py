@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from report.style import plain, shorten
+from report.style import plain
+from utils.text import shorten
 
 # Points right and up of the mark, and which side of the name stands there; the first that fits.
 _Offset = tuple[int, int, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]

@@ -17,7 +17,6 @@ from report import html
 from report.comparison import html_table, read_comparison
 from report.curves import validation_curves
 from report.derived import derived_section
-from report.files import write_whole
 from report.layout import boxes, last_pi, likeliest
 from report.results import result_row, result_table, same_trainings
 from report.runs import (
@@ -34,6 +33,7 @@ from report.scatter import measure_of, scatter
 from report.spread import SPREAD_FIGURES, alike, write_spread_figures
 from report.style import png
 from report.trajectory import SEARCH_FIGURES, write_search_figures
+from utils.files import write_whole
 
 
 def write_report(run_folder: Path) -> Path:

@@ -16,9 +16,9 @@ from report.style import (
     make_figure,
     margins,
     plain,
-    shorten,
     step_axis,
 )
+from utils.text import shorten
 
 # More than a panel has pixels.
 MOST_POINTS = 400

@@ -7,9 +7,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.files import write_whole
 from report.runs import read_json
 from report.style import FAINT, INK, house_style, make_figure, margins, plain, png
+from utils.files import write_whole
 
 _SUPERNET, _OTHER = "#d55e00", "#0072b2"
 

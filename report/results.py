@@ -7,6 +7,7 @@ from typing import Any
 from report import html
 from report.runs import read_json, seed_folders
 from report.style import compact
+from utils.text import duration
 
 _HEAD = (
     ("name", ""),
@@ -34,6 +35,7 @@ def result_row(path: Path) -> list[str]:
     for name, scores in (("valid", valid), ("test", test)):
         if scores is not None and not isinstance(scores, dict):
             raise ValueError(f"{path}: {name}: expected an object, found {scores!r}")
+    elapsed_s = _number(path, result, "elapsed_s")
     return [
         str(result.get("name", path.parent.parent.name)),
         str(result.get("seed", path.parent.name.removeprefix("seed-"))),
@@ -45,7 +47,7 @@ def result_row(path: Path) -> list[str]:
         _shown(path, test or {}, "perplexity", "{:.2f}"),
         _shown(path, test or {}, "bits_per_byte", "{:.4f}"),
         _shown(path, test or {}, "word_perplexity", "{:.2f}"),
-        _duration(_number(path, result, "elapsed_s")),
+        "-" if elapsed_s is None else duration(elapsed_s),
     ]
 
 
@@ -94,11 +96,3 @@ def _shown(path: Path, values: Mapping[str, Any], key: str, form: str | None = N
     if value is None:
         return "-"
     return form.format(value) if form else compact(value)
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

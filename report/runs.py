@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from npz_file import READ_ERRORS, read_npz
+from utils.files import READ_ERRORS, read_npz
 
 CAVEATS = "caveats.json"
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}

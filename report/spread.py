@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from report.curves import finish_curves, one_panel, validations
-from report.files import write_whole
 from report.panels import (
     MOST_POINTS,
     line_handles,
@@ -30,6 +29,7 @@ from report.style import (
     house_style,
     png,
 )
+from utils.files import write_whole
 
 _OPACITY = 0.18
 _NETS = {
@@ -63,6 +63,7 @@ def write_spread_figures(run_folder: Path) -> list[Path]:
         "curves_seeds.png": curve_spread(metrics, alpha_start),
     }
     target = run_folder / "search" / "figures"
+    target.mkdir(parents=True, exist_ok=True)
     return [write_whole(target / name, png(figure)) for name, figure in figures.items()]
 
 

@@ -88,11 +88,6 @@ def plain(text: str) -> str:
     return f" {drawn}" if drawn.startswith("_") else drawn
 
 
-def shorten(text: str, most: int) -> str:
-    """`text` cut to `most` characters, with dots where something is missing."""
-    return text if len(text) <= most else f"{text[: max(most - 2, 0)]}.."
-
-
 def compact(value: float) -> str:
     """A count in three digits and a unit letter: 1234567 is 1.23M."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

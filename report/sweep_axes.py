@@ -15,8 +15,9 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from report.style import plain, shorten
+from report.style import plain
 from report.sweep_rows import Objective, Row, ending, value_text
+from utils.text import shorten
 
 _MOST_LEVELS = 8
 _SPREAD = {"x": 0.618034, "y": 0.754878}  # irrational, so that marks fall evenly and apart

@@ -7,7 +7,6 @@ from typing import Any
 import optuna
 from matplotlib.figure import Figure
 
-from report.files import write_whole
 from report.style import png
 from report.sweep_axes import Setting, setting
 from report.sweep_bars import bars
@@ -25,6 +24,7 @@ from report.sweep_rows import (
     short_keys,
 )
 from report.sweep_slice import slices
+from utils.files import write_whole
 
 
 def draw_sweep(
@@ -43,6 +43,7 @@ def draw_sweep(
     """
     rows, goals = parse_rows(trials), parse_objectives(list(objectives) or _unnamed(study))
     figures = _figures(study, rows, goals) if rows else {}
+    folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.png"):
         if path.name.removesuffix(".png").split("-")[0] in _KINDS and path.name not in figures:
             path.unlink()

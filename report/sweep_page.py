@@ -6,7 +6,6 @@ from pathlib import Path
 
 from report import html
 from report.comparison import tight_layout
-from report.files import write_whole
 from report.style import compact
 from report.sweep_rows import (
     Row,
@@ -22,6 +21,7 @@ from report.sweep_rows import (
     valueless,
 )
 from report.sweep_words import headline, warning
+from utils.files import write_whole
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_ROWS = 50

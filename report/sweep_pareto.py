@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from report.comparison import tight_layout
 from report.labels import name_points
 from report.quantities import thin
-from report.style import house_style, make_figure, margins, shorten
+from report.style import house_style, make_figure, margins
 from report.sweep_axes import highest_shown, value_axis, value_label
 from report.sweep_marks import BASELINE, BEST, POINT, scaled, shared_legend
 from report.sweep_rows import Objective, Row, distinct_trials, front
+from utils.text import shorten
 
 _MOST_NAMES, _LONGEST_NAME, _MOST_PANELS = 12, 18, 3
 _ROOM = (0.2, 0.12)  # beside and above the marks, as shares of what they span

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from report.comparison import tight_layout
-from report.style import plain, shorten
+from report.style import plain
 from report.sweep_rows import (
     Objective,
     Row,
@@ -18,6 +18,7 @@ from report.sweep_rows import (
     value_text,
     valueless,
 )
+from utils.text import shorten
 
 _WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
 

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from report.animation import write_animation
 from report.curves import curves
-from report.files import write_whole
 from report.grid import pi_grid
 from report.panels import (
     MOST_POINTS,
@@ -38,9 +37,10 @@ from report.style import (
     margins,
     plain,
     png,
-    shorten,
     step_axis,
 )
+from utils.files import write_whole
+from utils.text import shorten
 
 
 def write_search_figures(search_folder: Path) -> list[Path]:
@@ -50,6 +50,7 @@ def write_search_figures(search_folder: Path) -> list[Path]:
         ValueError: a file of the run is damaged.
     """
     folder = search_folder / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
     written, alpha_start = [], 0
     if (search_folder / "pi.npz").exists():
         trajectory = read_trajectory(search_folder / "pi.npz")

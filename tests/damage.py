@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nas.trajectory import PEAK_LRS
-from npz_file import READ_ERRORS
+from utils.files import READ_ERRORS
 
 
 def npz(**arrays: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import cli
 import endings
 from experiment import ExperimentError, dump_experiment, load_experiment
-from yaml_strict import dump_yaml, read_yaml
+from utils.strict_yaml import dump_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.yaml") if "sweep" not in path.stem)

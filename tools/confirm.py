@@ -77,8 +77,7 @@ def names_of(files: Sequence[Path]) -> list[str]:
 def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
     from assembly.confirming import latencies, same_networks, table_of, verdict_line
-    from training.files import write_whole
-    from training.tables import csv_of
+    from utils.files import csv_of, write_whole
 
     rows = table_of(sides, arguments.seeds, arguments.run)
     measured = latencies(bench, sides, arguments.seeds, arguments.run)

@@ -259,7 +259,7 @@ def write(
         OSError: it cannot be written; an old one stays as it was.
     """
     from model import adjustable_options
-    from training.files import write_whole
+    from utils.files import write_whole
 
     own, text = measurement.saved.architecture, measurement.text
     content = {

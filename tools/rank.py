@@ -131,8 +131,7 @@ def show(ranked: "Ranked") -> None:
     """Measure latencies; write and print the table and what may be said."""
     from assembly.ranking import rankings
     from report.rank import write_rank_figure
-    from training.files import write_whole
-    from training.tables import csv_of
+    from utils.files import csv_of, write_whole
 
     measured = ranked.latencies()
     rows = ranked.table(measured)

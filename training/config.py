@@ -2,7 +2,9 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from utils.validation import Section
 
 MOST_EPOCHS = 1e6
 DEFAULT_BETAS = (0.9, 0.999)
@@ -16,16 +18,6 @@ _HEEDED_BY = {
     "momentum": ("sgd",),
     "eps": ("adamw", "adam", "lamb", "adagrad"),
 }
-
-
-class Section(BaseModel):
-    """A frozen section that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
-        return {}
 
 
 class RunConfig(Section):

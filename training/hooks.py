@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from training.divergence import check_finite
 from training.evaluation import Evaluation
-from training.files import named
 from training.loop import Metrics
 from training.ranks import ALONE, Ranks
 from training.resume import Checkpoints
 from training.signals import Stopped, StopRequest
 from training.silence import Display, Rows
 from training.state import Best, TrainState
+from utils.files import named
 
 EVENTS = "TensorBoard's event file"
 

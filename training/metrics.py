@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from training.files import append_line, named, write_whole
+from utils.files import append_line, named, write_whole
 
 
 class MetricsFile:

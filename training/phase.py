@@ -12,7 +12,6 @@ from torch import Tensor
 from training.checkpoint import restore_weights
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.files import named, remove_temporary, words_of
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.launch import Lost
 from training.loop import Batches, Hook, Step, train
@@ -31,6 +30,7 @@ from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
 from training.state import TrainState
+from utils.files import named, remove_temporary, words_of
 
 
 @dataclass

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from training.cores import usable_cores
 from training.launch import Lost, launched
+from utils.cores import usable_cores
 
 # Within a step nobody waits long; for a tokenizer, a validation or the first rank's files they do.
 STEP_PATIENCE = timedelta(seconds=45)

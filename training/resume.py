@@ -15,10 +15,10 @@ from training.checkpoint import (
     save_best,
     save_checkpoint,
 )
-from training.files import words_of
 from training.ranks import ALONE, Ranks
 from training.state import TrainState
 from training.tensor_file import read_header
+from utils.files import words_of
 
 LAST, PREVIOUS, REFUSED = (
     "last.safetensors",

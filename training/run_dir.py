@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from training.files import named, read_object, write_whole
-from training.passwords import masked
+from utils.files import named, read_object, write_whole
+from utils.text import masked
 
 Identity = Mapping[str, Any]
 _WORDS = {"commit": "program"}

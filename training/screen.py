@@ -8,15 +8,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from training.files import append_line, named
+from utils.files import append_line, named
+from utils.text import duration
 
 _HEADER = f"{'iteration':>10} {'train ppl':>10} {'valid ppl':>10} {'time':>8}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def bits(row: Mapping[str, Any]) -> str:
@@ -81,7 +76,7 @@ class Screen:
         line = f"{self._title} {row['step']:>6}/{self._steps}  " + "  ".join(
             f"{name} {value}" for name, value in shown.items()
         )
-        line += f"  left {_duration(left_s)}"
+        line += f"  left {duration(left_s)}"
         if self._bar.disable:
             announce(line)
         self._record(line)
@@ -106,7 +101,7 @@ class Screen:
         train = "-" if train_perplexity is None else f"{train_perplexity:.2f}"
         self._record(
             f"{row['step']:>10} {train:>10} {row['perplexity']:>10.2f} "
-            f"{_duration(row['elapsed_s']):>8}{net}"
+            f"{duration(row['elapsed_s']):>8}{net}"
         )
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.checksum import tensors_digest
-from training.files import Part, write_whole
+from utils.files import Part, write_whole
 
 VERSION = 2
 _DTYPES = {

@@ -20,7 +20,7 @@ from assembly.sweeping.trial import Around, Failed, Limits, Pruned, run_seed
 from experiment import Experiment
 from nas.sweep.patience import tried
 from nas.sweep.queue import REASON, ROOT, Queue, Taken
-from training.files import read_object, write_whole
+from utils.files import read_object, write_whole
 
 # After this part of a lease without a sign a trial's own process ends; with its grace period that
 # is before the lease ends, and so before another worker takes the trial.

@@ -22,7 +22,7 @@ from nas.sweep.queue import Entry, Queue
 from report.sweep_figures import draw_sweep
 from report.sweep_page import write_sweep_report
 from report.sweep_table import csv_text, text_table
-from training.files import write_whole
+from utils.files import write_whole
 
 _NO_SLOWER = "best_no_slower.yaml"
 

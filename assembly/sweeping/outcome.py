@@ -12,8 +12,8 @@ from typing import Any
 
 from assembly.results import read_result
 from model import load_architecture
-from training.files import read_object, words_of
 from training.metrics import read_rows
+from utils.files import read_object, words_of
 
 METRICS = "metrics.jsonl"
 CHOSEN = "architecture.json"

@@ -21,10 +21,10 @@ from experiment import Experiment, dump_experiment
 from nas.sweep.address import JOURNAL, shown
 from nas.sweep.passing import is_passing
 from nas.sweep.queue import Queue
-from training.cores import usable_cores
-from training.files import write_whole
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
+from utils.cores import usable_cores
+from utils.files import write_whole
 
 # The storage of a worker that another process starts: its file lacks the password, and a command
 # line is seen by all.

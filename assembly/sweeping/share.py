@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from training.cores import usable_cores
 from training.run_dir import commit
+from utils.cores import usable_cores
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from assembly.sweeping.outcome import (
 )
 from assembly.sweeping.process import FolderBusy, TrialProcess
 from experiment import Experiment, dump_experiment
-from training.files import words_of, write_whole
+from utils.files import words_of, write_whole
 
 SCRIPTS = ("search", "derive", "retrain")
 _POLL_S = 0.2

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -18,6 +16,7 @@ from pydantic import (
 from torch import Tensor, nn
 
 from model.segment import Segment
+from utils.validation import Section
 
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.
 LEFT_OUT: Any = None
@@ -28,7 +27,7 @@ Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]+$", max_length=40)]
 INIT_STD = 0.02
 
 
-class BlockOptions(BaseModel):
+class BlockOptions(Section):
     """One candidate: a kind, a label that is unique among the candidates, the kind's options.
 
     An option that is left out takes the model section's value (`completed`). Only what was given
@@ -41,8 +40,6 @@ class BlockOptions(BaseModel):
 
     adjustable: ClassVar[frozenset[str]] = frozenset()
     added: ClassVar[Mapping[str, Any]] = {}
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: str
     label: Label

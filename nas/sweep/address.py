@@ -4,9 +4,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
-from training.passwords import masked, without_passwords
-
-__all__ = ["JOURNAL", "check_address", "masked", "shown", "split_grpc", "without_password"]
+from utils.text import masked, without_passwords
 
 JOURNAL = "journal"
 _KINDS = (

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from nas.sweep.address import check_address
-from training.config import Section
+from utils.validation import Section
 
 LEARNED = ("retrained", "onehot")
 _NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}

@@ -19,7 +19,7 @@ from optuna.storages.journal import (
 )
 
 from nas.sweep.journal_record import Torn, check_record
-from training.files import named
+from utils.files import named
 
 # Optuna's records are a few hundred bytes; a line beyond this is not read into memory.
 MAX_LINE_BYTES = 2**24

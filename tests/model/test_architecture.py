@@ -115,48 +115,49 @@ def refusal(change: Any) -> list[str]:
 CHANGES: dict[str, tuple[Any, str]] = {
     "kind": (
         lambda v: v["slots"][3].update(kind="atention"),
-        "slots[3].kind: unknown kind 'atention'; did you mean 'attention'?",
+        "slots[3]: kind must be one of attention, dense, identity; found 'atention'; "
+        "did you mean 'attention'?",
     ),
     "far_kind": (
         lambda v: v["slots"][3].update(kind="xyz"),
-        "slots[3].kind: unknown kind 'xyz'; known: attention, dense, identity",
+        "slots[3]: kind must be one of attention, dense, identity; found 'xyz'",
     ),
-    "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing"),
-    "field": (lambda v: v.update(nam=1), "nam: unknown field; did you mean 'name'?"),
+    "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing; it has no default"),
+    "field": (lambda v: v.update(nam=1), "nam: unknown key; did you mean 'name'?"),
     "option": (
         lambda v: v["slots"][0].update(n_head=1),
-        "slots[0].n_head: unknown field; did you mean 'n_heads'?",
+        "slots[0].n_head: unknown key; did you mean 'n_heads'?",
     ),
     "key_field": (
         lambda v: v["costs"]["key"].update(segmet=1),
-        "costs.key.segmet: unknown field; did you mean 'segment'?",
+        "costs.key.segmet: unknown key; did you mean 'segment'?",
     ),
-    "no_field": (lambda v: v.pop("d_model"), "d_model: missing"),
+    "no_field": (lambda v: v.pop("d_model"), "d_model: missing; it has no default"),
     "no_option": (lambda v: v["slots"][0].pop("window"), "slots[0].window: missing"),
     "no_label": (lambda v: v["slots"][2].pop("label"), "slots[2].label: missing"),
     "null_option": (
         lambda v: v["slots"][1].update(d_ffn=None),
-        "slots[1].d_ffn: should be a valid integer; found None",
+        "slots[1].d_ffn: expected an integer, found nothing",
     ),
     "text_number": (
         lambda v: v.update(d_model="8"),
-        "d_model: should be a valid integer; found '8'",
+        "d_model: expected an integer, found '8'",
     ),
     "bool_number": (
         lambda v: v["slots"][1].update(d_ffn=True),
-        "slots[1].d_ffn: should be a valid integer; found True",
+        "slots[1].d_ffn: expected an integer, found true",
     ),
     "clamp": (
         lambda v: v["slots"][0].update(clamp=-1),
-        "slots[0].clamp: should be greater than or equal to 0; found -1",
+        "slots[0].clamp: must be at least 0, found -1",
     ),
     "added_to_another_kind": (
         lambda v: v["slots"][1].update(clamp=None),
-        "slots[1].clamp: unknown field; known: kind, label, d_ffn, activation",
+        "slots[1].clamp: unknown key; another kind than this one has 'clamp'",
     ),
     "huge": (
         lambda v: v.update(d_model=10**9),
-        "d_model: should be less than or equal to 65536; found 1000000000",
+        "d_model: must be at most 65536, found 1000000000",
     ),
     "version": (
         lambda v: v.update(version=2, slots="other"),
@@ -177,7 +178,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "gap": (
         lambda v: v["evidence"].update(gap={**SCORED["gap"], "rato": 1}),
-        "evidence.gap.rato: unknown field; did you mean 'ratio'?",
+        "evidence.gap.rato: unknown key; did you mean 'ratio'?",
     ),
     "agreement": (
         lambda v: v["evidence"].update(agreement={**SCORED["agreement"], "slots": [1.0]}),
@@ -211,7 +212,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "mass": (lambda v: v["costs"]["key"]["mass"].pop(), "costs.key.mass: 2 entries for 3 clusters"),
     "path": (
         lambda v: v.update(name="../x"),
-        "name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'; found '../x'",
+        "name: must match ^[A-Za-z0-9][A-Za-z0-9._-]*$, found '../x'",
     ),
 }
 
@@ -229,9 +230,10 @@ def test_all_problems_are_told_at_once() -> None:
         value["slots"][3]["kind"] = "atention"
 
     assert refusal(change) == [
-        "architecture.json: d_model: missing",
+        "architecture.json: d_model: missing; it has no default",
         "architecture.json: slots[0].memory: missing",
-        "architecture.json: slots[3].kind: unknown kind 'atention'; did you mean 'attention'?",
+        "architecture.json: slots[3]: kind must be one of attention, dense, identity; found "
+        "'atention'; did you mean 'attention'?",
     ]
 
 

@@ -105,7 +105,7 @@ def test_removed_and_added_and_repeated_keys_are_refused(tmp_path: Path) -> None
             path.write_text(json.dumps(without))
             assert f"{name}" in refusal(path)
         path.write_text(json.dumps(changed(whole, (*key[:-1], f"{name}x"), 1)))
-        assert f"{name}x: unknown field" in refusal(path)
+        assert f"{name}x: unknown key" in refusal(path)
         spelled = json.dumps(name)
         path.write_text(text.replace(f"{spelled}:", f"{spelled}: 3, {spelled}:", 1))
         assert f"{name}: stands more than once" in refusal(path)

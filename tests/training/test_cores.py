@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.cores import usable_cores
 from training.ranks import Ranks
+from utils.cores import usable_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,4 +42,4 @@ def test_nobody_else_asks_for_what_some_systems_lack() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if "sched_getaffinity" in path.read_text(encoding="utf-8")
     ]
-    assert askers == ["training/cores.py"]
+    assert askers == ["utils/cores.py"]

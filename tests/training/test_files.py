@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.files import remove_temporary
+from utils.files import remove_temporary
 
 
 def test_temporary_files_that_another_process_removes_first_are_no_error(

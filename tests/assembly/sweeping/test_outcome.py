@@ -14,7 +14,7 @@ from assembly.sweeping.outcome import (
     search_curve,
 )
 from model import load_architecture
-from training.files import write_whole
+from utils.files import write_whole
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from experiment import load_experiment
 from nas.sweep.queue import Queue
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
-from training.files import read_object
+from utils.files import read_object
 
 URL = "postgresql://u:secret@h:5/d"
 AWAY = OSError(110, "Connection timed out")

@@ -24,7 +24,7 @@ from experiment import Experiment, load_experiment
 from tests.assembly.sweeping.scripts import plant
 from tests.assembly.sweeping.test_attempt import found
 from tests.sweeping import Clock
-from training.files import append_line, write_whole
+from utils.files import append_line, write_whole
 
 # Counts its starts in the run folder; goes on until it is told to end, then is done.
 SEARCH = """

@@ -15,11 +15,12 @@ import pytest
 from optuna.trial import TrialState
 
 from nas.sweep import storage as storage_module
-from nas.sweep.address import check_address, masked, shown, split_grpc, without_password
+from nas.sweep.address import check_address, shown, split_grpc, without_password
 from nas.sweep.passing import is_passing
 from nas.sweep.storage import open_storage
 from tests.nas.sweep.processes import let_go, started
 from tests.postgres_server import QUOTED
+from utils.text import masked
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDY = "sweep"

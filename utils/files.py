@@ -1,14 +1,22 @@
-"""Files that are whole or absent, and errors that say which file and how much room there is."""
+"""Atomic writes, errors that name the file and the free space, JSON, CSV and npz files."""
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 # No JSON file of a run is larger; what is, is not read.
 MAX_JSON_BYTES = 2**26
@@ -35,13 +43,16 @@ def named(path: Path | str, needed_bytes: int | None = None) -> Iterator[None]:
 
 def write_whole(
     path: Path, content: str | bytes | Sequence[Part], keep_old_as: Path | None = None
-) -> None:
+) -> Path:
     """Write a file under a temporary name, flush it to the disk and rename it into place.
 
     Args:
         path: the file.
         content: all of it, or its parts in order.
         keep_old_as: a name for the file that was there before; without it that one is replaced.
+
+    Returns:
+        The file.
 
     Raises:
         OSError: the disk is full or the folder is not writable; the old file stays as it was.
@@ -62,6 +73,7 @@ def write_whole(
             make_durable(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+    return path
 
 
 def words_of(error: ValueError | OSError) -> str:
@@ -144,3 +156,53 @@ def _room(folder: Path, needed_bytes: int | None) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} bytes"
+
+
+# What is unpacked to more than this is no file of ours.
+MAX_BYTES = 2**31
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# All that a damaged archive, a damaged stream or a damaged header of an array can end in.
+READ_ERRORS = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def read_npz(content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file, none of them of objects.
+
+    Raises:
+        One of READ_ERRORS: it is damaged or unpacks to too much.
+    """
+    arrays = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > MAX_BYTES:
+            raise ValueError(f"unpacks to more than {MAX_BYTES} bytes")
+        for entry in entries:
+            if entry.compress_type not in _METHODS:
+                raise ValueError(f"{entry.filename!r:.40} is packed in an unknown way")
+            # Whole first: the checksum stands at the end, and comes before any of it is believed.
+            array = io.BytesIO(archive.read(entry))
+            name = entry.filename.removesuffix(".npy")
+            arrays[name] = np.lib.format.read_array(array, allow_pickle=False)
+    return arrays
+
+
+def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """A header and one line for each row; what is None stays empty."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()

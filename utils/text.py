@@ -1,4 +1,4 @@
-"""Passwords of addresses, which are neither shown nor recorded."""
+"""Text for people: cut, masked, and times on a clock."""
 
 import re
 
@@ -22,3 +22,15 @@ def without_passwords(text: str) -> str:
     """The same without them."""
     bare = _OPTION.sub("", _AFTER_USER.sub(r"\1@", text))
     return bare if "?" in bare else bare.replace("&", "?", 1)
+
+
+def shorten(text: str, most: int) -> str:
+    """A text of at most `most` characters, with dots where something is missing."""
+    return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
+
+
+def duration(seconds: float) -> str:
+    """1:02:03 or 2:03."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -8,13 +8,24 @@ from itertools import groupby
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import ErrorDetails
 
-from nas.sweep.address import masked
-from yaml_strict import Key
+from utils.strict_yaml import Key
+from utils.text import masked, shorten
 
 Said = tuple[Key, str]
+
+
+class Section(BaseModel):
+    """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        return {}
+
 
 _KINDS = {
     "int_type": "an integer",
@@ -41,7 +52,7 @@ _BOUNDS = {
 
 
 def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) -> list[Said]:
-    """One (key, words) pair for each key with an error."""
+    """One (key, words) pair for each key with an error; a validator may name several keys."""
     placed = [
         (_place(error["loc"], data, error["type"] == "missing"), error)
         for error in errors
@@ -49,7 +60,12 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
     ]
     said = []
     for key, group in groupby(placed, key=lambda pair: pair[0]):
-        said.append(_explain_key(key, [error for _, error in group], root))
+        at_key = [error for _, error in group]
+        lines = str(at_key[0].get("ctx", {}).get("error", "")).splitlines()
+        if len(at_key) == 1 and len(lines) > 1:
+            said += [_split_value_error(key, line, root) for line in lines]
+        else:
+            said.append(_explain_key(key, at_key, root))
     return said
 
 
@@ -71,11 +87,6 @@ def hint(found: Any, choices: Sequence[str]) -> str:
     """'; did you mean 'x'?' where a choice resembles what was found, else nothing."""
     near = _nearest(found, choices) if isinstance(found, str) else None
     return f"; did you mean '{near}'?" if near else ""
-
-
-def shorten(text: str, most: int) -> str:
-    """A text of at most so many letters."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def show(value: Any) -> str:
@@ -175,6 +186,8 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
             key,
             f"{_quoted(context['discriminator'])[0]} {must_be_one_of(context['tag'], choices)}",
         )
+    if kind == "json_invalid":
+        return key, f"not JSON that can be read: {context['error']}"
     if kind == "value_error":
         return _split_value_error(key, str(context["error"]), root)
     return key, f"{error['msg'][0].lower()}{error['msg'][1:]}, found {show(found)}"

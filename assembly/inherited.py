@@ -21,7 +21,7 @@ from assembly.source_digest import source_digest
 from assembly.workbench import Workbench, say, with_seed
 from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Mix, Network, network_of
-from model.checksum import tensors_digest
+from model.saving import tensors_digest
 from nas.derivation import Derived, Layout, Request
 from nas.derivation.sampled import draws
 from nas.derivation.searched import read_searches

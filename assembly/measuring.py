@@ -23,7 +23,7 @@ from data import (
 )
 from data.raw import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
-from model.shapes import shapes_of_architecture
+from model.saving import shapes_of_architecture
 from training.evaluation import Evaluation, evaluate
 from training.step import Forward
 

@@ -9,7 +9,7 @@ import torch
 
 from assembly.workbench import Workbench
 from model import Architecture
-from model.shapes import Shapes, shapes_of, shapes_of_architecture
+from model.saving import Shapes, shapes_of, shapes_of_architecture
 
 _BYTES = 4
 

@@ -1,8 +1,8 @@
-"""Each exact path of relative attention, forward and backward, at three sizes on one device.
+"""Each exact kernel of relative attention, forward and backward, at three sizes on one device.
 
-Timed is what lies between the projections: the projected distances (where a path reads them), the
-scores, the attended values, and the gradients of queries, keys, values, W_r, u and v. All memory is
-valid and nothing is dropped. What is found decides the table FASTEST in model/paths.py.
+Timed is what lies between the projections: the projected distances, the scores, the attended
+values, and the gradients of queries, keys, values, W_r, u and v. All memory is valid and nothing is
+dropped. What is found decides the table FASTEST in model/attention_kernels.py.
 
     python -m benchmarks.attention_paths
     python -m benchmarks.attention_paths --device cuda --dtype bfloat16 --json found.json
@@ -32,19 +32,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     from benchmarks.harness import Side, in_turn, write_result
+    from model.attention_kernels import KERNELS
 
     device, dtype = arguments.device, arguments.dtype
     rows = []
     for name in arguments.shapes:
         shape = SIZES[name]
         shape = replace(shape, batch=arguments.batch or shape.batch)
-        paths = paths_that_serve(device)
+        paths = [*KERNELS]
         sides = {path: Side(path_step, (shape, path, device, dtype)) for path in paths}
         timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
         found = {path: timings.row(path) for path in paths}
         rows.append({"name": name, "shape": asdict(shape), "paths": found})
-        wide = shape.d_model // shape.n_heads + shape.d_model
-        print(f"{name}: {shape.batch} streams, factored heads {wide} wide (flash: at most 256)")
+        print(f"{name}: {shape.batch} streams")
         for path, row in found.items():
             ratio = timings.ratio(path, "with_bias")
             low, high = row["low_ms"], row["high_ms"]
@@ -57,20 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def paths_that_serve(device: str) -> list[str]:
-    """All paths that have gradients on a device."""
-    from model.paths import PATHS
-
-    return [name for name in PATHS if name != "flex" or device.startswith("cuda")]
-
-
 def path_step(shape: Shape, path: str, device: str, dtype: str) -> Callable[[], object]:
     """Forward and backward of the core of one attention block."""
     import torch
 
-    from model.paths import PATHS
-    from model.relative import Parts, Place
-    from model.segment import Segment
+    from model.attention_kernels import KERNELS, AttentionInputs
+    from model.state import Segment
 
     torch.manual_seed(0)
     kind = {"device": torch.device(device), "dtype": getattr(torch, dtype)}
@@ -85,18 +77,14 @@ def path_step(shape: Shape, path: str, device: str, dtype: str) -> Callable[[], 
     q_BTHK, k_BSHK, value_BSHK, u_HK, v_HK, w_r_ED = inputs
     grad_BTHK = torch.randn(queries, **kind)
     seen_B = torch.full((shape.batch,), shape.memory, device=kind["device"])
-    segment = Segment(seen_B, shape.segment, full=True, path=path)
-    place = Place(segment, shape.memory, None, None, w_r_ED)
+    segment = Segment(seen_B, shape.segment, full=True, kernel=path)
 
     def take() -> None:
-        r_SHK = q_BTHK.new_empty(0, heads, width)
-        if PATHS[path].distances:
-            r_SD = segment.encodings(shape.memory, shape.d_model, None, kind["dtype"])
-            r_SHK = (r_SD @ w_r_ED.T).view(keys, heads, width)
+        r_SD = segment.encodings(shape.memory, shape.d_model, None, kind["dtype"])
+        r_SHK = (r_SD @ w_r_ED.T).view(keys, heads, width)
         mask_BTS = segment.mask(shape.memory, None, kind["dtype"])
-        parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-        assert PATHS[path].serves(kind["device"], place, 0.0), path
-        out_BTHK = PATHS[path].run(parts, place, 0.0)
+        given = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+        out_BTHK = KERNELS[path](given, 0.0)
         torch.autograd.grad(out_BTHK, inputs, grad_BTHK)
 
     return take

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import cli
-from benchmarks.attention_paths import paths_that_serve
 from benchmarks.step_time import SIZES, Shape
 
 STEPS_OF_PEAK = 4
@@ -31,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     parser.add_argument("--shape", choices=SIZES, default="paper")
     parser.add_argument("--batch", type=int, help="streams (default: those of the shape)")
-    parser.add_argument("--paths", nargs="+", help="paths of attention (default: all that serve)")
+    parser.add_argument("--paths", nargs="+", help="paths of attention (default: all)")
     parser.add_argument("--compiled", choices=("no", "yes", "both"), default="both")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=5, help="steps behind one figure")
@@ -43,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shape = replace(shape, batch=arguments.batch or shape.batch)
     made = {
         name: (shape, device, precision, path, compiled)
-        for name, path, compiled in choices(arguments.paths, device, arguments.compiled)
+        for name, path, compiled in choices(arguments.paths, arguments.compiled)
     }
     sides = {name: Side(step_on, given) for name, given in made.items()}
     timings = in_turn(sides, rounds=arguments.rounds, calls=arguments.calls)
@@ -64,11 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def choices(paths: Sequence[str] | None, device: str, compiled: str) -> list[tuple[str, str, bool]]:
+def choices(paths: Sequence[str] | None, compiled: str) -> list[tuple[str, str, bool]]:
     """Name, path and whether it is compiled, of each side."""
+    from model.attention_kernels import KERNELS
+
     ways = {"no": (False,), "yes": (True,), "both": (False, True)}[compiled]
     found = []
-    for path in paths or paths_that_serve(device):
+    for path in paths or KERNELS:
         # While slots are compiled, the others give way to `with_bias`.
         for way in ways if path == "with_bias" else (False,):
             found.append((f"{path}, compiled" if way else path, path, way))

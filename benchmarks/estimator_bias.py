@@ -24,7 +24,7 @@ from torch.nn.functional import one_hot
 import cli
 from benchmarks.harness import write_result
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig
-from model.segment import Segment
+from model.state import Segment
 from nas.estimators import ESTIMATORS, relaxed
 from nas.gumbel import gumbel_noise
 

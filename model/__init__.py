@@ -3,26 +3,35 @@
 A saved model is one line away: `model = load_model("runs/x/model")`.
 """
 
-from model.adjusting import adjustable_options, adjusted
 from model.architecture import (
+    Agreement,
     Architecture,
     ArchitectureCosts,
+    Evidence,
     FlopsKey,
+    Gap,
+    Measured,
     TokenizerIdentity,
     load_architecture,
 )
 from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
-from model.dropout import Dropout
-from model.evidence import Agreement, Evidence, Gap, Measured
 from model.language_model import Costs, LanguageModel, Mix
-from model.layout import default_candidates, layout_letters, parse_layout
-from model.network import Network, block_options, network_from, network_of
-from model.saving import build_model, load_model, save_model
+from model.layout import (
+    Network,
+    block_options,
+    default_candidates,
+    layout_letters,
+    network_from,
+    network_of,
+    parse_layout,
+)
+from model.ops import Dropout
+from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
 from model.slot import Slot, Terms
 from model.softmax import AdaptiveSoftmax, ClusterTables
-from model.stream import StreamState
+from model.state import StreamState
 
 __all__ = [
     "BLOCKS",

@@ -13,7 +13,7 @@ from pydantic import (
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import Activation
-from model.dropout import Dropout
+from model.ops import Dropout
 from utils.validation import Section
 
 DEFAULT_FACTOR = 4

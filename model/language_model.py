@@ -13,12 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
-from model.dropout import NO_DROPOUT, Dropout, drop
-from model.segment import Segment
+from model.ops import NO_DROPOUT, Dropout, drop
 from model.slot import RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
-from model.stream import StreamState
-from model.tying import tied_slots
+from model.state import Segment, StreamState
+from model.weight_sharing import tied_slots
 
 # Per slot what is computed there.
 Mix = Sequence[Terms]
@@ -125,7 +124,7 @@ class LanguageModel(nn.Module):
                 that of its module's candidates; None computes the one candidate of every slot.
             recompute: keep of each slot its inputs alone, and compute it again in the backward
                 pass, with the same random numbers.
-            attention: the path of attention (`model.paths`); None: as the device does it fastest.
+            attention: the kernel of attention; None: as the device does it fastest.
             run_slot: what calls a slot: `run`, or what a compiler makes of it.
             cut: the ids are several segments of so many tokens (the last may be shorter), read at
                 once with the result of one after the other. With kept keys and values only.

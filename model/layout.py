@@ -1,6 +1,11 @@
-"""Layouts as text: "a d a i", "adai", or the labels of the candidates."""
+"""Layouts as text ("a d a i", "adai", or labels), and which network a layout is.
+
+A slot that adds nothing is no part of a network, nor is a label. Layouts of one network begin, by
+one seed, with the same weights, and compute the same with them.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from model.blocks import BLOCKS, Candidate
 
@@ -57,4 +62,63 @@ def _choices(by_letter: dict[str, Candidate], by_label: dict[str, Candidate]) ->
     letters = {candidate.label: letter for letter, candidate in by_letter.items()}
     return ", ".join(
         f"{letters[label]} ({label})" if label in letters else label for label in by_label
+    )
+
+
+@dataclass(frozen=True)
+class Network:
+    """The canonical form of a layout; layouts are one network where it is equal.
+
+    Attributes:
+        blocks: the options of every block, in the order in which a model draws their weights.
+        order: which of the blocks each slot that adds something applies.
+    """
+
+    blocks: tuple[str, ...]
+    order: tuple[int, ...]
+
+
+def block_options(candidate: Candidate) -> str | None:
+    """What a candidate's block computes, as text without its label; None: it adds nothing."""
+    if BLOCKS[candidate.kind].adds_nothing:
+        return None
+    names = sorted(type(candidate).model_fields.keys() - {"label"})
+    return ", ".join(f"{name}={getattr(candidate, name)!r}" for name in names)
+
+
+def network_from(
+    options_L: Sequence[str | None], labels_L: Sequence[str], tie_slots: int | None
+) -> Network:
+    """The network of a layout, from what `block_options` says of each slot.
+
+    Without shared weights that is the row of its blocks. Where slots share weights a block's place
+    says with which others, so what adds nothing can be left out but not moved.
+
+    Args:
+        options_L: of the L slots.
+        labels_L: their labels, by which slots of one module share weights.
+        tie_slots: slots so many apart share the weights of each label; None: none do.
+    """
+    modules = len(options_L) if tie_slots is None else min(tie_slots, len(options_L))
+    drawn: dict[tuple[int, str], int] = {}
+    blocks: list[str] = []
+    # As `LanguageModel` makes its modules: module by module, in each the labels as slots name them.
+    for module in range(modules):
+        for slot in range(module, len(options_L), modules):
+            options, key = options_L[slot], (module, labels_L[slot])
+            if options is not None and key not in drawn:
+                drawn[key] = len(blocks)
+                blocks.append(options)
+    order = (
+        drawn[slot % modules, label]
+        for slot, (options, label) in enumerate(zip(options_L, labels_L, strict=True))
+        if options is not None
+    )
+    return Network(tuple(blocks), tuple(order))
+
+
+def network_of(slots: Sequence[Candidate], tie_slots: int | None) -> Network:
+    """The network of a layout, from the candidates of its slots."""
+    return network_from(
+        [block_options(slot) for slot in slots], [slot.label for slot in slots], tie_slots
     )

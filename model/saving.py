@@ -1,24 +1,28 @@
-"""The model folder: architecture.json and model.safetensors.
+"""The model folder, architecture.json and model.safetensors: built, saved, read, checked, adjusted.
 
 It is all that is needed to use a derived model, and reading it needs `model/` and `utils/` alone.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model.adjusting import adjusted
 from model.architecture import Architecture, check_is_file, load_architecture
-from model.checksum import tensors_digest
-from model.dropout import NO_DROPOUT, Dropout
+from model.blocks import Candidate
+from model.config import SoftmaxConfig
 from model.language_model import LanguageModel
-from model.shapes import shapes_of_architecture
+from model.ops import NO_DROPOUT, Dropout
+from model.weight_sharing import tied_slots
 from utils.files import write_whole
 
 ARCHITECTURE_FILE = "architecture.json"
@@ -174,3 +178,148 @@ def _digest(architecture: Architecture) -> str:
     """Identity of what the tensors mean: options such as a window change no shape."""
     fields = {*architecture.built_of, "tokenizer"}
     return hashlib.sha256(architecture.model_dump_json(include=fields).encode()).hexdigest()
+
+
+def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
+    """What can be changed after training and its values, by label.
+
+    A label whose slots differ stands once for each set of values, as `label`, `label (2)` and so
+    on; labels without such options are absent.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for candidate in architecture.slots:
+        options = {
+            name: getattr(candidate, name)
+            for name in type(candidate).model_fields
+            if name in candidate.adjustable
+        }
+        sets = found.setdefault(candidate.label, [])
+        if options and options not in sets:
+            sets.append(options)
+    return {
+        label if number == 1 else f"{label} ({number})": options
+        for label, sets in found.items()
+        for number, options in enumerate(sets, 1)
+    }
+
+
+def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> Architecture:
+    """The same model with these options in every slot that has them; costs no longer hold.
+
+    Args:
+        architecture: of the trained model.
+        options: for example {"memory": 512, "clamp": 128}.
+
+    Raises:
+        ValueError: no slot has such an option, or a value is out of bounds.
+    """
+    for name in options:
+        if not any(name in candidate.adjustable for candidate in architecture.slots):
+            raise ValueError(
+                f"{name}: no slot of {architecture.name} (layout {architecture.letters()}) has it"
+            )
+    if not options:
+        return architecture
+    slots = tuple(_with(candidate, options) for candidate in architecture.slots)
+    return architecture.model_copy(update={"slots": slots, "costs": None})
+
+
+def _with(candidate: Candidate, options: Mapping[str, int | None]) -> Candidate:
+    taken = {name: value for name, value in options.items() if name in candidate.adjustable}
+    try:
+        return type(candidate).model_validate({**candidate.model_dump(), **taken}, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Input should ")
+        raise ValueError(
+            f"{problem['loc'][0]}: must {message}, found {problem['input']!r:.60}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The sizes of a model.
+
+    Attributes:
+        tensors: the shape of every tensor of its state dict.
+        memory_rows: rows of memory of all slots, for one stream.
+    """
+
+    tensors: dict[str, tuple[int, ...]]
+    memory_rows: int
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in all tensors."""
+        return sum(math.prod(shape) for shape in self.tensors.values())
+
+
+def shapes_of(
+    slots: Sequence[Sequence[Candidate]],
+    *,
+    d_model: int,
+    vocabulary_size: int,
+    softmax: SoftmaxConfig,
+    tie_slots: int | None = None,
+) -> Shapes:
+    """The sizes that a LanguageModel of these arguments has; thousands of slots take no time.
+
+    Raises:
+        ValueError: a cutoff is not below the vocabulary, or slots that share weights differ.
+    """
+    tied = tied_slots(slots, tie_slots)
+    kinds = list(dict.fromkeys(tied.modules))
+    with torch.device("meta"):
+        small = LanguageModel(
+            kinds, d_model=d_model, vocabulary_size=vocabulary_size, softmax=softmax
+        )
+    tensors: dict[str, tuple[int, ...]] = {}
+    of_kind: list[dict[str, tuple[int, ...]]] = [{} for _ in kinds]
+    for name, tensor in small.state_dict().items():
+        first, _, rest = name.partition(".")
+        if first == "slots":
+            number, _, inner = rest.partition(".")
+            of_kind[int(number)][inner] = tuple(tensor.shape)
+        else:
+            tensors[name] = tuple(tensor.shape)
+    number_of = {kind: number for number, kind in enumerate(kinds)}
+    for place, module in enumerate(tied.modules):
+        for inner, shape in of_kind[number_of[module]].items():
+            tensors[f"slots.{place}.{inner}"] = shape
+    rows = 0
+    for place, own in enumerate(tied.own):
+        module = tied.modules[tied.module_of(place)]
+        slot = small.slots[number_of[module]]
+        rows += max((slot.block(module[index].label).memory_rows for index in own), default=0)
+    return Shapes(tensors, rows)
+
+
+def shapes_of_architecture(architecture: Architecture) -> Shapes:
+    """The sizes of a derived model."""
+    return shapes_of(
+        [[candidate] for candidate in architecture.slots],
+        d_model=architecture.d_model,
+        vocabulary_size=architecture.vocabulary_size,
+        softmax=architecture.softmax,
+        tie_slots=architecture.tie_slots,
+    )
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of names, types, shapes and bytes, the same in whatever order the tensors come.
+
+    Against damage, not against malice: whoever changes a file can change its digest too. Bytes
+    count, not values: 0.0 and -0.0 differ, and a NaN equals itself. A tensor that is not
+    contiguous or not on the CPU is copied, one at a time.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach()
+        # The shape and the type fix the number of bytes, so no two sets look alike in a row.
+        head = json.dumps([name, str(tensor.dtype), list(tensor.shape)])
+        digest.update(f"{head}\n".encode())
+        digest.update(tensor.cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

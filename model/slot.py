@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
-from model.dropout import Dropout, add_dropped
-from model.segment import Segment
+from model.ops import Dropout, add_dropped
+from model.state import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
-from model.moving import moved
+from model.ops import moved
 
 
 class ClusterTables(nn.Module):

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from data import EvaluationStreams
 from model import BLOCKS, LanguageModel
-from model.segment import Segment
+from model.state import Segment
 from nas.estimators import ESTIMATORS, HARD, all_terms, one_hot_net, soft_net
 from nas.gumbel import gumbel_noise
 from nas.trajectory import softmax

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import retrain
 import search
 from data import load_tokenizer
 from model import load_architecture, load_model
-from model.paths import PATHS
+from model.attention_kernels import KERNELS
 from nas.trajectory import Trajectory
 from training.forecast import Forecast
 
@@ -248,28 +247,26 @@ def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact
     assert [entry[key] for entry in recorded["resumed"]] == [value]
 
 
-@pytest.mark.parametrize("path", ["with_bias", "factored"])
-def test_training_steps_take_the_path_of_attention_that_is_asked_for(
-    path: str,
+def test_training_steps_take_the_kernel_of_attention_that_is_asked_for(
     experiment_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found, taken = [], []
-    known = PATHS[path]
+    known = KERNELS["with_bias"]
 
     def counted(*given: Any) -> Any:
-        taken.append(path)
-        return known.run(*given)
+        taken.append("with_bias")
+        return known(*given)
 
-    monkeypatch.setitem(PATHS, path, replace(known, run=counted))
-    for chosen in ("auto", path):
+    monkeypatch.setitem(KERNELS, "with_bias", counted)
+    for chosen in ("auto", "with_bias"):
         folder = tmp_path / chosen
         options = ["--set", "retrain.steps=6", "--set", "model.dropout=0", "--layout", "a d a d"]
         run(retrain, experiment_file, "--run", folder, *options, "--set", f"run.attention={chosen}")
-        assert bool(taken) == (chosen == path)
-        assert (f"; attention {path}" in capsys.readouterr().out) == (chosen == path)
+        assert bool(taken) == (chosen == "with_bias")
+        assert ("; attention with_bias" in capsys.readouterr().out) == (chosen == "with_bias")
         log = rows(folder / "retrain/layout-adad/seed-0/metrics.jsonl")
         found.append([row["loss_nats"] for row in log if row["kind"] == "train"])
     assert found[0] == pytest.approx(found[1], rel=1e-4)

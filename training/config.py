@@ -51,10 +51,10 @@ class RunConfig(Section):
         description="Train though the forecast of memory exceeds what the device has, with a "
         "warning; otherwise that is refused before step 0. Forecasts were within 25% of the peak.",
     )
-    attention: Literal["auto", "with_bias", "fused", "factored", "flex"] = Field(
+    attention: Literal["auto", "with_bias", "fused"] = Field(
         default="auto",
-        description="Path of attention in training steps; auto: as measured for the device. All "
-        "give the same numbers but for rounding; where one cannot serve, the device's does. "
+        description="Kernel of attention in training steps; auto: as measured for the device. Both "
+        "give the same numbers but for rounding; where fused cannot serve, with_bias does. "
         "Compiled slots take with_bias: compile needs auto.",
     )
     compile: bool = Field(

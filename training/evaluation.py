@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
-from model.moving import moved
+from model.ops import moved
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
 MOST_TOKENS, MOST_MEETINGS = 1024, 2**20

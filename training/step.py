@@ -27,7 +27,7 @@ class Forward:
         micro_batches: into how many parts the streams of a batch are split, to save memory.
         recompute: whether slots are computed again in the backward pass, to save memory.
         ranks: the processes that share the streams of a batch out.
-        attention: the path of attention (`model.paths`); None: the device's fastest.
+        attention: the kernel of attention; None: the device's fastest.
         run_slot: what calls a slot: `run`, or what a compiler makes of it (`training.compiling`).
     """
 

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from model.checksum import tensors_digest
+from model.saving import tensors_digest
 from utils.files import Part, write_whole
 
 VERSION = 2

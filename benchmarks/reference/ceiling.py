@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
-from model.dropout import add_dropped, drop
-from model.projection import project
-from model.relu_layers import relu_layers
+from model.ops import add_dropped, drop, project, relu_layers
 from model.softmax import AdaptiveSoftmax
 from training.config import OptimiserConfig
 from training.optimisers import build_optimiser, clip_gradients

@@ -10,13 +10,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from model.attention_kernels import AttentionInputs, select_kernel
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.dropout import Dropout
-from model.kept import append, attend_kept
-from model.paths import chosen
-from model.projection import project
-from model.relative import Parts, Place
-from model.segment import Segment
+from model.kv_cache import append, attend_kept
+from model.ops import Dropout, project
+from model.state import Segment
 
 
 class AttentionOptions(BlockOptions):
@@ -117,12 +115,10 @@ class AttentionBlock(nn.Module):
         else:
             k_BSHK, value_BSHK = both_BS2HK.unbind(2)
             rate = self.dropout if self.training else 0.0
-            place = Place(segment, memory, self.window, self.clamp, self.position.weight)
-            path = chosen(q_BTHK.device, place, rate)
-            reads = path.distances
-            r_SHK = self._distances(segment, q_BTE) if reads else q_BTHK.new_empty(0, *heads)
-            parts = Parts(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-            out_BTHK = path.run(parts, place, rate)
+            r_SHK = self._distances(segment, q_BTE)
+            inputs = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
+            attend = select_kernel(q_BTHK.device, rate, segment.kernel)
+            out_BTHK = attend(inputs, rate)
         return project(out_BTHK.flatten(2), self.output.weight), state, None
 
     def _distances(self, segment: Segment, like: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from torch import Tensor, nn
 
-from model.segment import Segment
+from model.state import Segment
 from utils.validation import Section
 
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.

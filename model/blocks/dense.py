@@ -11,10 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.dropout import Dropout, drop
-from model.projection import project
-from model.relu_layers import relu_layers
-from model.segment import Segment
+from model.ops import Dropout, drop, project, relu_layers
+from model.state import Segment
 
 Activation = Literal["relu", "gelu", "swiglu", "geglu"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from model.blocks.base import BlockOptions, Label
-from model.dropout import Dropout
-from model.segment import Segment
+from model.ops import Dropout
+from model.state import Segment
 
 
 class IdentityOptions(BlockOptions):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.dropout import NO_DROPOUT
-from model.segment import Segment, sinusoid
+from model.ops import NO_DROPOUT
+from model.state import Segment, sinusoid
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 

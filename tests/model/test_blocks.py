@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model import BLOCKS, Candidate, Dropout, Slot
 from model.blocks.dense import DenseBlock
-from model.segment import Segment
+from model.state import Segment
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.checksum import tensors_digest
+from model.saving import tensors_digest
 
 DTYPES = [
     torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.dropout import add_dropped, drop, keep
+from model.ops import add_dropped, drop, keep
 from tests.model.tiny import keep_mask, normal
 
 
@@ -49,7 +49,7 @@ class EveryNumber:
 
 @pytest.fixture
 def _every_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model.dropout.np.random.SFC64", EveryNumber)
+    monkeypatch.setattr("model.ops.np.random.SFC64", EveryNumber)
 
 
 @pytest.mark.usefixtures("_every_number")
@@ -92,7 +92,7 @@ def test_a_seed_has_all_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, seed: int) -> None:
             seeds.append(seed)
 
-    monkeypatch.setattr("model.dropout.np.random.SFC64", Recorded)
+    monkeypatch.setattr("model.ops.np.random.SFC64", Recorded)
     for _ in range(60):
         keep(torch.empty(4), 0.5)
     assert max(seeds) > 2**62

@@ -121,7 +121,7 @@ def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None
 
     rates = Dropout(residual=0.1, embedding=0.2, attention=0.3, dense=0.4)
     model, ids_BT = language_model(LAYERS[:2], dropout=rates), tokens(3, 7)
-    for place in ("dropout", "relative", "relu_layers"):
+    for place in ("ops", "attention_kernels"):
         monkeypatch.setattr(f"model.{place}.keep", recorded)
     model.train()(ids_BT, model.initial_state(3))
     delta, heads, keys, d_ffn = (3, 7, D_MODEL), 2, 6 + 7, 12

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import projection
-from model.projection import project
+from model import ops as projection
+from model.ops import project
 from tests.model.tiny import normal
 
 
@@ -65,7 +65,7 @@ def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPat
     def refused(*given: Any) -> Tensor:
         raise AssertionError("torch's own product was taken")
 
-    monkeypatch.setattr("model.projection.F.linear", refused)
+    monkeypatch.setattr("model.ops.F.linear", refused)
     x, weight = normal(4, 12).float().requires_grad_(), normal(7, 12).float()
     torch.autograd.grad(project(x, weight).sum(), [x])
     with pytest.raises(AssertionError, match="own product"):
@@ -74,7 +74,7 @@ def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPat
 
 ON_A_SMALLER_PROCESSOR = """
 import torch
-from model.relu_layers import relu_layers
+from model.ops import relu_layers
 
 torch.manual_seed(0)
 x, w1, b1 = torch.randn(4, 8, 16, requires_grad=True), torch.randn(32, 16), torch.randn(32)

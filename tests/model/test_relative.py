@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.relative import Parts, explicit, fused, with_bias
-from model.segment import Segment
+from model.attention_kernels import AttentionInputs, explicit, fused, with_bias
+from model.state import Segment
 from tests.model.tiny import normal
 
 CASES = {  # segment, memory, window
@@ -28,7 +28,7 @@ WAYS = {
 }
 
 
-def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> Parts:
+def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> AttentionInputs:
     batch, heads, width, keys = len(seen), 2, 5, memory + segment
     mask_BTS = Segment(torch.tensor(seen), segment).mask(memory, window, torch.float64)
     shapes = [
@@ -40,10 +40,10 @@ def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> 
         (heads, width),
     ]
     tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    return Parts(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    return AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
 
 
-def value_and_gradients(out: Tensor, parts: Parts) -> list[Tensor]:
+def value_and_gradients(out: Tensor, parts: AttentionInputs) -> list[Tensor]:
     weight = normal(*out.shape, seed=11)
     return [out, *torch.autograd.grad((out * weight).sum(), parts[:-1])]
 
@@ -73,7 +73,7 @@ def test_gradients_with_dropped_weights_are_finite_differences() -> None:
 
     def out(*tensors: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return fused(Parts(*tensors, parts.mask_BTS), 0.4)
+        return fused(AttentionInputs(*tensors, parts.mask_BTS), 0.4)
 
     assert torch.autograd.gradcheck(out, tuple(parts[:-1]), atol=1e-7)
     torch.manual_seed(4)
@@ -88,7 +88,7 @@ def test_in_bfloat16_values_and_gradients_stay_close() -> None:
     q_BTHK, u_HK, v_HK = (tensor.requires_grad_() for tensor in small)
     parts = given._replace(q_BTHK=q_BTHK, u_HK=u_HK, v_HK=v_HK)
     wanted = value_and_gradients(fused(parts, 0.0), parts)
-    low = Parts(*(tensor.detach().bfloat16().requires_grad_() for tensor in parts[:-1]),
+    low = AttentionInputs(*(tensor.detach().bfloat16().requires_grad_() for tensor in parts[:-1]),
                 parts.mask_BTS.bfloat16())  # fmt: skip
     found: list[Any] = value_and_gradients(fused(low, 0.0), low)
     for a, b in zip(found, wanted, strict=True):
@@ -105,7 +105,7 @@ def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
     sums = []
     for way, dtype in ((fused, torch.bfloat16), (explicit, torch.float64)):
         given = [zeros, zeros, value, zeros[0], *biases]
-        parts = Parts(*(tensor.to(torch.bfloat16).to(dtype) for tensor in given))
+        parts = AttentionInputs(*(tensor.to(torch.bfloat16).to(dtype) for tensor in given))
         parts.value_BSHK.requires_grad_()
         torch.manual_seed(0)
         out = way(parts, 0.1)
@@ -114,9 +114,11 @@ def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
     torch.testing.assert_close(sums[0], sums[1], rtol=2e-4, atol=0)
 
 
-def needing(parts: Parts, asked: tuple[int, ...]) -> Parts:
+def needing(parts: AttentionInputs, asked: tuple[int, ...]) -> AttentionInputs:
     """The parts, of which only some need a gradient."""
-    return Parts(*(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts)))
+    return AttentionInputs(
+        *(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts))
+    )
 
 
 @pytest.mark.parametrize("asked", [(0,), (1, 2), (3,), (4,), (5,), (0, 1, 2)])
@@ -155,7 +157,7 @@ def test_several_threads_give_the_explicit_gradients(
     shapes = [(batch, segment, heads, 8), *[(batch, keys, heads, 8)] * 2]
     shapes += [(keys, heads, 8), (heads, 8), (heads, 8)]
     tensors = [0.3 * normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
-    parts = Parts(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    parts = AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
     torch.set_num_threads(threads)
     try:
         for _ in range(3):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.relu_layers import relu_layers
+from model.ops import relu_layers
 from tests.model.tiny import keep_mask, normal
 
 SHAPES = [(3, 8, 12), (20, 12), (20,), (12, 20), (12,)]

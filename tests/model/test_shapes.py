@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model import LanguageModel, SoftmaxConfig
-from model.shapes import shapes_of
+from model.saving import shapes_of
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate
 
 

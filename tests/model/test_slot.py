@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from model import BLOCKS, BlockKind, BlockOptions, Dropout, Slot
 from model.blocks.base import Label
-from model.dropout import NO_DROPOUT
-from model.segment import Segment
+from model.ops import NO_DROPOUT
+from model.state import Segment
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from model import BLOCKS, Candidate, Dropout, LanguageModel, ModelConfig, SoftmaxConfig
-from model.dropout import NO_DROPOUT, keep
+from model.ops import NO_DROPOUT, keep
 
 D_MODEL = 8
 VOCABULARY = 23

@@ -26,7 +26,7 @@ from model import (
     load_model,
     save_model,
 )
-from model.segment import Segment
+from model.state import Segment
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
 from tests.test_pipeline import ROOT

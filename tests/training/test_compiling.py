@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import retrain
-from model.paths import PATHS
+from model.attention_kernels import KERNELS
 from nas.estimators import ESTIMATORS
 from tests import tiny
 from tests.test_kill import assert_same, command, killed_once, to_the_end
@@ -37,7 +37,7 @@ def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
 def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, data: str) -> None:
     run_slot = compiled_run(torch.device("cpu"))
     wanted = losses(estimator, data)
-    for options in ({}, {"recompute": True}, {"attention": "factored"}):
+    for options in ({}, {"recompute": True}, {"attention": "fused"}):
         found = losses(estimator, data, run_slot=run_slot, **options)
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
@@ -102,14 +102,14 @@ def test_without_the_option_nothing_of_the_compiler_is_loaded(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_path_and_compiled_slots_are_not_asked_for_together() -> None:
-    for path in ("with_bias", "fused", "factored", "flex"):
+def test_a_kernel_and_compiled_slots_are_not_asked_for_together() -> None:
+    for path in ("with_bias", "fused"):
         message = f"attention: {path} has no effect with compile true; give auto, or set compile"
         with pytest.raises(ValueError, match=message):
             RunConfig(attention=path, compile=True)
     assert RunConfig(compile=True).attention == "auto"
 
 
-def test_every_path_of_attention_can_be_asked_for() -> None:
+def test_every_kernel_of_attention_can_be_asked_for() -> None:
     choices = get_args(RunConfig.model_fields["attention"].annotation)
-    assert set(choices) == {"auto", *PATHS}
+    assert set(choices) == {"auto", *KERNELS}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model import LanguageModel
-from model.paths import PATHS
+from model.attention_kernels import KERNELS
 from nas.estimators import ESTIMATORS, on_device
 from tests import tiny
 from training.config import OptimiserConfig
@@ -61,7 +61,7 @@ def test_a_step_of_the_weights_asks_for_nothing(kind: str, options: dict[str, An
         state.step += 1
 
 
-@pytest.mark.parametrize("path", [name for name in PATHS if name != "flex"])
+@pytest.mark.parametrize("path", [*KERNELS])
 @pytest.mark.parametrize("seen", [0, 5])
 def test_no_path_of_attention_asks_for_anything(path: str, seen: int) -> None:
     model = tiny.supernet().to(META)

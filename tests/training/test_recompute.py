@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model import BLOCKS, LanguageModel
-from model.dropout import Dropout
+from model.ops import Dropout
 from nas.config import SearchConfig
 from nas.estimators import ESTIMATORS
 from nas.gumbel import gumbel_noise

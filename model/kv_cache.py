@@ -1,4 +1,4 @@
-"""Keys and values that an evaluation keeps, and attention that reads them where they lie.
+"""Keys and values that an evaluation caches, and attention that reads them where they lie.
 
 B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
 """
@@ -6,7 +6,7 @@ B batch   T segment length   M memory length   S = M + T keys   H heads   K head
 import torch
 from torch import Tensor
 
-from model.relative import shifted
+from model.attention_kernels import shifted
 
 
 def append(kept_BH2MK: Tensor, new_BH2TK: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def append(kept_BH2MK: Tensor, new_BH2TK: Tensor) -> Tensor:
 def attend_kept(
     q_BTHK: Tensor, kv_BH2SK: Tensor, r_SHK: Tensor, u_HK: Tensor, v_HK: Tensor, mask_BTS: Tensor
 ) -> Tensor:
-    """The attended values (B, T, H, K) of `model.relative`, without gradients and dropout."""
+    """The attended values (B, T, H, K) of `model.attention_kernels`, without gradients and dropout."""
     batch, segment, heads, width = q_BTHK.shape
     keys = kv_BH2SK.shape[3]
     k_PSK, value_PSK = kv_BH2SK.flatten(0, 1).unbind(1)

@@ -1,28 +1,28 @@
-"""The core of relative attention (Dai et al. 2019, section 3.3).
+"""The exact ways to compute relative attention (Dai et al. 2019, section 3.3).
 
 score_ij = (q_i + u) . k_j + (q_i + v) . r_{M+i-j}, out_i = sum_j softmax_j(score_ij) value_j.
 
 B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.dropout import drop, keep
-from model.segment import Segment
+from model.ops import drop, keep
 
 
-class Parts(NamedTuple):
+class AttentionInputs(NamedTuple):
     """What the core reads; the scale 1/sqrt(K) is in q, u and v already.
 
     Attributes:
         q_BTHK: queries.
         k_BSHK: keys of memory and segment.
         value_BSHK: values.
-        r_SHK: projected encodings of the distances S-1 ... 0; empty where the path reads none.
+        r_SHK: projected encodings of the distances S-1 ... 0.
         u_HK: content bias.
         v_HK: position bias.
         mask_BTS: 0 or -inf; its first axis may be 1.
@@ -37,42 +37,24 @@ class Parts(NamedTuple):
     mask_BTS: Tensor
 
 
-class Place(NamedTuple):
-    """Where the parts come from, for paths that make more of it than a mask and distances.
-
-    Attributes:
-        segment: what is read, and what its slots share.
-        memory: M.
-        window: keys that a query sees, itself included; None: all before it.
-        clamp: the largest distance that has an encoding of its own; None: all have.
-        position_ED: W_r, that makes the projected encodings; E = H K.
-    """
-
-    segment: Segment
-    memory: int
-    window: int | None
-    clamp: int | None
-    position_ED: Tensor
-
-
-def fused(parts: Parts, rate: float) -> Tensor:
+def fused(inputs: AttentionInputs, rate: float) -> Tensor:
     """One function with its own backward pass; with dropout only on a CPU."""
-    out: Tensor = _Fused.apply(*parts, rate)  # type: ignore[no-untyped-call]
+    out: Tensor = _Fused.apply(*inputs, rate)  # type: ignore[no-untyped-call]
     return out
 
 
-def explicit(parts: Parts, rate: float) -> Tensor:
+def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
     """Product by product, for torch's own gradients: what the other ways are compared with."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = parts
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
     score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
     score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
     weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
     return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
 
 
-def with_bias(parts: Parts, rate: float) -> Tensor:
+def with_bias(inputs: AttentionInputs, rate: float) -> Tensor:
     """F.scaled_dot_product_attention with the position scores and the mask as its bias."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = parts
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
     bias_BHTS = position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None].to(q_BTHK.dtype)
     out_BHTK = F.scaled_dot_product_attention(
         (q_BTHK + u_HK).transpose(1, 2).to(k_BSHK.dtype),
@@ -205,3 +187,24 @@ def _plus(q_HBTK: Tensor, bias_HK: Tensor) -> Tensor:
     """The queries plus a bias of each head, contiguous, in the queries' dtype."""
     out_HBTK = q_HBTK.new_empty(q_HBTK.shape)
     return torch.add(q_HBTK, bias_HK[:, None, None].to(q_HBTK.dtype), out=out_HBTK)
+
+
+Kernel = Callable[[AttentionInputs, float], Tensor]
+ALWAYS = "with_bias"
+KERNELS: dict[str, Kernel] = {"with_bias": with_bias, "fused": fused}
+# By device, as measured (docs/benchmarks.md); on others nothing has been measured yet.
+FASTEST = {"cpu": "fused"}
+
+
+def select_kernel(device: torch.device, rate: float, asked: str | None) -> Kernel:
+    """The kernel asked for, or the device's fastest; `with_bias` where that cannot serve.
+
+    `fused` drops attention weights on a CPU alone, and a compiler finds more in `with_bias`.
+
+    Args:
+        device: where the queries are.
+        rate: dropout of the attention weights; 0 where nothing is dropped.
+        asked: a name in KERNELS.
+    """
+    serves = (device.type == "cpu" or rate == 0) and not torch.compiler.is_compiling()
+    return KERNELS[(asked or FASTEST.get(device.type, ALWAYS)) if serves else ALWAYS]

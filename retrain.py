@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from assembly.arguments import carried, experiment_of
         from assembly.retraining import finish_retrain, open_retraining, show_result
         from assembly.workbench import set_up
-        from training.ranks import join
+        from training.distributed import join
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)

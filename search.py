@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from assembly.arguments import experiment_of
         from assembly.searches import finish_searches, open_first, run_searches
         from assembly.workbench import set_up
-        from training.ranks import join
+        from training.distributed import join
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)

@@ -19,8 +19,8 @@ from model import Architecture, load_architecture, load_model
 from nas.derivation import NoOtherNetwork
 from nas.latency import Latencies
 from nas.verdict import verdict
+from training.console import announce
 from training.evaluation import Evaluation
-from training.screen import announce
 from utils.files import csv_of, write_whole
 
 COLUMNS = (

@@ -12,9 +12,8 @@ from assembly.size import memory_bytes
 from assembly.workbench import Workbench
 from nas.estimators import HARD
 from nas.search_step import SearchStep
-from training.forecast import Forecast, Maker, forecast
-from training.loop import Batch, Step
-from training.state import TrainState
+from training.loop import Batch, Step, TrainState
+from training.memory import Forecast, Maker, forecast
 from training.step import Forward, WeightStep
 
 # Seen: 0.58 MB for each shape of a product, of which 1024 are kept; tails have new ones each step.

@@ -30,9 +30,9 @@ from nas.gap import discretisation_gap
 from nas.scoring import Score, mean_score, score_of
 from training.checkpoint import read_weights, restore_weights
 from training.evaluation import evaluate_cells
+from training.loop import TrainState
 from training.resume import LAST
 from training.run_dir import identity_hash, machine
-from training.state import TrainState
 from utils.files import words_of
 
 _EVERY_S = 10.0

@@ -6,7 +6,7 @@ from assembly.workbench import Workbench
 from data import ContextBatches, TokenArray
 from nas.config import DEFAULT_SHARE, check_schedules
 from training.config import steps_in
-from training.stages import Stages, stages_of
+from training.optim import Stages, stages_of
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,13 @@ from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from nas.quiet import read_cpu
+from training.console import announce, bits
 from training.evaluation import Evaluation
-from training.optimisers import build_optimiser
-from training.phase import Phase
+from training.loop import TrainState
+from training.optim import Stages, build_optimiser
 from training.run_dir import FolderLock
-from training.screen import announce, bits
-from training.stages import Stages
-from training.state import TrainState
 from training.step import WeightStep
+from training.trainer import Phase
 from utils.cores import core_numbers
 from utils.files import make_durable, named, words_of, write_whole
 

@@ -22,9 +22,9 @@ from assembly.workbench import Workbench, with_seed
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
-from training.phase import Phase
+from training.console import announce
 from training.run_dir import FolderLock, is_claimed
-from training.screen import announce
+from training.trainer import Phase
 
 
 def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:

@@ -34,12 +34,11 @@ from nas.search_cost import search_flops
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.trajectory import Trajectory, entropy_share, margins, softmax
 from training.evaluation import Evaluation, joined
-from training.optimisers import build_optimiser
-from training.phase import Phase
+from training.loop import TrainState
+from training.optim import build_optimiser, rate_of
 from training.run_dir import is_claimed
-from training.schedules import rate_of
-from training.state import TrainState
 from training.step import WeightStep
+from training.trainer import Phase
 from utils.cores import core_numbers
 
 # The layouts that are validated where alpha does not move: the same in every search.

@@ -11,8 +11,7 @@ from assembly.workbench import Workbench
 from data import Tokenizer
 from model import AutoSoftmaxConfig, Dropout, LanguageModel, SoftmaxConfig
 from training.config import OptimiserConfig
-from training.schedules import warmup_steps
-from training.stages import Stages
+from training.optim import Stages, warmup_steps
 
 # Nats of fewer tokens say hardly anything.
 LEAST_TOKENS = 100

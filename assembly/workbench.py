@@ -17,13 +17,11 @@ from experiment import Experiment, dump_experiment
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig, optimal_cutoffs
 from model.slot import run as run_slot
 from nas.sweep.address import without_password
-from training.allocator import keep_freed_memory
-from training.compiling import compiled_run
-from training.evaluation import Evaluation, evaluate
+from training.distributed import ALONE, Ranks
+from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import launched
-from training.ranks import ALONE, Ranks
 from training.run_dir import environment
-from training.shared_evaluation import evaluate_shared
+from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import cli
 
 if TYPE_CHECKING:
-    from training.phase import Phase
+    from training.trainer import Phase
 
 WARM_STEPS = 5
 

@@ -84,7 +84,7 @@ def step_on(
 
     from benchmarks.sides import model_step, our_model
     from model.slot import run
-    from training.compiling import compiled_run
+    from training.runtime import compiled_run
 
     torch.manual_seed(0)
     there = torch.device(device)

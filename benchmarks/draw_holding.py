@@ -29,10 +29,8 @@ from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.loop import train
-from training.optimisers import build_optimiser
-from training.schedules import rate_of
-from training.state import TrainState
+from training.loop import TrainState, train
+from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 
 TOKENS, BACK, NOISE = 16, 24, 0.25

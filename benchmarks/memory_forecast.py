@@ -28,8 +28,7 @@ import cli
 
 if TYPE_CHECKING:
     from nas.search_step import SearchStep
-    from training.loop import Batch
-    from training.state import TrainState
+    from training.loop import Batch, TrainState
     from training.step import WeightStep
 
 VOCABULARY, CUTOFFS = 12_000, [250, 2500]
@@ -89,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         what, name = arguments.child
         function = {"forecast": forecast_bytes, "measure": measured_bytes}[what]
         if not arguments.fresh_pages:
-            from training.allocator import keep_freed_memory
+            from training.runtime import keep_freed_memory
 
             keep_freed_memory()
         print(json.dumps(function(CONFIGURATIONS[name], arguments.device)))
@@ -201,7 +200,7 @@ def random_batch(sizes: dict[str, Any], index: int) -> "Batch":
     """Uniform ids."""
     import torch
 
-    from training.forecast import ProbeBatch
+    from training.memory import ProbeBatch
 
     generator = torch.Generator().manual_seed(index)
     shape = (2, sizes["batch"], sizes["segment"])
@@ -228,9 +227,8 @@ def build(sizes: dict[str, Any], device: str) -> "tuple[SearchStep | WeightStep,
     from nas.config import SearchConfig
     from nas.plan import SearchPlan
     from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-    from training.optimisers import build_optimiser
-    from training.schedules import rate_of
-    from training.state import TrainState
+    from training.loop import TrainState
+    from training.optim import build_optimiser, rate_of
     from training.step import Forward, WeightStep
 
     options = {key: sizes[key] for key in ("d_model", "d_ffn", "memory", "slots")}

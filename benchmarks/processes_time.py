@@ -148,8 +148,8 @@ def work(shape: Shape, threads: int, steps: int) -> None:
     import torch
 
     from benchmarks.sides import model_step, our_model
-    from training.allocator import keep_freed_memory
-    from training.ranks import join
+    from training.distributed import join
+    from training.runtime import keep_freed_memory
 
     torch.set_num_threads(threads)
     keep_freed_memory()

@@ -24,9 +24,9 @@ from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser
-from training.ranks import ALONE
-from training.state import TrainState
+from training.distributed import ALONE
+from training.loop import TrainState
+from training.optim import build_optimiser
 from training.step import Forward, WeightStep
 
 STEPS_OF_TEXT = 64

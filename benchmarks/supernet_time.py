@@ -94,7 +94,7 @@ def peak_mb(shape: Shape, estimator: str) -> float:
 
 
 def _peak_mb(shape: Shape, estimator: str) -> float:
-    from training.allocator import keep_freed_memory
+    from training.runtime import keep_freed_memory
 
     keep_freed_memory()
     search_step(replace(shape, slots=1, d_model=16, d_ffn=16), estimator, ())()

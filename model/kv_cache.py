@@ -35,7 +35,7 @@ def append(kept_BH2MK: Tensor, new_BH2TK: Tensor) -> Tensor:
 def attend_kept(
     q_BTHK: Tensor, kv_BH2SK: Tensor, r_SHK: Tensor, u_HK: Tensor, v_HK: Tensor, mask_BTS: Tensor
 ) -> Tensor:
-    """The attended values (B, T, H, K) of `model.attention_kernels`, without gradients and dropout."""
+    """The attended values (B, T, H, K) as kernels give them, without gradients and dropout."""
     batch, segment, heads, width = q_BTHK.shape
     keys = kv_BH2SK.shape[3]
     k_PSK, value_PSK = kv_BH2SK.flatten(0, 1).unbind(1)

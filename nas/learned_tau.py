@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nas.config import DEFAULT_FLOOR, TauConfig
 from nas.plan import SearchPlan
-from training.state import TrainState
+from training.loop import TrainState
 
 
 def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nas.config import SearchConfig, alpha_steps
 from nas.estimators import HARD
 from nas.tau import tau_at
-from training.schedules import decay
+from training.optim import decay
 
 ALPHA_TRAVEL = 10.0
 # Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a

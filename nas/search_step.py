@@ -13,10 +13,9 @@ from nas.estimators import ESTIMATORS, on_device
 from nas.gumbel import gumbel_noise
 from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
-from training.loop import Batch, Batches, Metrics
-from training.optimisers import set_learning_rate
-from training.randomness import numbers_of
-from training.state import TrainState
+from training.loop import Batch, Batches, Metrics, TrainState
+from training.optim import set_learning_rate
+from training.runtime import numbers_of
 from training.step import WeightStep, stream_at
 
 # The first number of the key of alpha's dropout, so that nothing else draws from the same.

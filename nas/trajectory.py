@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from nas.learned_tau import tau_now
 from nas.plan import SearchPlan
-from training.loop import Metrics
-from training.state import TrainState
+from training.loop import Metrics, TrainState
 from utils.files import READ_ERRORS, read_npz, write_whole
 
 MOST_CSV_STEPS = 500

@@ -20,7 +20,7 @@ import search
 from nas.quiet import CpuReading
 from tests.judge import Checked, answer
 from tests.mutation import FILE
-from training.forecast import Forecast
+from training.memory import Forecast
 
 # No example is drawn by luck, and no example fails because the machine is busy.
 hypothesis.settings.register_profile("parnas", derandomize=True, deadline=None, database=None)

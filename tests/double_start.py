@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from training.phase import Phase
+from training.trainer import Phase
 
 
 @dataclass(frozen=True)

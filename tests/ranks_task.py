@@ -19,8 +19,8 @@ from assembly.retraining import retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import set_up
 from experiment import load_experiment
-from training import ranks as module
-from training.ranks import ALONE, Ranks, join
+from training import distributed as module
+from training.distributed import ALONE, Ranks, join
 
 
 class Cut(Exception):

@@ -488,7 +488,7 @@ def test_a_signal_in_the_last_step_still_stops(
 ) -> None:
     import signal
 
-    from training.screen import Screen
+    from training.console import Screen
 
     advance = Screen.advance
 

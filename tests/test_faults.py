@@ -16,7 +16,7 @@ import retrain
 import search
 from tests.test_kill import assert_same, load_result
 from tests.test_pipeline import Killed
-from training.screen import Screen
+from training.console import Screen
 
 SEARCH, RETRAIN = "search/seed-0", "retrain/layout-adad/seed-0"
 LAYOUT = ["--layout", "a d a d"]

@@ -22,7 +22,7 @@ from data import load_tokenizer
 from model import load_architecture, load_model
 from model.attention_kernels import KERNELS
 from nas.trajectory import Trajectory
-from training.forecast import Forecast
+from training.memory import Forecast
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME = {"elapsed_s", "tokens_per_s"}

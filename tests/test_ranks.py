@@ -31,11 +31,10 @@ from tests.conftest import write_experiment
 from tests.ranks_task import run_phases
 from tests.test_kill import assert_same, last_step
 from tests.test_pipeline import ROOT, rows
-from training.evaluation import Evaluation, evaluate
+from training.checkpoint import own_part
+from training.distributed import ALONE, Ranks, join
+from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, is_first_to_say, launched
-from training.ranks import ALONE, Ranks, join
-from training.shared_evaluation import evaluate_shared
-from training.sharing import own_part
 
 ESTIMATORS = ("soft", "straight_through", "single_path")
 DATA = ("shared", "split", "prequential")

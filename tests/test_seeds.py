@@ -81,7 +81,7 @@ def test_a_search_that_diverges_ends_the_command_with_its_code(
         begun.append(1)
         raise Diverged("loss: nan")
 
-    monkeypatch.setattr("training.phase.train", diverging)
+    monkeypatch.setattr("training.trainer.train", diverging)
     assert loop.train is not diverging
     arguments = [str(experiment_file), "--run", str(folder), "--seeds", "0,1", *SHORT]
     assert search.main(arguments) == 3

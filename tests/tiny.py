@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from model import Candidate, LanguageModel, ModelConfig
-from training.state import TrainState
+from training.loop import TrainState
 
 VOCABULARY = 23
 

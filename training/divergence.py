@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from training.ranks import ALONE, Ranks
-from training.state import TrainState
+from training.distributed import ALONE, Ranks
+from training.loop import TrainState
 
 LOSS_BOUND_NATS = 50.0
 

@@ -1,15 +1,16 @@
-"""Evaluation without noise that scores every token exactly once."""
+"""Evaluation without noise that scores every token once; processes share out its streams."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
 from model.ops import moved
+from training.distributed import Ranks
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
 MOST_TOKENS, MOST_MEETINGS = 1024, 2**20
@@ -189,3 +190,55 @@ def _segments_at_once(streams: int, segment: int, memory: int) -> int:
     """Segments of a pass: products of a few rows are slow, but each query meets all keys."""
     tokens = min(memory // 4, MOST_TOKENS // streams, MOST_MEETINGS // (streams * max(memory, 1)))
     return max(1, tokens // segment)
+
+
+S = TypeVar("S", bound="Divisible")
+
+
+class Divisible(Protocol):
+    """An evaluation text whose streams can be shared out."""
+
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def scored(self) -> int:
+        """How many targets count in all."""
+        ...
+
+    @property
+    def words(self) -> int | None:
+        """How many words the text has, where that is known."""
+        ...
+
+    def part(self: S, rows: slice) -> S:
+        """Some of the streams."""
+        ...
+
+
+def evaluate_shared(ranks: Ranks, streams: S, evaluate: Callable[[S], Evaluation]) -> Evaluation:
+    """Score every token once, on one rank each.
+
+    Args:
+        ranks: who shares the streams; one rank alone evaluates as ever.
+        streams: the text.
+        evaluate: scores what it is given.
+    """
+    if ranks.world == 1:
+        return evaluate(streams)
+    mine = Evaluation(nats=0.0, tokens=0, bytes=0)
+    if ranks.count(streams.streams):
+        mine = evaluate(streams.part(ranks.rows(streams.streams)))
+    lossy = mine.bytes is None
+    nats, tokens, count, ranks_without = ranks.total(
+        [mine.nats, mine.tokens, mine.bytes or 0, float(lossy)]
+    )
+    assert tokens == streams.scored, (tokens, streams.scored)
+    return Evaluation(
+        nats=nats,
+        tokens=int(tokens),
+        bytes=None if ranks_without else int(count),
+        words=streams.words,
+    )

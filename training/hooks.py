@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
 from training.evaluation import Evaluation
-from training.loop import Metrics
-from training.ranks import ALONE, Ranks
+from training.loop import Best, Metrics, TrainState
 from training.resume import Checkpoints
 from training.signals import Stopped, StopRequest
 from training.silence import Display, Rows
-from training.state import Best, TrainState
 from utils.files import named
 
 EVENTS = "TensorBoard's event file"

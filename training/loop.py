@@ -1,11 +1,50 @@
-"""The one training loop, for search and retrain alike."""
+"""The one training loop, for search and retrain alike, and all that a run is at one moment."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from training.state import TrainState
+from model import LanguageModel, StreamState
+
+
+@dataclass
+class Best:
+    """The best validation so far."""
+
+    nats_per_token: float = float("inf")
+    step: int = -1
+
+
+@dataclass
+class TrainState:
+    """One home for everything that changes from step to step.
+
+    Attributes:
+        model: the language model.
+        optimisers: by name; "weights" always, "alpha" in a search.
+        streams: memories of this process's streams, carried from batch to batch, by name.
+        parameters: trained parameters outside the model (alpha, rho of a learnable tau).
+        step: steps done.
+        loss_sum: sum of the losses since the last line of the log, in nats.
+        loss_steps: how many they are.
+        best: best validation so far.
+        elapsed_s: seconds of training before this process.
+    """
+
+    model: LanguageModel
+    optimisers: dict[str, torch.optim.Optimizer]
+    streams: dict[str, StreamState]
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    step: int = 0
+    loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    loss_steps: int = 0
+    tokens: int = 0
+    best: Best = field(default_factory=Best)
+    elapsed_s: float = 0.0
+
 
 Metrics = Mapping[str, Tensor | float]
 Hook = Callable[[TrainState, Metrics], None]

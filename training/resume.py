@@ -8,15 +8,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from training.checkpoint import (
-    Checkpoint,
-    read_best,
-    read_checkpoint,
-    save_best,
-    save_checkpoint,
-)
-from training.ranks import ALONE, Ranks
-from training.state import TrainState
+from training.checkpoint import Checkpoint, read_best, read_checkpoint, save_best, save_checkpoint
+from training.distributed import ALONE, Ranks
+from training.loop import TrainState
 from training.tensor_file import read_header
 from utils.files import words_of
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from training.ranks import ALONE, Ranks
+from training.distributed import ALONE, Ranks
 
 
 class Stopped(Exception):

@@ -11,10 +11,9 @@ from torch import Tensor
 from model import Mix, StreamState
 from model.slot import RunSlot, run
 from training.config import OptimiserConfig
-from training.loop import Batch, Metrics
-from training.optimisers import clip_gradients, set_learning_rate
-from training.ranks import ALONE, Ranks
-from training.state import TrainState
+from training.distributed import ALONE, Ranks
+from training.loop import Batch, Metrics, TrainState
+from training.optim import clip_gradients, set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Forward:
         recompute: whether slots are computed again in the backward pass, to save memory.
         ranks: the processes that share the streams of a batch out.
         attention: the kernel of attention; None: the device's fastest.
-        run_slot: what calls a slot: `run`, or what a compiler makes of it (`training.compiling`).
+        run_slot: what calls a slot: `run`, or what a compiler makes of it (`training.runtime`).
     """
 
     device: torch.device

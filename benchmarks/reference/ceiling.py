@@ -12,7 +12,7 @@ from model.config import SoftmaxConfig
 from model.ops import add_dropped, drop, project, relu_layers
 from model.softmax import AdaptiveSoftmax
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser, clip_gradients
+from training.optim import build_optimiser, clip_gradients
 
 
 class CeilingAttention(nn.Module):

@@ -12,7 +12,7 @@ from assembly.fleet import Job, run_all
 from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.quiet import CpuReading
-from training.ranks import Ranks
+from training.distributed import Ranks
 from training.signals import StopRequest
 
 START = CpuReading(all_s=100.0, own_s=10.0, at_s=50.0)

@@ -17,8 +17,8 @@ from assembly.workbench import set_up
 from experiment import load_experiment
 from nas.estimators import ESTIMATORS
 from tests.refusal import refused
-from training.forecast import Forecast
-from training.ranks import Ranks
+from training.distributed import Ranks
+from training.memory import Forecast
 from training.step import Forward
 
 GB = 10**9

@@ -18,7 +18,7 @@ from nas.trajectory import Trajectory, load_pi
 from tests import tiny
 from tests.nas.test_search_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint
-from training.state import TrainState
+from training.loop import TrainState
 
 LEARNABLE = {"schedule": "learnable", "start": 0.8, "floor": 0.2}
 LABELS = ["attention", "dense", "identity"]

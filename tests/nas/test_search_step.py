@@ -13,9 +13,9 @@ from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
-from training.ranks import Ranks
-from training.schedules import rate_of
-from training.state import TrainState
+from training.distributed import Ranks
+from training.loop import TrainState
+from training.optim import rate_of
 from training.step import Forward, WeightStep
 
 OPTIMISER = {"kind": "sgd", "lr": 0.05, "warmup_steps": 0, "clip_norm": None}

@@ -9,7 +9,7 @@ import torch
 from nas.config import SearchConfig
 from nas.plan import SearchPlan
 from nas.trajectory import Trajectory, load_pi
-from training.state import TrainState
+from training.loop import TrainState
 
 LABELS = ["attention", "dense"]
 

@@ -15,10 +15,10 @@ from tests import tiny
 from tests.kill_points import Killed, killed_before
 from tests.training.test_phase import nats, phase_of, still
 from training.config import RunConfig
-from training.phase import Phase
+from training.loop import TrainState
 from training.resume import LAST, PREVIOUS
-from training.state import TrainState
 from training.tensor_file import read_header
+from training.trainer import Phase
 
 STEPS = 6
 CONFIG = RunConfig(log_every=4, validate_every=1, checkpoint_every=2)

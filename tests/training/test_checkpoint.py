@@ -10,9 +10,8 @@ from tests import tiny
 from training import tensor_file
 from training.checkpoint import read_checkpoint, save_checkpoint
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser
-from training.schedules import rate_of
-from training.state import TrainState
+from training.loop import TrainState
+from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 from training.tensor_file import read_tensors
 

@@ -15,8 +15,8 @@ from nas.estimators import ESTIMATORS
 from tests import tiny
 from tests.test_kill import assert_same, command, killed_once, to_the_end
 from tests.training.test_recompute import FORWARD, all_of_a_run, search_step
-from training.compiling import compiled_run
 from training.config import RunConfig
+from training.runtime import compiled_run
 
 
 def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from training.ranks import Ranks
+from training.distributed import Ranks
 from utils.cores import usable_cores
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,9 +9,8 @@ import torch
 from nas.estimators import ESTIMATORS
 from tests import tiny
 from tests.training.test_recompute import FORWARD, search_step, supernet
-from training import forecast as module
-from training.forecast import Forecast, ProbeBatch, forecast
-from training.ledger import Ledger
+from training import memory as module
+from training.memory import Forecast, Ledger, ProbeBatch, forecast
 from training.step import Forward
 
 

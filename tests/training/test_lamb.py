@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.lamb import Lamb
+from training.optim import Lamb
 
 
 def reference(

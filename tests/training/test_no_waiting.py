@@ -12,9 +12,8 @@ from nas.estimators import ESTIMATORS, on_device
 from tests import tiny
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.optimisers import build_optimiser
-from training.schedules import rate_of
-from training.state import TrainState
+from training.loop import TrainState
+from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 
 META = torch.device("meta")

@@ -4,8 +4,7 @@ import pytest
 from torch import nn
 
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser
-from training.schedules import learning_rate
+from training.optim import build_optimiser, learning_rate
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])

@@ -17,9 +17,9 @@ from tests import tiny
 from tests.double_start import Ending, double_start
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.phase import Phase
+from training.loop import TrainState
 from training.run_dir import FolderLock
-from training.state import TrainState
+from training.trainer import Phase
 
 TAKEN = "another process is training here; wait for it or use another --run"
 

@@ -15,9 +15,8 @@ from nas.gumbel import gumbel_noise
 from nas.plan import SearchPlan
 from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
-from training.optimisers import build_optimiser
-from training.schedules import rate_of
-from training.state import TrainState
+from training.loop import TrainState
+from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 
 CPU = torch.device("cpu")

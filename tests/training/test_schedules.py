@@ -3,7 +3,7 @@
 import pytest
 
 from training.config import OptimiserConfig
-from training.schedules import decay, learning_rate, warmup_steps
+from training.optim import decay, learning_rate, warmup_steps
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from training import screen
-from training.screen import Screen
+from training import console as screen
+from training.console import Screen
 
 
 def row(step: int) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from training.config import RetrainConfig
-from training.schedules import learning_rate
-from training.stages import stages_of
+from training.optim import learning_rate, stages_of
 
 
 def config(**settings: Any) -> RetrainConfig:

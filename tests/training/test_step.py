@@ -7,8 +7,7 @@ import torch
 
 from tests import tiny
 from training.config import OptimiserConfig
-from training.optimisers import build_optimiser, clip_gradients
-from training.schedules import rate_of
+from training.optim import build_optimiser, clip_gradients, rate_of
 from training.step import Forward, WeightStep
 
 FORWARD = Forward(torch.device("cpu"), "float32")

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from training.checkpoint import restore_weights
 from training.config import RunConfig
+from training.console import Screen
+from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.launch import Lost
-from training.loop import Batches, Hook, Step, train
+from training.loop import Batches, Hook, Step, TrainState, train
 from training.metrics import MetricsFile
-from training.ranks import ALONE, Ranks
 from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import (
     FolderLock,
@@ -26,10 +27,8 @@ from training.run_dir import (
     lock_and_claim,
     record_resume,
 )
-from training.screen import Screen
 from training.signals import StopRequest
 from training.silence import Display, NoDisplay, NoRows, Rows
-from training.state import TrainState
 from utils.files import named, remove_temporary, words_of
 
 

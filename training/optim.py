@@ -1,0 +1,212 @@
+"""Optimisers of the weights, and learning rates as pure functions of the step."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.config import (
+    DEFAULT_BETAS,
+    DEFAULT_EPS,
+    OptimiserConfig,
+    RetrainConfig,
+    check_warmup,
+    steps_in,
+)
+
+
+def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
+    """An optimiser over all weights; weight decay acts on matrices, not on norms or biases."""
+    biases = _head_biases(model)
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": config.weight_decay},
+        {"params": [], "weight_decay": 0.0},
+    ]
+    for parameter in model.parameters():
+        decays = parameter.ndim >= 2 and id(parameter) not in biases
+        groups[0 if decays else 1]["params"].append(parameter)
+    groups = [group for group in groups if group["params"]]
+    if config.kind == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
+    eps = config.eps or DEFAULT_EPS[config.kind]
+    if config.kind == "adagrad":
+        return torch.optim.Adagrad(groups, lr=config.lr, eps=eps)
+    betas = config.betas or DEFAULT_BETAS
+    if config.kind == "lamb":
+        return Lamb(groups, lr=config.lr, betas=betas, eps=eps)
+    adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
+
+
+def _head_biases(model: nn.Module) -> set[int]:
+    """The ids of the parameters that blocks name as biases of their heads."""
+    return {
+        id(getattr(module, name))
+        for module in model.modules()
+        for name in getattr(module, "head_biases", ())
+    }
+
+
+def slots_of(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:
+    """The tensors that an optimiser keeps for each weight it has moved; `step` is a scalar."""
+    if isinstance(optimiser, torch.optim.SGD):
+        return ("momentum_buffer",) if optimiser.defaults["momentum"] else ()
+    if isinstance(optimiser, torch.optim.Adagrad):
+        return ("step", "sum")
+    assert isinstance(optimiser, torch.optim.Adam | torch.optim.AdamW | Lamb), optimiser
+    return ("step", "exp_avg", "exp_avg_sq")
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """Give every group the learning rate of this step."""
+    for group in optimiser.param_groups:
+        group["lr"] = lr
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) -> Tensor:
+    """Clip by value, then each tensor by its norm, then the whole by its norm.
+
+    Returns:
+        The norm of the whole gradient before anything was clipped.
+    """
+    found = [p for p in parameters if p.grad is not None]
+    if config.clip_value is None and config.clip_each_norm is None:
+        limit = float("inf") if config.clip_norm is None else config.clip_norm
+        return nn.utils.clip_grad_norm_(found, limit)
+    norm = nn.utils.get_total_norm([p.grad for p in found if p.grad is not None])
+    if config.clip_value is not None:
+        nn.utils.clip_grad_value_(found, config.clip_value)
+    if config.clip_each_norm is not None:
+        for parameter in found:
+            nn.utils.clip_grad_norm_(parameter, config.clip_each_norm)
+    if config.clip_norm is not None:
+        nn.utils.clip_grad_norm_(found, config.clip_norm)
+    return norm
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2020, arXiv 1904.00962, Algorithm 2).
+
+    Adam's direction with decoupled decay, scaled per tensor to the tensor's own norm.
+
+    With phi the identity: r = m / (sqrt(v) + eps) + decay * w, moments bias-corrected, and
+    w := w - lr * |w| / |r| * r. Where |w| or |r| is 0 the ratio is 1.
+
+    Differs from the paper: gradients are not normalised first; clip_norm does that where wanted.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Move every tensor that has a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._move(weight, group)
+
+    def _move(self, weight: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[weight]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(weight)
+            state["exp_avg_sq"] = torch.zeros_like(weight)
+        first, second = group["betas"]
+        state["step"] += 1
+        steps = float(state["step"])
+        state["exp_avg"].lerp_(weight.grad, 1 - first)
+        state["exp_avg_sq"].mul_(second).addcmul_(weight.grad, weight.grad, value=1 - second)
+        root = (state["exp_avg_sq"] / (1 - second**steps)).sqrt_().add_(group["eps"])
+        direction = (state["exp_avg"] / (1 - first**steps)).div_(root)
+        direction.add_(weight, alpha=group["weight_decay"])
+        own, its = weight.norm(), direction.norm()
+        ratio = torch.where((own > 0) & (its > 0), own / its, torch.ones_like(own))
+        weight.sub_(direction * (group["lr"] * ratio))
+
+
+def decay(schedule: str, progress: float, final: float) -> float:
+    """Factor of the peak learning rate: 1 at progress 0, `final` at progress 1."""
+    if schedule == "constant":
+        return 1.0
+    if schedule == "linear":
+        return 1.0 + (final - 1.0) * progress
+    assert schedule == "cosine", schedule
+    return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def warmup_steps(config: OptimiserConfig, steps: int) -> int:
+    """Steps of warm-up: as given, else a tenth of all and at most 100."""
+    return min(100, steps // 10) if config.warmup_steps is None else config.warmup_steps
+
+
+def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
+    """Learning rate of one step: linear warm-up, then the schedule.
+
+    With w steps of warm-up it rises from lr / (w + 1) at step 0; the peak stands at step w, and
+    the schedule ends at lr * final at step `steps - 1`.
+    """
+    warmup = warmup_steps(config, steps)
+    if step < warmup:
+        return config.lr * (step + 1) / (warmup + 1)
+    span = steps - 1 - warmup
+    progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
+    return config.lr * decay(config.schedule, progress, config.final or 0.0)
+
+
+def rate_of(config: OptimiserConfig, steps: int) -> Callable[[int], float]:
+    """The learning rate as a function of the step alone."""
+    return partial(learning_rate, config, steps=steps)
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What a retraining's settings come to for a text.
+
+    Attributes:
+        config: the settings.
+        first: steps from scratch.
+        fine_tune: steps at the lower learning rate, 0 without such a stage.
+    """
+
+    config: RetrainConfig
+    first: int
+    fine_tune: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.first + self.fine_tune
+
+    def rate(self, step: int) -> float:
+        """Learning rate of one step."""
+        stage = self.config.fine_tune
+        if stage is None or step < self.first:
+            return learning_rate(self.config.optimiser, step, self.first)
+        progress = (step - self.first) / max(self.fine_tune - 1, 1)
+        return stage.lr * decay(stage.schedule, progress, 0.0)
+
+
+def stages_of(config: RetrainConfig, steps_per_epoch: int) -> Stages:
+    """The stages, with epochs in steps.
+
+    Raises:
+        ValueError: the warm-up would not end before the last step.
+    """
+    first = steps_in(config.steps, config.epochs, steps_per_epoch)
+    check_warmup(config.optimiser, first)
+    stage = config.fine_tune
+    last = 0 if stage is None else steps_in(stage.steps, stage.epochs, steps_per_epoch)
+    return Stages(config, first, last)

@@ -11,11 +11,11 @@ from pydantic import Field, ValidationError, model_validator
 from data.config import DataConfig
 from experiment_source import ExperimentError, Source
 from experiment_space import sweep_problems
+from hpo.config import SweepConfig
 from model.blocks import BLOCKS
 from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.derivation import DERIVATIONS
-from nas.sweep.config import SweepConfig
 from training.config import RetrainConfig, RunConfig
 from utils.strict_yaml import Key, dump_yaml
 from utils.validation import Said, Section, dotted, explain, must_be_one_of

@@ -6,9 +6,8 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nas.sweep.conditions import space_faults
-from nas.sweep.config import SweepConfig
-from nas.sweep.space import Space
+from hpo.config import SweepConfig
+from hpo.space import Space, space_faults
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:

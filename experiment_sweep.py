@@ -5,7 +5,7 @@ from typing import Any
 
 from experiment import Experiment, changed_settings
 from experiment_space import number_kinds
-from nas.sweep.space import Space
+from hpo.space import Space
 from utils.validation import Section, show
 
 

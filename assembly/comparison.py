@@ -16,9 +16,9 @@ from assembly.retraining import finish_retrain, retrain_folder, retrain_phase
 from assembly.timing import time_models
 from assembly.workbench import Workbench, say, with_seed
 from model import Architecture, load_architecture, load_model
+from nas.costs.latency import Latencies
 from nas.derivation import NoOtherNetwork
-from nas.latency import Latencies
-from nas.verdict import verdict
+from nas.statistics.intervals import verdict
 from training.console import announce
 from training.evaluation import Evaluation
 from utils.files import csv_of, write_whole

@@ -14,8 +14,8 @@ from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import Experiment, with_settings
 from model import Architecture, build_model, load_architecture
-from nas.latency import Latencies
-from nas.verdict import comparison_words, paired_interval, smallest_visible
+from nas.costs.latency import Latencies
+from nas.statistics.intervals import comparison_words, paired_interval, smallest_visible
 from training.signals import StopRequest
 
 

@@ -9,8 +9,14 @@ from collections.abc import Callable
 import torch
 
 from assembly.workbench import Workbench
-from nas.quiet import MOST_OTHER_CORES, CpuReading, other_cores, read_cpu
-from utils.cores import core_numbers, usable_cores
+from utils.cores import (
+    MOST_OTHER_CORES,
+    CpuReading,
+    core_numbers,
+    other_cores,
+    read_cpu,
+    usable_cores,
+)
 
 # The kernel counts in hundredths of a second; less time says too little.
 _LEAST_S = 0.1

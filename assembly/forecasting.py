@@ -10,8 +10,8 @@ from torch import Tensor
 
 from assembly.size import memory_bytes
 from assembly.workbench import Workbench
-from nas.estimators import HARD
-from nas.search_step import SearchStep
+from nas.search.estimators import HARD
+from nas.search.step import SearchStep
 from training.loop import Batch, Step, TrainState
 from training.memory import Forecast, Maker, forecast
 from training.step import Forward, WeightStep

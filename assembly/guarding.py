@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from assembly.lengths import search_steps
 from assembly.searching import adds_nothing
 from assembly.workbench import Workbench
-from nas.guard import alpha_path, warnings_of, watch
-from nas.plan import SearchPlan
-from nas.trajectory import load_pi
+from nas.search.diagnostics import alpha_path, warnings_of, watch
+from nas.search.plan import SearchPlan
+from nas.search.trajectory import load_pi
 
 
 def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:

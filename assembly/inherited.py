@@ -23,11 +23,11 @@ from data import EvaluationStreams, TokenArray
 from model import LanguageModel, Mix, Network, network_of
 from model.saving import tensors_digest
 from nas.derivation import Derived, Layout, Request
-from nas.derivation.sampled import draws
+from nas.derivation.gap import discretisation_gap
+from nas.derivation.pi import draws
 from nas.derivation.searched import read_searches
-from nas.estimators import all_terms
-from nas.gap import discretisation_gap
-from nas.scoring import Score, mean_score, score_of
+from nas.search.estimators import all_terms
+from nas.statistics.paired_scores import Score, mean_score, score_of
 from training.checkpoint import read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.loop import TrainState

@@ -14,9 +14,10 @@ from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import with_settings
 from model import layout_letters, parse_layout
-from nas.derivation.networks import Networks
-from nas.latency import Latencies
-from nas.layout_table import (
+from nas.costs.latency import Latencies
+from nas.derivation.base import Networks
+from nas.tabular.regret import mean_nats
+from nas.tabular.table import (
     LayoutTable,
     Row,
     all_layouts,
@@ -25,7 +26,6 @@ from nas.layout_table import (
     networks_of,
     read_table,
 )
-from nas.regret import mean_nats
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole

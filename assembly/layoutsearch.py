@@ -16,10 +16,10 @@ from assembly.workbench import Workbench
 from experiment import with_settings
 from model import Architecture, load_architecture
 from nas.derivation import RULES
-from nas.layout_table import LayoutTable
-from nas.plan import SearchPlan
-from nas.regret import Difference, Regrets, difference, random_search, regret_of
-from nas.search_cost import TRAINING, search_flops
+from nas.search.flops import TRAINING, search_flops
+from nas.search.plan import SearchPlan
+from nas.tabular.regret import Difference, Regrets, difference, random_search, regret_of
+from nas.tabular.table import LayoutTable
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole

@@ -9,8 +9,8 @@ from assembly.costs import layout_costs
 from assembly.workbench import Workbench
 from model import Network, network_of
 from nas.derivation import Layout
-from nas.derivation.networks import Choice, Networks
-from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
+from nas.derivation.base import Choice, Networks
+from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 
 TOLERANCE = 0.03
 

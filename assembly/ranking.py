@@ -22,10 +22,10 @@ from assembly.timing import time_models
 from assembly.workbench import Workbench
 from experiment import with_settings
 from model import build_model, layout_letters, load_architecture
+from nas.costs.latency import Latencies
 from nas.derivation import Layout
-from nas.latency import Latencies
-from nas.rank import Ranking, ranking
-from nas.scoring import Score
+from nas.statistics.kendall import Ranking, ranking
+from nas.statistics.paired_scores import Score
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole

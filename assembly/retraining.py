@@ -30,7 +30,6 @@ from assembly.summary import (
 from assembly.workbench import Workbench, tensorboard_writer
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
-from nas.quiet import read_cpu
 from training.console import announce, bits
 from training.evaluation import Evaluation
 from training.loop import TrainState
@@ -38,7 +37,7 @@ from training.optim import Stages, build_optimiser
 from training.run_dir import FolderLock
 from training.step import WeightStep
 from training.trainer import Phase
-from utils.cores import core_numbers
+from utils.cores import core_numbers, read_cpu
 from utils.files import make_durable, named, words_of, write_whole
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from nas.scoring import Score
+from nas.statistics.paired_scores import Score
 from utils.files import append_line
 
 Labels = tuple[str, ...]

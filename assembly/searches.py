@@ -21,7 +21,7 @@ from assembly.summary import text_warnings
 from assembly.workbench import Workbench, with_seed
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
-from nas.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
+from nas.search.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
 from training.console import announce
 from training.run_dir import FolderLock, is_claimed
 from training.trainer import Phase

@@ -25,21 +25,18 @@ from assembly.summary import (
 from assembly.workbench import Workbench, tensorboard_writer
 from model import LanguageModel, Mix
 from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
-from nas.estimators import one_hot_net, soft_net, spos
-from nas.gumbel import gumbel_noise
-from nas.learned_tau import build_rho, tau_now
-from nas.plan import SearchPlan
-from nas.quiet import read_cpu
-from nas.search_cost import search_flops
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.trajectory import Trajectory, entropy_share, margins, softmax
+from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
+from nas.search.flops import search_flops
+from nas.search.plan import SearchPlan, build_rho, tau_now
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.trajectory import Trajectory, entropy_share, margins, softmax
 from training.evaluation import Evaluation, joined
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
 from training.run_dir import is_claimed
 from training.step import WeightStep
 from training.trainer import Phase
-from utils.cores import core_numbers
+from utils.cores import core_numbers, read_cpu
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0

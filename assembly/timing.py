@@ -7,7 +7,7 @@ import torch
 
 from assembly.workbench import Workbench, say
 from model import LanguageModel
-from nas.latency import Latencies, measure_latency
+from nas.costs.latency import Latencies, measure_latency
 
 
 def time_models(bench: Workbench, models: Mapping[str, LanguageModel]) -> Latencies:

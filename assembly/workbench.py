@@ -14,9 +14,9 @@ from assembly.devices import find_device, own_gpu
 from assembly.run_folders import run_folders
 from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
 from experiment import Experiment, dump_experiment
+from hpo.config import without_password
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig, optimal_cutoffs
 from model.slot import run as run_slot
-from nas.sweep.address import without_password
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import launched

@@ -42,8 +42,7 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from assembly.searching import search_phase
     from assembly.workbench import set_up
     from experiment import load_experiment
-    from nas.estimators import ESTIMATORS
-    from nas.gumbel import gumbel_noise
+    from nas.search.estimators import ESTIMATORS, gumbel_noise
     from training.tensor_file import read_header, read_tensors
 
     saved = cli.find_experiment(run)

@@ -93,7 +93,7 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
     import torch
 
     from benchmarks.softmax_constants import processor
-    from nas.quiet import other_cores, read_cpu
+    from utils.cores import other_cores, read_cpu
 
     phases = {side: phase_of(arguments, side, settings) for side, settings in sides.items()}
     seconds: dict[str, list[float]] = {side: [] for side in sides}

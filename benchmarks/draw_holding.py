@@ -25,8 +25,8 @@ from data import ContextBatches, EvaluationStreams
 from model import LanguageModel, ModelConfig, SoftmaxConfig
 from model.blocks import Candidate
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
 from training.loop import TrainState, train

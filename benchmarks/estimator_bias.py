@@ -25,8 +25,7 @@ import cli
 from benchmarks.harness import write_result
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig
 from model.state import Segment
-from nas.estimators import ESTIMATORS, relaxed
-from nas.gumbel import gumbel_noise
+from nas.search.estimators import ESTIMATORS, gumbel_noise, relaxed
 
 SLOTS, CANDIDATES, STREAMS, TOKENS, VOCABULARY = 4, 3, 2, 6, 23
 TAUS = (1.0, 0.3)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 import cli
 from nas.config import SearchConfig
-from nas.guard import LEAST_MARGIN, Watch, warnings_of, watch
-from nas.gumbel import gumbel_noise
-from nas.plan import SearchPlan
+from nas.search.diagnostics import LEAST_MARGIN, Watch, warnings_of, watch
+from nas.search.estimators import gumbel_noise
+from nas.search.plan import SearchPlan
 
 Array = NDArray[np.float64]
 SLOTS, CANDIDATES = 6, 3

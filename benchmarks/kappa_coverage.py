@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cli
-from nas.agreement import interval, shuffled
+from nas.statistics.agreement import interval, shuffled
 
 Array = NDArray[np.float64]
 STORIES = ("chance", "chance, uneven", "any", "nearly sure", "90%", "70%", "half sure, half chance")

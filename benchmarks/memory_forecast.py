@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import cli
 
 if TYPE_CHECKING:
-    from nas.search_step import SearchStep
+    from nas.search.step import SearchStep
     from training.loop import Batch, TrainState
     from training.step import WeightStep
 
@@ -141,7 +141,7 @@ def forecast_bytes(sizes: dict[str, Any], device: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from assembly.forecasting import retrain_memory, search_memory
-    from nas.search_step import SearchStep
+    from nas.search.step import SearchStep
 
     step, state = build(sizes, device)
     began_s = time.process_time()
@@ -182,7 +182,7 @@ def train(step: "SearchStep | WeightStep", state: "TrainState", sizes: dict[str,
 
     import torch
 
-    from nas.search_step import SearchStep
+    from nas.search.step import SearchStep
 
     def one_for_all(seed: int, draw: int, slots: int, count: int) -> torch.Tensor:
         noise_LC = torch.zeros(slots, count)
@@ -225,8 +225,8 @@ def build(sizes: dict[str, Any], device: str) -> "tuple[SearchStep | WeightStep,
 
     from model import LanguageModel, ModelConfig, SoftmaxConfig
     from nas.config import SearchConfig
-    from nas.plan import SearchPlan
-    from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+    from nas.search.plan import SearchPlan
+    from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
     from training.loop import TrainState
     from training.optim import build_optimiser, rate_of
     from training.step import Forward, WeightStep

@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def figures_of(folder: Path) -> dict[str, Any]:
     """What a finished search came to, by its last pi."""
     from experiment import load_experiment
-    from nas.guard import alpha_path, directedness
-    from nas.plan import SearchPlan
-    from nas.trajectory import entropy_share, load_pi, margins
+    from nas.search.diagnostics import alpha_path, directedness
+    from nas.search.plan import SearchPlan
+    from nas.search.trajectory import entropy_share, load_pi, margins
 
     arrays = load_pi(folder / "pi.npz")
     pi_LC, alpha_NLC = arrays["pi"][-1], arrays["alpha"].astype(float)

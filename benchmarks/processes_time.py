@@ -99,7 +99,7 @@ def quiet_rounds(shape: str, steps: int, wanted: int) -> list[dict[str, float]]:
         ValueError: other processes were too busy in more than 3 times as many.
     """
     from benchmarks.harness import MOST_SPOILT, rotated
-    from nas.quiet import MOST_OTHER_CORES, other_cores, read_cpu
+    from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 
     found: list[dict[str, float]] = []
     for _ in range((1 + MOST_SPOILT) * wanted):

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import cli
-from nas.rank import Ranking, ranking
+from nas.statistics.kendall import Ranking, ranking
 
 Array = NDArray[np.float64]
 Rivals = Literal["apart", "alike"]

@@ -20,9 +20,9 @@ from data.batches import ContextBatches
 from model import Candidate, LanguageModel, SoftmaxConfig
 from model.config import ModelConfig
 from nas.config import SearchConfig
-from nas.gumbel import gumbel_noise
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.estimators import gumbel_noise
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.distributed import ALONE
 from training.loop import TrainState

@@ -26,11 +26,10 @@ from assembly.inherited import Inherited, load_supernet
 from assembly.workbench import Workbench, set_up
 from cli import SAVED
 from model import LanguageModel, Mix, StreamState, parse_layout
-from nas.estimators import ESTIMATORS
-from nas.gumbel import gumbel_noise
-from nas.kendall import kendall
-from nas.layout_table import read_table
-from nas.regret import mean_nats
+from nas.search.estimators import ESTIMATORS, gumbel_noise
+from nas.statistics.kendall import kendall
+from nas.tabular.regret import mean_nats
+from nas.tabular.table import read_table
 from training.loop import Batch
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

@@ -17,10 +17,10 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 
 import retrain
 import search
-from nas.quiet import CpuReading
 from tests.judge import Checked, answer
 from tests.mutation import FILE
 from training.memory import Forecast
+from utils.cores import CpuReading
 
 # No example is drawn by luck, and no example fails because the machine is busy.
 hypothesis.settings.register_profile("parnas", derandomize=True, deadline=None, database=None)
@@ -177,7 +177,7 @@ def _without_what_takes_long(
 ) -> None:
     """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
     # No rest on a busy machine, and no figure that is there on a quiet machine only.
-    monkeypatch.setattr("nas.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
+    monkeypatch.setattr("nas.costs.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
     for phase in ("searching", "retraining"):
         monkeypatch.setattr(f"assembly.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:

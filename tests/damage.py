@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.trajectory import PEAK_LRS
+from nas.search.trajectory import PEAK_LRS
 from utils.files import READ_ERRORS
 
 

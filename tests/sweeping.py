@@ -15,7 +15,7 @@ from pathlib import Path
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from nas.sweep.queue import Entry, entries
+from hpo.queue import Entry, entries
 
 ROOT = Path(__file__).resolve().parents[1]
 

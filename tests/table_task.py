@@ -11,8 +11,8 @@ import torch
 from data import ContextBatches, EvaluationStreams
 from model import Candidate, LanguageModel, ModelConfig, layout_letters
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
 from training.loop import TrainState, train

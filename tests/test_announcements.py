@@ -57,7 +57,7 @@ def test_a_comparison_says_the_shared_settings_once_and_names_each_training(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("nas.latency._REST_S", 0.0)
+    monkeypatch.setattr("nas.costs.latency._REST_S", 0.0)
     folder = tmp_path / "run"
     short = ["--set", "retrain.steps=4", "--set", "retrain.optimiser.warmup_steps=1"]
     layout = ["--method", "layout", "--set", "derive.layout=d d d d"]

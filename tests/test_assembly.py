@@ -32,7 +32,7 @@ from data.corpora import CorpusKind, files
 from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig
-from nas.derivation.random_layout import TOLERANCE
+from nas.derivation.rules import TOLERANCE
 from tests.refusal import refused
 from tests.test_pipeline import ROOT, run
 

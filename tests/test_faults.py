@@ -209,7 +209,7 @@ def what_is_said(read: Callable[[Path], Any], path: Path) -> str | None:
 def test_random_damage_of_a_trajectory_never_ends_in_a_traceback(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    from nas.trajectory import load_pi
+    from nas.search.trajectory import load_pi
     from report.runs import read_trajectory
 
     run(search, experiment_file, "--run", tmp_path / "run")

@@ -11,9 +11,8 @@ from torch.nn.functional import one_hot
 from data import EvaluationStreams
 from model import BLOCKS, LanguageModel
 from model.state import Segment
-from nas.estimators import ESTIMATORS, HARD, all_terms, one_hot_net, soft_net
-from nas.gumbel import gumbel_noise
-from nas.trajectory import softmax
+from nas.search.estimators import ESTIMATORS, HARD, all_terms, gumbel_noise, one_hot_net, soft_net
+from nas.search.trajectory import softmax
 from tests import tiny
 from training.evaluation import evaluate
 

@@ -21,7 +21,7 @@ import search
 from data import load_tokenizer
 from model import load_architecture, load_model
 from model.attention_kernels import KERNELS
-from nas.trajectory import Trajectory
+from nas.search.trajectory import Trajectory
 from training.memory import Forecast
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,8 +15,8 @@ import pytest
 
 from experiment import load_experiment
 from model import ModelConfig
-from nas.layout_table import read_table
-from nas.regret import regret_of
+from nas.tabular.regret import regret_of
+from nas.tabular.table import read_table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"

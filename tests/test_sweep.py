@@ -15,8 +15,8 @@ from optuna.trial import TrialState
 
 import search
 import sweep
-from nas.sweep.queue import Entry
-from nas.sweep.storage import open_storage
+from hpo.queue import Entry
+from hpo.storage import open_storage
 from tests.postgres_server import PostgresServer, postgres, postgres_session
 from tests.sweeping import (
     ROOT,

@@ -210,8 +210,8 @@ def search(arguments: argparse.Namespace) -> int:
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
     with endings.user_errors(loads="numpy"):
-        from nas.layout_table import read_table
-        from nas.regret import difference, noise_of, random_search, regret_of
+        from nas.tabular.regret import difference, noise_of, random_search, regret_of
+        from nas.tabular.table import read_table
 
         table = read_table(arguments.table)
         table.check_whole(arguments.table)

@@ -28,7 +28,7 @@ import endings
 
 if TYPE_CHECKING:
     from assembly.ranking import Ranked
-    from nas.rank import Ranking
+    from nas.statistics.kendall import Ranking
 
 SEEDS = (100, 101)
 TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}

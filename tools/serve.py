@@ -57,7 +57,7 @@ def serve(arguments: argparse.Namespace) -> None:
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import run_grpc_proxy_server
 
-    from nas.sweep.storage import check_grpc, open_storage, shown
+    from hpo.storage import check_grpc, open_storage, shown
 
     check_grpc()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -18,8 +18,8 @@ from assembly.sweeping.settings import asked_threads, trial_experiment
 from assembly.sweeping.share import Share
 from assembly.sweeping.trial import Around, Failed, Limits, Pruned, run_seed
 from experiment import Experiment
-from nas.sweep.patience import tried
-from nas.sweep.queue import REASON, ROOT, Queue, Taken
+from hpo.queue import REASON, ROOT, Queue, Taken
+from hpo.retry import tried
 from utils.files import read_object, write_whole
 
 # After this part of a lease without a sign a trial's own process ends; with its grace period that

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from nas.sweep.lease import now_s
+from hpo.heartbeat import now_s
 
 # The exit code of a process that ended because its worker was gone or silent.
 LEFT_ALONE = 75

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.rows import network_hashes
 from assembly.sweeping.settings import is_baseline
-from nas.sweep.queue import Entry, Queue
+from hpo.queue import Entry, Queue
 
 _MODEL = "model"
 

@@ -15,10 +15,9 @@ from assembly.sweeping.settings import chosen_experiment, is_baseline
 from assembly.workbench import Workbench
 from command_line import INTERPRETER_IN_FILES, command, interpreter_typed
 from experiment import dump_experiment
-from nas.latency import Latencies
-from nas.sweep.address import JOURNAL, shown
-from nas.sweep.config import LEARNED
-from nas.sweep.queue import Entry, Queue
+from hpo.config import JOURNAL, LEARNED, shown
+from hpo.queue import Entry, Queue
+from nas.costs.latency import Latencies
 from report.sweep_figures import draw_sweep
 from report.sweep_page import write_sweep_report
 from report.sweep_table import csv_text, text_table

@@ -11,9 +11,9 @@ from assembly.size import memory_bytes
 from assembly.sweeping.rows import runs_of
 from assembly.timing import time_models
 from assembly.workbench import Workbench
+from hpo.queue import Entry
 from model import Architecture, build_model
-from nas.latency import Latencies
-from nas.sweep.queue import Entry
+from nas.costs.latency import Latencies
 
 _BYTES = 4
 

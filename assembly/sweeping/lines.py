@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.rows import layouts_of
-from nas.sweep.queue import LOST, REASON, STOPPED, Entry, Queue
+from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 
 UNITS = {
     "retrained": "bits per byte retrained",

@@ -11,10 +11,9 @@ from optuna.storages import BaseStorage
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.settings import points, why_no_baseline
 from assembly.workbench import Workbench
-from nas.sweep.pruners import make_pruner
-from nas.sweep.queue import STUDY, Queue
-from nas.sweep.samplers import NumberedSampler
-from nas.sweep.storage import open_storage, shown
+from hpo.queue import STUDY, Queue
+from hpo.samplers import NumberedSampler, make_pruner
+from hpo.storage import open_storage, shown
 from training.run_dir import commit, identity_hash
 
 # Written last: until it is there, no worker joins.

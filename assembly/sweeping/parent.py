@@ -12,8 +12,8 @@ from assembly.sweeping.child import PROGRAM
 from assembly.sweeping.lines import Progress
 from assembly.sweeping.outcome import last_words, signal_name
 from assembly.sweeping.plan import Sweep
-from nas.sweep.patience import tried, until_there
-from nas.sweep.queue import Queue
+from hpo.queue import Queue
+from hpo.retry import tried, until_there
 from training.signals import Stopped, StopRequest
 
 _POLL_S = 0.5

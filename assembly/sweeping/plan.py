@@ -6,8 +6,8 @@ from pathlib import Path
 from assembly.sweeping.places import Places
 from experiment import Experiment
 from experiment_sweep import Baseline, baseline, space_of
-from nas.sweep.config import SweepConfig
-from nas.sweep.space import Space
+from hpo.config import SweepConfig
+from hpo.space import Space
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from optuna.trial import FrozenTrial, TrialState
 from assembly.models import network_hash
 from assembly.sweeping.plan import Sweep
 from assembly.sweeping.settings import is_baseline
+from hpo.queue import LOST, REASON, STOPPED, Entry
 from model import Architecture
-from nas.sweep.queue import LOST, REASON, STOPPED, Entry
 
 UNITS = {
     "retrained": "bits per byte of validation",

@@ -18,9 +18,9 @@ from assembly.sweeping.share import Share, parse_share
 from assembly.sweeping.worker import Worker
 from assembly.workbench import Workbench, as_saved, set_up
 from experiment import Experiment, dump_experiment
-from nas.sweep.address import JOURNAL, shown
-from nas.sweep.passing import is_passing
-from nas.sweep.queue import Queue
+from hpo.config import JOURNAL, shown
+from hpo.queue import Queue
+from hpo.retry import is_passing
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores

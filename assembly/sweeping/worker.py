@@ -15,9 +15,9 @@ from assembly.sweeping.plan import Sweep
 from assembly.sweeping.process import TrialProcess
 from assembly.sweeping.share import Share
 from assembly.sweeping.trial import Interrupted
-from nas.sweep.lease import Lease, Watch, now_s, own_lease
-from nas.sweep.patience import tried, until_there
-from nas.sweep.queue import ROOT, STOPPED, Queue, Taken, dead
+from hpo.heartbeat import Lease, Watch, now_s, own_lease
+from hpo.queue import ROOT, STOPPED, Queue, Taken, dead
+from hpo.retry import tried, until_there
 from training.signals import Stopped, StopRequest
 
 T = TypeVar("T")

@@ -2,15 +2,11 @@
 
 from collections.abc import Callable
 
-from nas.derivation.argmax import argmax
 from nas.derivation.base import Considered, Derived, Layout, Request
 from nas.derivation.beam import beam
 from nas.derivation.evolution import evolution
-from nas.derivation.explicit import explicit
-from nas.derivation.random_layout import NoOtherNetwork, random_layout
-from nas.derivation.rules import interleaved, par, sandwich
-from nas.derivation.sampled import sampled
-from nas.derivation.top_k import top_k
+from nas.derivation.pi import argmax, sampled, top_k
+from nas.derivation.rules import NoOtherNetwork, explicit, interleaved, par, random_layout, sandwich
 
 Method = Callable[[Request], Derived]
 # From a search.

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from nas.derivation.base import Derived, Request
-from nas.derivation.networks import Choice
+from nas.derivation.base import Choice, Derived, Request
 from nas.derivation.scored import Scores
 from nas.derivation.searched import read_searches
 

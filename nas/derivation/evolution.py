@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nas.derivation.base import Derived, Request
-from nas.derivation.networks import Choice
-from nas.derivation.sampled import draw_from
+from nas.derivation.base import Choice, Derived, Request
+from nas.derivation.pi import draw_from
 from nas.derivation.scored import Scores
 from nas.derivation.searched import Array, read_searches
 

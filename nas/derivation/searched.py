@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Agreement, Evidence
-from nas.agreement import agreement
 from nas.derivation.base import Request
-from nas.trajectory import PEAK_LRS, load_pi, margins
+from nas.search.trajectory import PEAK_LRS, load_pi, margins
+from nas.statistics.agreement import agreement
 
 Array = NDArray[np.float64]
 

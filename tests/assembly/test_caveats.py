@@ -112,7 +112,7 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     log = folder / "search/seed-0/train.log"
     monkeypatch.setattr("assembly.summary.LEAST_TOKENS", 939)
-    monkeypatch.setattr("nas.guard.LEAST_MARGIN", 1.0)
+    monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("assembly.caveats._MOST_RATIO", 0.5)
     for _ in range(2):
         capsys.readouterr()

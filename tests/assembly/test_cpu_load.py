@@ -11,9 +11,9 @@ from assembly.cpu_load import busy_lines, too_busy, too_many_threads
 from assembly.fleet import Job, run_all
 from assembly.workbench import set_up
 from experiment import load_experiment
-from nas.quiet import CpuReading
 from training.distributed import Ranks
 from training.signals import StopRequest
+from utils.cores import CpuReading
 
 START = CpuReading(all_s=100.0, own_s=10.0, at_s=50.0)
 

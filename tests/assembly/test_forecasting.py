@@ -15,7 +15,7 @@ from assembly.forecasting import _draws, memory_notes, memory_shortage, search_m
 from assembly.searching import search_phase
 from assembly.workbench import set_up
 from experiment import load_experiment
-from nas.estimators import ESTIMATORS
+from nas.search.estimators import ESTIMATORS
 from tests.refusal import refused
 from training.distributed import Ranks
 from training.memory import Forecast

@@ -10,7 +10,7 @@ from assembly.guarding import guard_lines
 from assembly.workbench import Workbench, set_up
 from cli import find_experiment
 from experiment import load_experiment
-from nas.guard import directedness
+from nas.search.diagnostics import directedness
 from tests.nas.test_derivation import write
 
 LABELS = ["attention", "dense", "identity"]

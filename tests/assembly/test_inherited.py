@@ -19,7 +19,7 @@ from assembly.workbench import Workbench, set_up
 from cli import find_experiment
 from experiment import load_experiment
 from model import Architecture, build_model, load_architecture, parse_layout
-from nas.trajectory import softmax
+from nas.search.trajectory import softmax
 from tests.test_pipeline import run
 
 LAYOUTS = ("a d i a", "d d d d", "i a a d")

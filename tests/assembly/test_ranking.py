@@ -15,8 +15,8 @@ from assembly.ranking import Ranked, rankings
 from assembly.workbench import Workbench, set_up
 from experiment import load_experiment
 from model import layout_letters, network_of, parse_layout
-from nas.latency import Latencies
-from nas.scoring import Score
+from nas.costs.latency import Latencies
+from nas.statistics.paired_scores import Score
 from training.signals import StopRequest
 
 SPOS = "search.estimator=spos"

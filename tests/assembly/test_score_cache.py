@@ -18,7 +18,7 @@ from assembly.workbench import set_up
 from cli import find_experiment
 from experiment import load_experiment
 from model import parse_layout
-from nas.scoring import Score
+from nas.statistics.paired_scores import Score
 from tools import rank
 
 SCORES = "search/seed-0/scores.jsonl"
@@ -213,14 +213,14 @@ def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: P
     def digest() -> str:
         return source_digest.__wrapped__(tmp_path)
 
-    for name in ("model/blocks/attention.py", "nas/plan.py", "report/page.py"):
+    for name in ("model/blocks/attention.py", "nas/search/plan.py", "report/page.py"):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text("1\n")
     seen = [digest()]
     for change in (
         lambda: (tmp_path / "model/blocks/attention.py").write_text("2\n"),
-        lambda: (tmp_path / "nas/plan.py").rename(tmp_path / "nas/other.py"),
+        lambda: (tmp_path / "nas/search/plan.py").rename(tmp_path / "nas/other.py"),
         lambda: (tmp_path / "nas/new.py").write_text(""),
     ):
         change()

@@ -16,8 +16,8 @@ from assembly.workbench import Workbench, set_up
 from cli import find_experiment
 from experiment import load_experiment
 from model import Agreement
-from nas.agreement import agreement
-from nas.trajectory import write_pi_csv
+from nas.search.trajectory import write_pi_csv
+from nas.statistics.agreement import agreement
 from tests.nas.test_derivation import write
 from tests.training.test_phase import others_may_have
 from training.run_dir import FolderLock, claim

@@ -17,8 +17,7 @@ from benchmarks.estimator_bias import (
     make_task,
     sides,
 )
-from nas.estimators import ESTIMATORS, all_terms
-from nas.gumbel import gumbel_noise
+from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
 
 
 def loss_of(task: Task, mix) -> Tensor:  # type: ignore[no-untyped-def]

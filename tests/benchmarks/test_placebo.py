@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.placebo import figures_of, print_tables, summary_of
 from experiment import dump_experiment, load_experiment
-from nas.guard import directedness
-from nas.plan import SearchPlan
+from nas.search.diagnostics import directedness
+from nas.search.plan import SearchPlan
 from tests.nas.test_derivation import write
 
 

@@ -29,7 +29,7 @@ def test_each_round_begins_with_another_side(monkeypatch: pytest.MonkeyPatch) ->
         return 1.0
 
     monkeypatch.setattr(processes_time, "seconds", taken)
-    monkeypatch.setattr("nas.quiet.read_cpu", lambda: None)
+    monkeypatch.setattr("utils.cores.read_cpu", lambda: None)
     rounds = quiet_rounds("small", 3, 4)
     first, second, third = SIDES.values()
     assert order == [

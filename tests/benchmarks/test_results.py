@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.layout_table import networks_of
+from nas.tabular.table import networks_of
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kappa_coverage import STORIES, coverage, kappa_of, probabilities
-from nas.agreement import agreement, fleiss_kappa, interval, shuffled
+from nas.statistics.agreement import agreement, fleiss_kappa, interval, shuffled
 
 # Fleiss (1971) as it stands in textbooks: 10 subjects, 14 raters, 5 categories; kappa 0.210.
 FLEISS = [

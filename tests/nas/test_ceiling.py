@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.ceiling import ceiling_tau
+from nas.statistics.kendall import ceiling_tau
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from nas.config import SearchConfig, check_schedules
-from nas.plan import SearchPlan
+from nas.search.plan import SearchPlan
 
 SAID = re.compile(r"alpha\.(freeze|every): .* alpha (?:would move )?(in no step|in none|once)")
 TIMES = {"in no step": 0, "in none": 0, "once": 1}

@@ -12,8 +12,8 @@ import pytest
 from model import Candidate, Network, layout_letters, network_of
 from nas.config import CompareConfig, DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
-from nas.derivation.random_layout import TOLERANCE, NoOtherNetwork
-from nas.trajectory import softmax
+from nas.derivation.rules import TOLERANCE, NoOtherNetwork
+from nas.search.trajectory import softmax
 from tests import tiny
 
 COST = {"attention": 5.0, "dense": 3.0, "identity": 0.0, "dense_wide": 6.0}

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from nas.dirichlet import dirichlet_weights, log_gamma_quantile
-from nas.estimators import dirichlet
-from nas.gumbel import gumbel_noise
+from nas.search.estimators import dirichlet, dirichlet_weights, gumbel_noise, log_gamma_quantile
 from tests import tiny
 
 SHAPES = [1e-3, 0.05, 0.3, 1.0, 4.0, 60.0]

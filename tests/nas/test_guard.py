@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from benchmarks.guard_rates import KINDS, SETTINGS, SLOTS, Kind, row, simulate, watched
 from nas.config import SearchConfig
-from nas.guard import MOST_PARTS, Watch, directedness, warnings_of, watch
-from nas.gumbel import gumbel_noise
-from nas.plan import SearchPlan
+from nas.search.diagnostics import MOST_PARTS, Watch, directedness, warnings_of, watch
+from nas.search.estimators import gumbel_noise
+from nas.search.plan import SearchPlan
 
 LABELS = ["attention", "dense", "identity"]
 NOTHING = [False, False, True]

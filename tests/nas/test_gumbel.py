@@ -7,8 +7,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from nas.estimators import ESTIMATORS, relaxed, single_path, spos, two_path
-from nas.gumbel import gumbel_noise
+from nas.search.estimators import ESTIMATORS, gumbel_noise, relaxed, single_path, spos, two_path
 
 
 def test_the_same_seed_and_draw_give_the_same_noise_and_others_do_not() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.kendall import kendall, weighted_taus
+from nas.statistics.kendall import kendall, weighted_taus
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from nas import latency
-from nas.quiet import CpuReading
+from nas.costs import latency
 from tests import tiny
+from utils.cores import CpuReading
 
 
 def models() -> dict[str, tiny.LanguageModel]:

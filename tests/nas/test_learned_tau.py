@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from nas.config import SearchConfig, TauConfig
-from nas.estimators import ESTIMATORS
-from nas.gumbel import gumbel_noise
-from nas.learned_tau import build_rho, tau_now
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha_optimiser
-from nas.trajectory import Trajectory, load_pi
+from nas.search.estimators import ESTIMATORS, gumbel_noise
+from nas.search.plan import SearchPlan, build_rho, tau_now
+from nas.search.step import SearchStep, build_alpha_optimiser
+from nas.search.trajectory import Trajectory, load_pi
 from tests import tiny
 from tests.nas.test_search_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint

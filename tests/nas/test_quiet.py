@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nas import quiet
-from nas.quiet import other_cores, read_cpu
+from utils import cores as quiet
+from utils.cores import other_cores, read_cpu
 
 
 def read(path: Path, monkeypatch: pytest.MonkeyPatch, counters: str) -> quiet.CpuReading:

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.ceiling import ceiling_tau
-from nas.derivation.networks import Networks
-from nas.layout_sample import equal_layouts, free_layouts, median_layout, nearest_layout
-from nas.rank import Resamples, Tau, ranking
-from nas.verdict import smallest_visible
+from nas.derivation.base import Networks
+from nas.statistics.intervals import smallest_visible
+from nas.statistics.kendall import Resamples, Tau, ceiling_tau, ranking
+from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 from tests import tiny
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
-from nas.regret import RandomSearch, difference, noise_of, random_search, regret_of
-from nas.verdict import smallest_visible
+from nas.statistics.intervals import smallest_visible
+from nas.tabular.regret import RandomSearch, difference, noise_of, random_search, regret_of
+from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 
 
 def table_of(noise: float = 0.0, slots: int = 3, seeds: int = 2) -> LayoutTable:

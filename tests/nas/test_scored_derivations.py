@@ -12,9 +12,9 @@ import pytest
 from model import Network, layout_letters, network_of
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Layout, Request, scored
-from nas.derivation.sampled import draws
-from nas.derivation.top_k_layouts import likeliest
-from nas.scoring import Score
+from nas.derivation.pi import draws
+from nas.derivation.scored import likeliest
+from nas.statistics.paired_scores import Score
 from tests import tiny
 from tests.nas.test_derivation import COST, LABELS, cost, write
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nas.gap import discretisation_gap
-from nas.scoring import Score, error_of_mean, mean_score, score_of
+from nas.derivation.gap import discretisation_gap
+from nas.statistics.paired_scores import Score, error_of_mean, mean_score, score_of
 from tests import tiny
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.search_cost import search_flops
+from nas.search.flops import search_flops
+from nas.search.plan import SearchPlan
 
 # attention, dense and identity in two slots, beside the embedding and the softmax
 FLOPS, REST, SLOTS = [8.0, 4.0, 0.0], 10.0, 2

@@ -9,8 +9,8 @@ import torch
 
 from model import LanguageModel
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
 from training.distributed import Ranks
@@ -174,7 +174,7 @@ def test_each_rank_has_dropout_of_its_own_for_alpha(monkeypatch: pytest.MonkeyPa
     def asked(key: tuple[int, ...], device: torch.device) -> Any:
         raise Asked(key)
 
-    monkeypatch.setattr("nas.search_step.numbers_of", asked)
+    monkeypatch.setattr("nas.search.step.numbers_of", asked)
     keys = set()
     for rank in (0, 1):
         step, state = make(data="prequential")

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.search_step import entropy_gradient
-from nas.trajectory import entropy_share, softmax
+from nas.search.plan import SearchPlan
+from nas.search.step import entropy_gradient
+from nas.search.trajectory import entropy_share, softmax
 from tests.model.tiny import normal
 from tests.nas.test_search_step import make, run
 

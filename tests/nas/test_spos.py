@@ -14,8 +14,8 @@ import derive
 import search
 from model import load_architecture
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.trajectory import load_pi
+from nas.search.plan import SearchPlan
+from nas.search.trajectory import load_pi
 from tests import tiny
 from tests.nas.test_search_step import make, weights
 from tests.test_pipeline import rows

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from nas.config import SearchConfig
-from nas.estimators import ESTIMATORS, all_terms
-from nas.gumbel import gumbel_noise
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.loop import Batch, TrainState
 from training.optim import build_optimiser, rate_of

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from nas.config import TauConfig
-from nas.tau import TAU_SCHEDULES, tau_at
+from nas.search.tau import TAU_SCHEDULES, tau_at
 
 MOVING = [name for name in TAU_SCHEDULES if name != "constant"]
 

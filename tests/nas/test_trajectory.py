@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from nas.config import SearchConfig
-from nas.plan import SearchPlan
-from nas.trajectory import Trajectory, load_pi
+from nas.search.plan import SearchPlan
+from nas.search.trajectory import Trajectory, load_pi
 from training.loop import TrainState
 
 LABELS = ["attention", "dense"]
@@ -37,7 +37,7 @@ def test_the_peak_rates_of_a_search_stand_in_its_pi_npz(
     path = tmp_path / "pi.npz"
     rates = []
     for most in (0.3, 0.3, 0.05, 0.05):
-        monkeypatch.setattr("nas.plan.MOST_ALPHA_LR", most)
+        monkeypatch.setattr("nas.search.plan.MOST_ALPHA_LR", most)
         trajectory = begun(5)
         if path.exists():
             trajectory.resume(path, state_at(5))

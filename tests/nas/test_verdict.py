@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from nas.quiet import CpuReading, other_cores
-from nas.verdict import comparison_words, paired_interval, smallest_visible, t95, verdict
+from nas.statistics.intervals import (
+    comparison_words,
+    paired_interval,
+    smallest_visible,
+    t95,
+    verdict,
+)
+from utils.cores import CpuReading, other_cores
 
 
 def test_one_seed_gives_no_verdict() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from assembly.confirming import latencies, same_networks, verdict_line
 from model import default_candidates, load_architecture
-from nas.latency import Latencies
-from nas.verdict import paired_interval, smallest_visible
+from nas.costs.latency import Latencies
+from nas.statistics.intervals import paired_interval, smallest_visible
 from tools import confirm
 
 SMALL = [

@@ -11,8 +11,8 @@ import retrain
 from assembly.layoutbench import key_of, layouts_of, make_table, remake
 from assembly.workbench import set_up
 from experiment import load_experiment
-from nas.latency import Latencies
-from nas.layout_table import LayoutTable, Row, all_layouts, as_csv, read_table
+from nas.costs.latency import Latencies
+from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest

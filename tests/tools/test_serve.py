@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 import pytest
 
-from nas.sweep.storage import open_storage
+from hpo.storage import open_storage
 from tests.refusal import refused
 from tools import serve as command
 

@@ -11,7 +11,7 @@ import torch
 
 import retrain
 from model.attention_kernels import KERNELS
-from nas.estimators import ESTIMATORS
+from nas.search.estimators import ESTIMATORS
 from tests import tiny
 from tests.test_kill import assert_same, command, killed_once, to_the_end
 from tests.training.test_recompute import FORWARD, all_of_a_run, search_step

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import search
-from nas.search_step import SearchStep
+from nas.search.step import SearchStep
 from tests.test_faults import code_of
 from tests.training.test_checkpoint import trained
 from training.divergence import Diverged, check_finite

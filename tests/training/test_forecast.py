@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from nas.estimators import ESTIMATORS
+from nas.search.estimators import ESTIMATORS
 from tests import tiny
 from tests.training.test_recompute import FORWARD, search_step, supernet
 from training import memory as module

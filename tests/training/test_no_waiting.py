@@ -8,7 +8,7 @@ import torch
 
 from model import LanguageModel
 from model.attention_kernels import KERNELS
-from nas.estimators import ESTIMATORS, on_device
+from nas.search.estimators import ESTIMATORS, on_device
 from tests import tiny
 from training.config import OptimiserConfig
 from training.evaluation import evaluate

@@ -10,10 +10,9 @@ from torch import Tensor
 from model import BLOCKS, LanguageModel
 from model.ops import Dropout
 from nas.config import SearchConfig
-from nas.estimators import ESTIMATORS
-from nas.gumbel import gumbel_noise
-from nas.plan import SearchPlan
-from nas.search_step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.estimators import ESTIMATORS, gumbel_noise
+from nas.search.plan import SearchPlan
+from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of

@@ -14,10 +14,9 @@ from assembly.sweeping.plan import Sweep, sweep_of
 from assembly.sweeping.share import Share
 from assembly.sweeping.trial import Failed
 from experiment import Experiment, load_experiment
-from nas.sweep.lease import own_lease
-from nas.sweep.pruners import make_pruner
-from nas.sweep.queue import REASON, Queue
-from nas.sweep.samplers import NumberedSampler
+from hpo.heartbeat import own_lease
+from hpo.queue import REASON, Queue
+from hpo.samplers import NumberedSampler, make_pruner
 from tests.sweeping import add_sweep
 
 Run = Callable[..., Found]

@@ -20,11 +20,11 @@ from assembly.sweeping.rows import rows
 from assembly.sweeping.settings import chosen_experiment, points, why_no_baseline
 from assembly.workbench import set_up
 from experiment import load_experiment, with_settings
+from hpo.heartbeat import own_lease
+from hpo.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
+from hpo.samplers import NumberedSampler
 from model import default_candidates, load_architecture, parse_layout
-from nas.latency import Latencies
-from nas.sweep.lease import own_lease
-from nas.sweep.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
-from nas.sweep.samplers import NumberedSampler
+from nas.costs.latency import Latencies
 from report.sweep_rows import front, parse_rows
 from tests.sweeping import ROOT, add_sweep
 

@@ -25,7 +25,7 @@ from assembly.sweeping.running import (
     start_sweep,
 )
 from experiment import load_experiment
-from nas.sweep.queue import Queue
+from hpo.queue import Queue
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
 from utils.files import read_object

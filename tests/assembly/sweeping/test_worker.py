@@ -16,9 +16,9 @@ from assembly.sweeping.share import Share, parse_share
 from assembly.sweeping.trial import Failed, Interrupted
 from assembly.sweeping.worker import Worker
 from experiment import Experiment, load_experiment
-from nas.sweep.lease import own_lease
-from nas.sweep.queue import LOST, STOPPED, Queue
-from nas.sweep.samplers import NumberedSampler
+from hpo.heartbeat import own_lease
+from hpo.queue import LOST, STOPPED, Queue
+from hpo.samplers import NumberedSampler
 from tests.assembly.sweeping.test_attempt import found
 from tests.sweeping import Clock, add_sweep
 from training.signals import Stopped, StopRequest
@@ -89,7 +89,7 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("nas.sweep.patience.is_passing", lambda error: "away" in str(error))
+    monkeypatch.setattr("hpo.retry.is_passing", lambda error: "away" in str(error))
     monkeypatch.setattr("assembly.sweeping.worker._IDLE_S", 0.01)
     finish, claim, sign, failures = worker.queue.finish, worker.queue.claim, worker.queue.sign, []
 
@@ -197,7 +197,7 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("nas.sweep.patience.is_passing", lambda error: True)
+    monkeypatch.setattr("hpo.retry.is_passing", lambda error: True)
     signs = []
 
     class Process:

@@ -1,0 +1,339 @@
+"""What an experiment says about a sweep, and the addresses that sweep.storage takes."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from utils.text import masked, without_passwords
+from utils.validation import Section
+
+JOURNAL = "journal"
+_KINDS = (
+    "journal, postgresql://user:password@host:5432/database, "
+    "mysql://user:password@host:3306/database or grpc://host:13000"
+)
+
+
+def shown(where: str) -> str:
+    """An address as it may stand on a screen: its password is ***."""
+    return _changed(where, masked)
+
+
+def without_password(where: str) -> str:
+    """An address as it may stand in a file; it works where the password comes from elsewhere."""
+    return _changed(where, without_passwords)
+
+
+def _changed(where: str, change: Callable[[str], str]) -> str:
+    """Also of what lacks the kind before ://, or writes it wrong."""
+    kind, slashes, rest = where.partition("//")
+    if slashes and "://" not in where:
+        return f"{kind}//" + _changed(rest, change)
+    start = "" if "://" in where else "://"
+    return change(f"{start}{where}").removeprefix(start)
+
+
+def check_address(where: str) -> None:
+    """Refuse what is no address of a storage; nothing is opened or imported for it.
+
+    Args:
+        where: `journal` or a URL.
+
+    Raises:
+        ValueError: it is of no known kind or malformed; the message begins with the key.
+    """
+    if where == JOURNAL:
+        return
+    kind, named, _ = where.partition("://")
+    if not named or kind.split("+")[0] not in {"postgresql", "mysql", "grpc"}:
+        raise _refused(where, _no_kind(kind))
+    try:
+        parts = urlsplit(where)
+        port = parts.port
+    except ValueError:
+        raise _refused(where, "its host or its port is malformed") from None
+    if re.search(r"\s", where):
+        raise _refused(where, "write a space as %20")
+    if parts.netloc.count("@") > 1 or "@" in parts.path:
+        raise _refused(where, "write @ and / in a user name or a password as %40 and %2F")
+    if kind == "grpc":
+        if not parts.hostname or not port or where != f"grpc://{parts.netloc}" or "@" in where:
+            raise _refused(where, "it must be grpc://HOST:PORT and no more")
+    elif not parts.path.strip("/"):
+        raise _refused(where, "the name of a database is missing at the end")
+
+
+def split_grpc(where: str) -> tuple[str, int]:
+    """Host, in brackets where it is an IPv6 address, and port of a checked grpc:// address."""
+    parts: SplitResult = urlsplit(where)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    host = parts.hostname
+    return f"[{host}]" if ":" in host else host, parts.port
+
+
+def _no_kind(kind: str) -> str:
+    if kind.split("+")[0] == "postgres":
+        return "write postgresql://"
+    if kind.split("+")[0] == "sqlite":
+        return "SQLite loses writes of several processes; use journal, a file as well"
+    return f"expected {_KINDS}"
+
+
+def _refused(where: str, why: str) -> ValueError:
+    return ValueError(f"sweep.storage: {shown(where)!r}: {why}")
+
+
+LEARNED = ("retrained", "onehot")
+_NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
+_PRUNER_NEEDS = {
+    "startup": ("median",),
+    "warmup": ("median",),
+    "min_steps": ("successive_halving", "hyperband"),
+    "factor": ("successive_halving", "hyperband"),
+    "p": ("wilcoxon",),
+}
+
+
+def _check_options(section: Section, kind: str, needs: dict[str, tuple[str, ...]]) -> None:
+    for option, kinds in needs.items():
+        found = getattr(section, option)
+        if found is not None and kind not in kinds:
+            raise ValueError(
+                f"{option}: has no effect with kind {kind}, found {found}; leave it out or give "
+                "null"
+            )
+
+
+def _check_differ(name: str, values: Sequence[Any]) -> None:
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise ValueError(f"{name}: must differ, found {value} twice")
+
+
+def as_param(value: Any) -> Any:
+    """A choice as Optuna stores it: lists and mappings as JSON text."""
+    return json.dumps(value, sort_keys=True) if isinstance(value, list | dict) else value
+
+
+class ParameterConfig(Section):
+    """The values that one key of the experiment may take: a range or choices."""
+
+    choices: tuple[Any, ...] | None = Field(
+        default=None, min_length=1, description="The values, all different; lists are allowed."
+    )
+    low: int | float | None = Field(default=None, description="Least value of a range.")
+    high: int | float | None = Field(default=None, description="Largest value of the range.")
+    step: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="low, low + step, ... up to high (default: any number, or every integer).",
+    )
+    log: bool = Field(default=False, description="Draw evenly by ratio (a range above 0).")
+    when: dict[str, Any] = Field(
+        default={},
+        description="Only with these values of other keys of the space, each one value or a list; "
+        "else the key is left out of the trial's experiment and has its default.",
+    )
+
+    @model_validator(mode="after")
+    def _a_range_or_choices(self) -> "ParameterConfig":
+        if self.choices is not None:
+            for option in ("low", "high", "step", "log"):
+                if getattr(self, option) not in (None, False):
+                    raise ValueError(f"{option}: has no effect with choices; leave one out")
+            _check_differ("choices", [as_param(choice) for choice in self.choices])
+        else:
+            self._check_range()
+        for key, wanted in self.when.items():
+            if wanted == []:
+                raise ValueError(f"when: {key} has no value, so the key would never be in use")
+        return self
+
+    def _check_range(self) -> None:
+        for option in ("low", "high"):
+            if getattr(self, option) is None:
+                raise ValueError(f"{option}: missing; give low and high, or choices")
+        assert self.low is not None
+        assert self.high is not None
+        if self.low >= self.high:
+            raise ValueError(f"low: must be below high {self.high}, found {self.low}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low: must be above 0 with log, found {self.low}")
+        if self.step is not None and self.log:
+            raise ValueError(f"step: has no effect with log, found {self.step}; leave one out")
+        if self.step is not None:
+            count = round((self.high - self.low) / self.step)
+            last = self.low + count * self.step
+            if count < 1 or abs(last - self.high) > 1e-9 * max(abs(self.high), self.step):
+                raise ValueError(
+                    f"step: steps of {self.step} from {self.low} do not meet high {self.high}"
+                )
+
+
+class SamplerConfig(Section):
+    """Who suggests the next trial."""
+
+    kind: Literal["tpe", "random", "grid", "nsga2", "gp"] = Field(
+        default="tpe",
+        description="tpe: tree-structured Parzen estimator; grid: every combination; nsga2: "
+        "genetic, for several objectives; gp: Gaussian process (needs scipy).",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Of the suggestions.")
+    startup: int | None = Field(
+        default=None, ge=1, description="Random trials at first (tpe and gp; default 10)."
+    )
+    population: int | None = Field(
+        default=None, ge=2, description="Trials of a generation (nsga2; default 10)."
+    )
+
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> "SamplerConfig":
+        _check_options(self, self.kind, _NEEDS)
+        return self
+
+
+class PrunerConfig(Section):
+    """Who stops a bad trial early."""
+
+    kind: Literal["none", "median", "successive_halving", "hyperband", "wilcoxon"] = Field(
+        default="none",
+        description="median, successive_halving, hyperband: by the validations of the search; "
+        "wilcoxon: by the results of the seeds so far (needs scipy).",
+    )
+    startup: int | None = Field(
+        default=None, ge=1, description="median: trials that are never stopped (default 5)."
+    )
+    warmup: int | None = Field(
+        default=None, ge=0, description="median: first validations that stop no trial (default 1)."
+    )
+    min_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="successive_halving, hyperband: search steps that every trial gets "
+        "(default: those until the first validation).",
+    )
+    factor: int | None = Field(
+        default=None,
+        ge=2,
+        description="successive_halving, hyperband: one of so many goes on (default 3).",
+    )
+    p: float | None = Field(
+        default=None, gt=0, lt=1, description="wilcoxon: p value that stops a trial (default 0.1)."
+    )
+
+    @model_validator(mode="after")
+    def _options_have_an_effect(self) -> "PrunerConfig":
+        _check_options(self, self.kind, _PRUNER_NEEDS)
+        return self
+
+
+class SweepConfig(Section):
+    """Many trials of one experiment, each with other settings."""
+
+    space: dict[str, ParameterConfig] = Field(
+        min_length=1, description="Keys of the experiment, such as search.tau.end."
+    )
+    trials: int | None = Field(
+        default=None, ge=1, description="How many (sampler grid: all its points; leave it out)."
+    )
+    objectives: tuple[Literal["retrained", "onehot", "flops", "parameters"], ...] = Field(
+        default=("retrained",),
+        min_length=1,
+        description="What shall be small. retrained: validation bits per byte of the retrained "
+        "model; onehot: of the SuperNet with the chosen layout; flops, parameters: of the derived "
+        "model. Several: the Pareto front.",
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
+        default=(0,), min_length=1, description="run.seed of a trial's runs; their mean counts."
+    )
+    sampler: SamplerConfig = SamplerConfig()
+    pruner: PrunerConfig = PrunerConfig()
+    set: dict[str, Any] = Field(
+        default={}, description="Settings of the trials only; the best experiment lacks them."
+    )
+    baseline: bool = Field(default=True, description="The first trial has the file's own values.")
+    trial_minutes: float | None = Field(
+        default=None, gt=0, description="Longest time of a trial (default: any)."
+    )
+    silent_minutes: float = Field(
+        default=30.0, gt=0, description="A trial that says nothing for so long hangs."
+    )
+    retries: int = Field(
+        default=2, ge=0, description="How often a trial is run again whose worker died."
+    )
+    keep: tuple[Literal["best", "all"] | Annotated[int, Field(ge=0)], ...] = Field(
+        default=("best",),
+        description="Trials whose checkpoints and models are kept: best, all, numbers.",
+    )
+    storage: str = Field(
+        default="journal",
+        json_schema_extra={
+            "pattern": r"^(journal|(postgresql|mysql)(\+\w+)?://\S+|grpc://[^\s/]+:\d+)$"
+        },
+        description="journal (a file in the run folder), or a URL: postgresql://, mysql://, "
+        "grpc://HOST:PORT.",
+    )
+    lease_s: float = Field(
+        default=90.0,
+        ge=10,
+        description="A worker that gives no sign for so long is dead (with less than 10 a slow "
+        "storage would look like a dead worker).",
+    )
+
+    @field_validator("storage")
+    @classmethod
+    def _storage_is_an_address(cls, where: str) -> str:
+        try:
+            check_address(where)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix("sweep.storage: ")) from None
+        return where
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> "SweepConfig":
+        _check_differ("objectives", self.objectives)
+        _check_differ("seeds", self.seeds)
+        _check_differ("keep", self.keep)
+        if "all" in self.keep and len(self.keep) > 1:
+            raise ValueError("keep: all keeps every trial; leave the others out")
+        if not set(self.objectives) & set(LEARNED):
+            raise ValueError(
+                f"objectives: {', '.join(self.objectives)} need no training; add one of "
+                f"{', '.join(LEARNED)}"
+            )
+        kind = self.sampler.kind
+        if self.trials is None and kind != "grid":
+            raise ValueError(f"trials: missing; sampler {kind} goes on for ever")
+        if self.trials is not None and kind == "grid":
+            raise ValueError(
+                f"trials: sampler grid runs all its points, found {self.trials}; leave it out or "
+                "give null"
+            )
+        self._check_pruner()
+        return self
+
+    def _check_pruner(self) -> None:
+        kind, seeds = self.pruner.kind, len(self.seeds)
+        if kind == "none":
+            return
+        if len(self.objectives) > 1:
+            raise ValueError(
+                f"pruner.kind: {kind} compares one objective, found {len(self.objectives)} "
+                "(objectives); use none"
+            )
+        if kind != "wilcoxon" and seeds > 1:
+            raise ValueError(
+                f"pruner.kind: {kind} follows one run, found {seeds} seeds; use wilcoxon or none"
+            )
+        if kind == "wilcoxon":
+            p = 0.1 if self.pruner.p is None else self.pruner.p
+            least = next(n for n in range(3, 2000) if 0.5 ** (n - 1) < p or n == 1999)
+            if seeds < least:
+                raise ValueError(
+                    f"pruner.kind: wilcoxon sees no p below {p} before the last of {seeds} seeds; "
+                    f"give at least {least} or a larger pruner.p"
+                )

@@ -1,0 +1,276 @@
+"""The queue of a sweep: which trials wait, run, came to an end, or come back.
+
+The parent puts every trial of the sweep into the study as a waiting one, so their number is exact
+however many workers claim them. A trial that a worker lost is told FAIL, and a waiting one with the
+same values takes its place; the two are attempts at one *entry*, named by its first number.
+
+All of it is written so that it holds with any number of workers and a kill at any line: a finished
+trial cannot be told anything more (Optuna refuses), so of several that find a trial dead one is
+first; and where two replacements were put into the queue, the one with the lower number counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from hpo.heartbeat import Lease, Watch
+
+ENTRY = "entry"
+ROOT = "root"
+RETRY_OF = "retry_of"
+LOST = "lost"
+LOSSES = "losses"
+REASON = "reason"
+SURPLUS = "surplus"
+LEASE = "parnas:lease"
+# Of a study: a random text that no other one has.
+STUDY = "parnas:study"
+STOPPED = "stopped"
+
+
+class Taken(Exception):
+    """The trial is no longer this worker's: it gave no sign of life for too long."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial as a person counts them, with all attempts at it.
+
+    Attributes:
+        number: of its first attempt.
+        attempts: Optuna's trials, in order.
+    """
+
+    number: int
+    attempts: tuple[FrozenTrial, ...]
+
+    @property
+    def last(self) -> FrozenTrial:
+        """The attempt that counts."""
+        return self.attempts[-1]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come of it; a lost attempt is going to be replaced."""
+        return self.last.state.is_finished() and not _to_replace(self.last)
+
+
+class Queue:
+    """The trials of one study.
+
+    Attributes:
+        study: Optuna's study.
+        retries: how many workers one entry may lose before it counts as failed.
+        study_id: what tells this study from others of its name.
+    """
+
+    def __init__(self, study: optuna.Study, storage: BaseStorage, *, retries: int) -> None:
+        self.study = study
+        self.retries = retries
+        self.study_id = str(study.user_attrs.get(STUDY, ""))
+        self._storage = storage
+        self._study_id = storage.get_study_id_from_name(study.study_name)
+
+    def trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Optuna's trials in these states (default: all), as they are in the storage now."""
+        return self._storage.get_all_trials(self._study_id, deepcopy=False, states=states or None)
+
+    def entries(self) -> list[Entry]:
+        """Every trial with its attempts, by number."""
+        return entries(self.trials())
+
+    def fill(self, points: Iterable[Mapping[str, Any]]) -> None:
+        """Put waiting trials into the queue, so many that there are as many as points.
+
+        Args:
+            points: the values that are fixed, by key; an empty one is left to the sampler.
+        """
+        there = sum(ENTRY in trial.user_attrs for trial in self.trials())
+        for place, point in enumerate(points):
+            if place >= there:
+                self.study.enqueue_trial(dict(point), user_attrs={ENTRY: place})
+
+    def claim(self, lease: Lease) -> Trial | None:
+        """A waiting trial, now running under this lease, or None where none waits."""
+        while self.trials(TrialState.WAITING):
+            trial = self.study.ask()
+            # Another worker may have taken the last one between the two lines above; and of two
+            # replacements for one attempt only the first is run.
+            if self._is_surplus(trial.number, trial.user_attrs):
+                self._drop(trial._trial_id)
+                continue
+            try:
+                self.sign(trial.number, lease)
+            except Taken:
+                continue
+            return trial
+        return None
+
+    def sign(self, number: int, lease: Lease) -> None:
+        """Say that a running trial's worker is alive.
+
+        Raises:
+            Taken: the trial was given to another worker.
+        """
+        try:
+            self._storage.set_trial_system_attr(self._id(number), LEASE, lease.as_json())
+        except UpdateFinishedTrialError:
+            raise Taken(f"trial {number}") from None
+
+    def note(self, number: int, attributes: Mapping[str, Any]) -> None:
+        """Write user attributes of a running trial.
+
+        Raises:
+            Taken: the trial was given to another worker.
+        """
+        try:
+            for key, value in attributes.items():
+                self._storage.set_trial_user_attr(self._id(number), key, value)
+        except UpdateFinishedTrialError:
+            raise Taken(f"trial {number}") from None
+
+    def report(self, trial: Trial, value: float, step: int) -> None:
+        """Tell a pruner an intermediate value.
+
+        Raises:
+            Taken: the trial was given to another worker.
+        """
+        try:
+            trial.report(value, step)
+        except UpdateFinishedTrialError:
+            raise Taken(f"trial {trial.number}") from None
+
+    def finish(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
+        """End a trial for good.
+
+        Raises:
+            Taken: the trial was given to another worker.
+        """
+        try:
+            self._storage.set_trial_state_values(self._id(number), state, values)
+        except UpdateFinishedTrialError:
+            raise Taken(f"trial {number}") from None
+
+    def give_back(self, trial: FrozenTrial, why: str) -> bool:
+        """Put a running trial into the queue again, because its worker is gone.
+
+        Args:
+            trial: the attempt that ends.
+            why: `stopped`, or what became of the worker; only the second counts as a loss.
+
+        Returns:
+            Whether it was this call that did it.
+        """
+        if self._is_surplus(trial.number, trial.user_attrs):
+            return self._drop(trial._trial_id)
+        losses = _losses(trial.user_attrs) + (why != STOPPED)
+        # Before FAIL, so that whoever finds the trial failed knows that it was lost. Several may
+        # write this; they write the same.
+        attributes: dict[str, Any] = {LOST: why}
+        if losses > self.retries:
+            attributes[REASON] = f"{why}; so ended {losses} attempts at it"
+        if not self._end(trial._trial_id, attributes):
+            return False
+        self.mend()
+        return True
+
+    def mend(self) -> None:
+        """Put replacements of lost trials into the queue, also where their finder died."""
+        trials = self.trials()
+        replaced = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+        for trial in trials:
+            if _to_replace(trial) and trial.number not in replaced:
+                losses = _losses(trial.user_attrs) + (trial.user_attrs[LOST] != STOPPED)
+                self._replace(trial, losses)
+
+    def retry_failed(self) -> int:
+        """Put every failed trial into the queue again; how many there were."""
+        failed = [
+            entry.last
+            for entry in self.entries()
+            if entry.finished and entry.last.state == TrialState.FAIL
+        ]
+        for trial in failed:
+            self._replace(trial, 0)
+        return len(failed)
+
+    def _replace(self, trial: FrozenTrial, losses: int) -> None:
+        root = trial.user_attrs.get(ROOT, trial.number)
+        # A worker may have died before it had asked for every value of a trial.
+        params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+        self.study.enqueue_trial(
+            params, user_attrs={ROOT: root, RETRY_OF: trial.number, LOSSES: losses}
+        )
+
+    def _is_surplus(self, number: int, attributes: Mapping[str, Any]) -> bool:
+        """Whether a trial is nobody's: made by a late claim, or a second replacement."""
+        if SURPLUS in attributes:
+            return True
+        if RETRY_OF not in attributes:
+            return ENTRY not in attributes
+        return any(
+            trial.number < number and trial.user_attrs.get(RETRY_OF) == attributes[RETRY_OF]
+            for trial in self.trials()
+        )
+
+    def _drop(self, trial_id: int) -> bool:
+        """End a trial that is nobody's."""
+        return self._end(trial_id, {SURPLUS: True})
+
+    def _end(self, trial_id: int, attributes: Mapping[str, Any]) -> bool:
+        """Tell a trial FAIL; whether it was this call that did it."""
+        try:
+            for key, value in attributes.items():
+                self._storage.set_trial_user_attr(trial_id, key, value)
+            self._storage.set_trial_state_values(trial_id, TrialState.FAIL)
+        except UpdateFinishedTrialError:
+            return False
+        return True
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def entries(trials: Iterable[FrozenTrial]) -> list[Entry]:
+    """Group attempts by the trial that they are attempts at; surplus ones are nobody's."""
+    found: dict[int, list[FrozenTrial]] = {}
+    replaced: set[int] = set()
+    for trial in trials:
+        attributes = trial.user_attrs
+        if SURPLUS in attributes:
+            continue
+        if ENTRY in attributes:
+            found[trial.number] = [trial]
+        elif attributes.get(RETRY_OF) not in {None, *replaced} and attributes[ROOT] in found:
+            replaced.add(attributes[RETRY_OF])
+            found[attributes[ROOT]].append(trial)
+    return [Entry(number, tuple(attempts)) for number, attempts in sorted(found.items())]
+
+
+def dead(trials: Iterable[FrozenTrial], watch: Watch) -> list[tuple[FrozenTrial, str]]:
+    """The running trials whose worker is gone, each with what became of it."""
+    watch.begin()
+    found = []
+    for trial in trials:
+        if trial.state == TrialState.RUNNING:
+            why = watch.gone(trial.number, trial.system_attrs.get(LEASE))
+            if why is not None:
+                found.append((trial, why))
+    return found
+
+
+def _to_replace(trial: FrozenTrial) -> bool:
+    """Whether an attempt was lost and nothing else is known of it."""
+    attributes = trial.user_attrs
+    lost = LOST in attributes and REASON not in attributes and SURPLUS not in attributes
+    return lost and trial.state == TrialState.FAIL
+
+
+def _losses(attributes: Mapping[str, Any]) -> int:
+    """Workers that earlier attempts have lost; set when an attempt is put into the queue."""
+    return int(attributes.get(LOSSES, 0))

@@ -1,0 +1,157 @@
+"""What a search's settings come to: tau, alpha's first step and rate, how long draws are held."""
+
+import math
+from collections.abc import Set
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nas.config import DEFAULT_FLOOR, SearchConfig, TauConfig, alpha_steps
+from nas.search.estimators import HARD
+from nas.search.tau import tau_at
+from training.loop import TrainState
+from training.optim import decay
+
+ALPHA_TRAVEL = 10.0
+# Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
+# real search (docs/experiments.md). So a short search moves alpha less instead of faster.
+MOST_ALPHA_LR = 0.05
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """Schedules of one search as pure functions of the step.
+
+    Attributes:
+        config: the settings.
+        steps: steps of the weights in all.
+        memory: rows of the longest memory.
+        segment: tokens a stream reads at once.
+    """
+
+    config: SearchConfig
+    steps: int
+    memory: int
+    segment: int
+
+    @property
+    def alpha_steps(self) -> range:
+        """The steps in which alpha moves, if it learns."""
+        return alpha_steps(self.config, self.steps)
+
+    @property
+    def alpha_start(self) -> int:
+        """First step in which alpha moves."""
+        return self.alpha_steps.start
+
+    def estimator(self, step: int) -> str:
+        """That of the weights in this step."""
+        if self.config.frozen and step < self.alpha_start:
+            return self.config.frozen
+        return self.config.weights_estimator
+
+    def draw(self, step: int) -> int:
+        """The number of the draw that stands in this step."""
+        if self.config.frozen and step < self.alpha_start:
+            return step // self._hold({self.config.frozen})
+        return step // self.hold
+
+    @property
+    def hold(self) -> int:
+        """Steps for which one draw stands, once alpha moves.
+
+        A new hard draw every segment makes attention read memory rows that other subnets made;
+        held for as long as the memory reaches back plus one, most rows are the subnet's own.
+        So those passes decide that fill a memory: the weights' always, alpha's where it reads a
+        text of its own (split). A prequential step of alpha reads the weights' memory and leaves
+        none, so its estimator has no say. The noise is the same for both either way.
+        """
+        fill = {self.config.weights_estimator}
+        if self.config.alpha.data == "split":
+            fill.add(self.config.alpha_estimator)
+        return self._hold(fill)
+
+    def _hold(self, fill: Set[str]) -> int:
+        if self.config.hold != "auto":
+            return self.config.hold
+        if not fill & HARD.keys():
+            return 1
+        return max(4, math.ceil(self.memory / self.segment) + 1)
+
+    def alpha_due(self, step: int) -> bool:
+        """Whether alpha moves in this step."""
+        return self.config.alpha_learns and step in self.alpha_steps
+
+    def alpha_lr(self, step: int) -> float:
+        """Alpha's learning rate.
+
+        `auto` lets it move ALPHA_TRAVEL in all if every step agrees, or less where that would take
+        more than MOST_ALPHA_LR a step.
+        """
+        last = max(self.steps - 1 - self.alpha_start, 1)
+        progress = (step - self.alpha_start) / last
+        factor = decay(self.config.alpha.schedule, progress, 0.0)
+        return self.alpha_peak_lr * factor
+
+    @property
+    def alpha_peak_lr(self) -> float:
+        """Alpha's learning rate at its first step."""
+        return self.alpha_auto_lr if self.config.alpha.lr == "auto" else self.config.alpha.lr
+
+    @cached_property
+    def alpha_auto_lr(self) -> float:
+        """What it is where `search.alpha.lr` is auto."""
+        last = max(self.steps - 1 - self.alpha_start, 1)
+        kind = self.config.alpha.schedule
+        total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)
+        return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
+
+    def sharpen(self, step: int) -> float:
+        """What pi's mean entropy costs alpha in this step, in nats per token a nat.
+
+        It rises with alpha's travel and not with its steps: under a falling learning rate the last
+        fifth of the steps moves alpha by a hundredth of its way, and would do nothing.
+        """
+        config = self.config.alpha.sharpen
+        return config.weight * max(0.0, (self.travel(step) - config.begin) / (1.0 - config.begin))
+
+    def travel(self, step: int) -> float:
+        """Part of alpha's learning rate, summed over its steps, that is spent after this step."""
+        if step < self.alpha_start:
+            return 0.0
+        return float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
+
+    @cached_property
+    def _travel_N(self) -> NDArray[np.float64]:
+        """After each of the N steps in which alpha is due."""
+        spent_N = np.cumsum([self.alpha_lr(step) for step in self.alpha_steps])
+        return spent_N / spent_N[-1]
+
+    def tau(self, step: int) -> float:
+        """Temperature of this step, where it follows a schedule."""
+        assert self.config.tau.schedule != "learnable", "it is a parameter: nas/search/plan.py"
+        return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)
+
+
+def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:
+    """`rho`, with tau at its start; nothing where tau follows a schedule."""
+    if config.schedule != "learnable":
+        return {}
+    above = config.start - _floor(config)
+    return {"rho": nn.Parameter(torch.tensor(above + math.log(-math.expm1(-above))))}
+
+
+def tau_now(plan: SearchPlan, state: TrainState, step: int) -> float | Tensor:
+    """The temperature of a step: that of the schedule, or the trained one as it is now."""
+    if plan.config.tau.schedule != "learnable":
+        return plan.tau(step)
+    return _floor(plan.config.tau) + F.softplus(state.parameters["rho"])
+
+
+def _floor(config: TauConfig) -> float:
+    return DEFAULT_FLOOR if config.floor is None else config.floor

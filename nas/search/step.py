@@ -1,0 +1,177 @@
+"""One step of the search: alpha on its data, then the weights on theirs (PAR, section 3)."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model import Mix
+from nas.search.estimators import ESTIMATORS, gumbel_noise, on_device
+from nas.search.plan import SearchPlan, tau_now
+from training.loop import Batch, Batches, Metrics, TrainState
+from training.optim import set_learning_rate
+from training.runtime import numbers_of
+from training.step import WeightStep, stream_at
+
+# The first number of the key of alpha's dropout, so that nothing else draws from the same.
+_ALPHA_STREAM = 0x70690002
+
+
+def build_alpha(slots: int, candidates: int) -> nn.Parameter:
+    """alpha_LC at 0: pi is uniform. It lives on the CPU, so that a hard draw costs no sync."""
+    return nn.Parameter(torch.zeros(slots, candidates))
+
+
+def build_alpha_optimiser(
+    alpha_LC: nn.Parameter, plan: SearchPlan, rho: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Adam over alpha, and over rho where tau is trained; rho has no decay.
+
+    Its eps has a meaning here: Adam takes steps of one size however small the gradient is, so
+    with a tiny eps candidates that make no difference drift apart as fast as those that do.
+    """
+    config = plan.config.alpha
+    groups: list[dict[str, Any]] = [{"params": [alpha_LC]}]
+    groups += [{"params": [parameter], "weight_decay": 0.0} for parameter in rho]
+    return torch.optim.Adam(
+        groups,
+        lr=plan.alpha_peak_lr,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+    )
+
+
+def entropy_gradient(alpha_LC: Tensor) -> Tensor:
+    """The gradient of pi's entropy, mean over the slots: -pi (log pi + H) / L.
+
+    With its weight it is added to alpha's gradient, so that descent lowers the entropy. It knows
+    nothing of the text and can hurt (2405.16610): so it comes late, and is off by default.
+    """
+    log_pi_LC = torch.log_softmax(alpha_LC, dim=-1)
+    pi_LC = log_pi_LC.exp()
+    entropy_L1 = -(pi_LC * log_pi_LC).sum(-1, keepdim=True)
+    return -pi_LC * (log_pi_LC + entropy_L1) / len(alpha_LC)
+
+
+@dataclass(frozen=True)
+class SearchStep:
+    """Draws once, moves alpha where it is due, then trains the weights under the same draw.
+
+    The two may make different mixes of the draw: a hard one trains the weights of the drawn
+    candidates alone, while alpha hears of all of them (`search.alpha.estimator`).
+
+    Attributes:
+        plan: schedules.
+        weight_step: the step that retraining takes as well.
+        seed: of the Gumbel noise, and of the dropout of alpha's own step.
+        alpha_batches: the text of alpha (split), else None.
+    """
+
+    plan: SearchPlan
+    weight_step: WeightStep
+    seed: int
+    alpha_batches: Batches | None = None
+    noise: Callable[[int, int, int, int], Tensor] = gumbel_noise
+
+    def __call__(self, state: TrainState, batch: Batch) -> Metrics:
+        """One step of alpha's data mode."""
+        if self.plan.config.alpha.data == "shared":
+            return self._shared(state, batch)
+        if self.plan.alpha_due(state.step):
+            # Those of the step before would lie beside alpha's pass.
+            state.optimisers["weights"].zero_grad(set_to_none=True)
+            self._alpha_step(state, batch)
+        return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
+
+    def mix(self, state: TrainState) -> Mix:
+        """The weights' mix: noise held for `plan.hold` steps, alpha and tau as they are now."""
+        return self._mix(state, self.plan.estimator(state.step))
+
+    def alpha_mix(self, state: TrainState) -> Mix:
+        """The mix of alpha's own step, of the same noise."""
+        return self._mix(state, self.plan.config.alpha_estimator)
+
+    def _mix(self, state: TrainState, estimator: str) -> Mix:
+        alpha_LC = state.parameters["alpha"]
+        noise_LC = self.noise(self.seed, self.plan.draw(state.step), *alpha_LC.shape)
+        mix = ESTIMATORS[estimator](alpha_LC, noise_LC, tau_now(self.plan, state, state.step))
+        return on_device(mix, self.weight_step.forward.device)
+
+    def _alpha_step(self, state: TrainState, batch: Batch) -> None:
+        """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
+        trained = _trained(state)
+        name = "weights"
+        if self.alpha_batches is not None:
+            name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
+        stream = stream_at(state, name, batch)
+        gradients = [torch.zeros_like(parameter) for parameter in trained]
+
+        def backward(loss: Tensor) -> None:
+            if not loss.requires_grad:  # every slot drew identity: alpha's gradient is 0
+                return
+            parts = torch.autograd.grad(loss, trained, materialize_grads=True)
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.add_(part)
+
+        forward = self.weight_step.forward
+        key = (_ALPHA_STREAM, self.seed, state.step, forward.ranks.rank)
+        # Dropout of its own: the weights' steps draw the same whether alpha has moved or not.
+        with _fixed(state.model), numbers_of(key, forward.device):
+            _, stream = forward.accumulate(
+                state, batch, stream, lambda: self.alpha_mix(state), backward
+            )
+        if self.alpha_batches is not None:
+            state.streams["alpha"] = stream
+        for parameter, gradient in zip(trained, gradients, strict=True):
+            parameter.grad = gradient
+        self._update_alpha(state)
+
+    def _alpha_index(self, state: TrainState) -> int:
+        return (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
+
+    def _shared(self, state: TrainState, batch: Batch) -> Metrics:
+        """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
+        for parameter in _trained(state):
+            parameter.grad = torch.zeros_like(parameter)
+        metrics = self.weight_step(state, batch, lambda: self.mix(state))
+        if self.plan.alpha_due(state.step):
+            self._update_alpha(state)
+        return metrics
+
+    def _update_alpha(self, state: TrainState) -> None:
+        gradients = [p.grad for p in _trained(state) if p.grad is not None]
+        assert len(gradients) == len(state.parameters), "each has one, if of zeros"
+        self.weight_step.forward.ranks.sum(gradients)
+        if weight := self.plan.sharpen(state.step):
+            alpha_LC = state.parameters["alpha"]
+            assert alpha_LC.grad is not None
+            alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())
+        optimiser = state.optimisers["alpha"]
+        set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
+        optimiser.step()
+
+
+@contextmanager
+def _fixed(model: nn.Module) -> Iterator[None]:
+    """The weights without gradients for a while.
+
+    Functions with a backward of their own would make them otherwise, though nobody asks for them,
+    and keep what they take.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+def _trained(state: TrainState) -> list[nn.Parameter]:
+    """What moves on alpha's steps: alpha, and rho where tau is learnable."""
+    return list(state.parameters.values())

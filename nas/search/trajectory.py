@@ -1,0 +1,190 @@
+"""How the probabilities pi move: every step's true softmax(alpha), never a sample."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.search.plan import SearchPlan, tau_now
+from training.loop import Metrics, TrainState
+from utils.files import READ_ERRORS, read_npz, write_whole
+
+MOST_CSV_STEPS = 500
+_REMEDY = "put the right pi.npz back, or remove {} to search again"
+PEAK_LRS = "alpha_peak_lrs"  # not in a pi.npz of older versions
+_KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
+
+
+def softmax(alpha: NDArray[Any]) -> NDArray[Any]:
+    """Softmax over the last axis."""
+    shifted = np.exp(alpha - alpha.max(axis=-1, keepdims=True))
+    pi: NDArray[Any] = shifted / shifted.sum(axis=-1, keepdims=True)
+    return pi
+
+
+def entropy_share(pi_LC: NDArray[np.float32]) -> float:
+    """Mean entropy of pi over the slots as a part of the uniform one's."""
+    if pi_LC.shape[-1] == 1:
+        return 0.0
+    safe = np.clip(pi_LC, 1e-30, None)
+    entropy_L = -(pi_LC * np.log(safe)).sum(-1)
+    return float(entropy_L.mean() / np.log(pi_LC.shape[-1]))
+
+
+def margins(pi_LC: NDArray[Any]) -> NDArray[Any]:
+    """Per slot: the likeliest candidate's probability less the second one's."""
+    if pi_LC.shape[-1] == 1:
+        return pi_LC[..., 0]
+    ordered = np.sort(pi_LC, axis=-1)
+    return ordered[..., -1] - ordered[..., -2]
+
+
+@dataclass
+class Trajectory:
+    """alpha after each step, with that step's tau.
+
+    Attributes:
+        labels: of the candidates.
+        plan: schedules.
+        peak_lrs: alpha's peak learning rates: one, or more where the search went on under a program
+            whose `auto` is another; none where it does not learn, or where that is not known.
+        alpha: after each step so far.
+        tau: in each step so far.
+    """
+
+    labels: Sequence[str]
+    plan: SearchPlan
+    peak_lrs: list[float] = field(init=False)
+    alpha: list[NDArray[np.float32]] = field(default_factory=list)
+    tau: list[np.float32] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.peak_lrs = [self.plan.alpha_peak_lr] if self.plan.config.alpha_learns else []
+
+    def __call__(self, state: TrainState, metrics: Metrics) -> None:
+        """Record alpha after a step (a hook of the loop)."""
+        assert len(self.alpha) == state.step - 1, (len(self.alpha), state.step)
+        self.alpha.append(state.parameters["alpha"].detach().numpy().copy())
+        self.tau.append(self._tau(state))
+
+    def save(self, path: Path) -> None:
+        """Write pi.npz whole."""
+        count = len(self.alpha)
+        alpha_NLC = np.stack(self.alpha)
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer,
+            step=np.arange(1, count + 1),
+            pi=softmax(alpha_NLC),
+            alpha=alpha_NLC,
+            tau=np.array(self.tau, dtype=np.float32),
+            labels=np.array(self.labels),
+            alpha_start=np.array(self.plan.alpha_start),
+            alpha_peak_lrs=np.array(self.peak_lrs, dtype=np.float64),
+        )
+        write_whole(path, buffer.getvalue())
+
+    def resume(self, path: Path, state: TrainState) -> None:
+        """Take the rows of an earlier pi.npz back, as far as the state's step.
+
+        Raises:
+            ValueError: the file is missing or damaged, or its rows are not those of this run.
+        """
+        try:
+            arrays = load_pi(path)
+            alpha_NLC = arrays.get("alpha", np.zeros(0))[: state.step]
+            now_LC = state.parameters["alpha"].detach().numpy()
+            if alpha_NLC.shape != (state.step, *now_LC.shape):
+                raise ValueError(f"{path}: alpha has shape {alpha_NLC.shape}")
+            if alpha_NLC.dtype != now_LC.dtype or not np.array_equal(alpha_NLC[-1], now_LC):
+                raise ValueError(f"{path}: is of another run")
+            tau_N = arrays["tau"][: state.step]
+            if tau_N.dtype != np.float32 or tau_N[-1] != self._tau(state):
+                raise ValueError(f"{path}: tau is of another run")
+        except ValueError as error:
+            remedy = _REMEDY.format(path.parent)
+            raise ValueError(
+                f"{str(error).removesuffix(f'; {remedy}')}; the checkpoint of step {state.step} "
+                f"relies on it: {remedy}"
+            ) from error
+        self.alpha, self.tau = list(alpha_NLC), list(tau_N)
+        before = arrays[PEAK_LRS].tolist() if PEAK_LRS in arrays else []
+        # With an unknown part the whole is unknown.
+        changed = before and not np.allclose(before[-1], self.peak_lrs, rtol=1e-6)
+        self.peak_lrs = [*before, *self.peak_lrs] if changed else before
+
+    def _tau(self, state: TrainState) -> np.float32:
+        """That of the step just done; a learnable one as that step left it, like alpha."""
+        tau = tau_now(self.plan, state, state.step - 1)
+        return np.float32(tau if isinstance(tau, float) else tau.item())
+
+
+def load_pi(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
+
+    Older ones lack the last, alpha's peak learning rates.
+
+    Raises:
+        ValueError: the file is missing or damaged, or its arrays do not fit together.
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        if path.with_name("identity.json").exists():
+            raise ValueError(f"{path}: is lost; {_REMEDY.format(path.parent)}")
+        others = sorted(each.parent.name for each in path.parent.parent.glob("seed-*/pi.npz"))
+        searched = f", or take what was searched: {', '.join(others)}" if others else ""
+        raise ValueError(f"{path}: not found; run search.py first{searched}")
+    content = path.read_bytes()
+    try:
+        arrays = read_npz(content)
+        _check(arrays)
+    except READ_ERRORS as error:
+        raise ValueError(f"{path}: damaged ({error}); {_REMEDY.format(path.parent)}") from error
+    return arrays
+
+
+def _check(arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise ValueError where the arrays are not those of a search."""
+    if missing := _KINDS.keys() - arrays.keys():
+        raise ValueError(f"lacks {', '.join(sorted(missing))}")
+    for name, kinds in _KINDS.items():
+        if arrays[name].dtype.kind not in kinds:
+            raise ValueError(f"{name} has type {arrays[name].dtype}")
+    alpha_NLC = arrays["alpha"]
+    if alpha_NLC.ndim != 3 or 0 in alpha_NLC.shape:
+        raise ValueError(f"alpha has shape {alpha_NLC.shape}")
+    steps, _, candidates = alpha_NLC.shape
+    expected = {
+        "step": (steps,),
+        "pi": alpha_NLC.shape,
+        "tau": (steps,),
+        "labels": (candidates,),
+        "alpha_start": (),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise ValueError(f"{name} has shape {arrays[name].shape}, alpha {alpha_NLC.shape}")
+    if PEAK_LRS in arrays and (arrays[PEAK_LRS].dtype.kind != "f" or arrays[PEAK_LRS].ndim != 1):
+        raise ValueError(f"{PEAK_LRS} has type {arrays[PEAK_LRS].dtype} or another shape")
+    if not np.array_equal(arrays["step"], np.arange(1, steps + 1)):
+        raise ValueError("step does not count from 1")
+    for name in sorted({"alpha", "pi", "tau", PEAK_LRS} & arrays.keys()):
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} holds nan or inf")
+
+
+def write_pi_csv(npz: Path, csv: Path) -> None:
+    """The long table step, slot, candidate, pi; thinned to at most MOST_CSV_STEPS steps."""
+    arrays = load_pi(npz)
+    count = len(arrays["step"])
+    rows = np.unique(np.linspace(0, count - 1, min(count, MOST_CSV_STEPS)).round().astype(int))
+    lines = ["step,slot,candidate,pi"]
+    for row in rows:
+        for slot, pi_C in enumerate(arrays["pi"][row]):
+            for label, value in zip(arrays["labels"], pi_C, strict=True):
+                lines.append(f"{arrays['step'][row]},{slot},{label},{value:.6g}")
+    write_whole(csv, "\n".join(lines) + "\n")

@@ -1,0 +1,273 @@
+"""How well something ranks layouts: Kendall's tau-b with intervals, ceilings, and what may be said.
+
+N layouts   S training seeds   B resamples   K rival predictors
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.statistics.intervals import comparison_words, smallest_visible
+
+Array = NDArray[np.float64]
+
+
+def kendall(one_N: Array, other_N: Array) -> float | None:
+    """Kendall's tau-b (1945); None where one of the two ties every pair."""
+    value = float(weighted_taus(one_N, other_N, np.ones((1, len(one_N))))[0])
+    return None if math.isnan(value) else value
+
+
+def weighted_taus(one_N: Array, other_N: Array, weight_BN: Array) -> Array:
+    """tau-b where each thing counts as often as its weight says; nan where it is undefined.
+
+    With how often each thing was drawn for weights this is the tau-b of a resample: two copies of
+    one thing are a tie on both sides, which tau-b leaves out.
+    """
+    one_NN = np.sign(one_N[:, None] - one_N)
+    other_NN = np.sign(other_N[:, None] - other_N)
+
+    def total(of_NN: Array) -> Array:
+        return ((weight_BN @ of_NN) * weight_BN).sum(axis=1)
+
+    untied_B = np.sqrt(total(np.abs(one_NN)) * total(np.abs(other_NN)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(untied_B > 0, total(one_NN * other_NN) / untied_B, np.nan)
+
+
+def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
+    """The tau-b that the layouts' true nats are expected to have with their mean over the seeds.
+
+    The agreement of two trainings is less: there both sides are noisy. The noise of one training is
+    pooled over layouts, with what a seed does to all layouts alike taken out; the variance that it
+    gives the means is taken from theirs, and the layouts, drawn together by that much, stand for
+    the truth to which noise is added. The same figures give the same tau.
+
+    Args:
+        nats_SN: nats by training seed and layout.
+        resamples: how often noise is drawn.
+
+    Returns:
+        0 where the layouts differ by no more than noise.
+
+    Raises:
+        ValueError: fewer than two seeds or layouts.
+    """
+    seeds, layouts = nats_SN.shape
+    if seeds < 2 or layouts < 2:
+        raise ValueError(
+            f"ceiling: {seeds} training seeds of {layouts} layouts; needs 2 or more of both"
+        )
+    mean_N = nats_SN.mean(axis=0)
+    spread = float(mean_N.var(ddof=1))
+    noise = _variance_of_one(nats_SN) / seeds
+    if spread <= noise:
+        return 0.0
+    truth_N = mean_N.mean() + (mean_N - mean_N.mean()) * np.sqrt(1 - noise / spread)
+    drawn_RN = np.random.default_rng(0).normal(size=(resamples, layouts)) * np.sqrt(noise)
+    return float(np.mean([kendall(truth_N, truth_N + drawn_N) or 0.0 for drawn_N in drawn_RN]))
+
+
+def _variance_of_one(nats_SN: Array) -> float:
+    """Variance of one training's nats about its layout's, beside the seed's own shift."""
+    seeds, layouts = nats_SN.shape
+    rest_SN = nats_SN - nats_SN.mean(axis=0) - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
+    return float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1))
+
+
+LEAST = 20
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Tau:
+    """Kendall's tau-b with a 95% interval; None where every pair is tied.
+
+    Attributes:
+        tau: agreement of two rankings, 1 alike, 0 chance, -1 turned round.
+        low: lower end, by a bootstrap over the layouts.
+        high: upper end.
+    """
+
+    tau: float | None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.tau is None:
+            return "undefined (all alike)"
+        if self.low is None:
+            return f"{self.tau:+.3f}"
+        return f"{self.tau:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """How often each layout stands in each resample; the same for all that is compared."""
+
+    weight_BN: Array
+
+    @classmethod
+    def of(cls, layouts: int, count: int = _RESAMPLES) -> "Resamples":
+        """Resamples of so many layouts, with replacement; always the same ones."""
+        chance_N = np.full(layouts, 1 / layouts)
+        drawn = np.random.default_rng(0).multinomial(layouts, chance_N, size=count)
+        return cls(drawn.astype(np.float64))
+
+    def taus(self, one_N: Array, other_N: Array) -> Array:
+        """tau-b in every resample; nan where it is undefined."""
+        return weighted_taus(one_N, other_N, self.weight_BN)
+
+    def tau(self, one_N: Array, other_N: Array) -> Tau:
+        """tau-b with its interval, the middle 95% of the resamples that have one."""
+        value = kendall(one_N, other_N)
+        return Tau(value) if value is None else Tau(value, *_middle(self.taus(one_N, other_N)))
+
+    def mean_tau(self, rows_SN: Array) -> Tau:
+        """The mean of tau over all pairs of rows that have one: how far two trainings agree."""
+        pairs = [(rows_SN[i], rows_SN[j]) for i in range(len(rows_SN)) for j in range(i)]
+        found = [(value, pair) for pair in pairs if (value := kendall(*pair)) is not None]
+        if not found:
+            return Tau(None)
+        taus_B = np.mean([self.taus(*pair) for _, pair in found], axis=0)
+        return Tau(float(np.mean([value for value, _ in found])), *_middle(taus_B))
+
+    def lead(self, one_N: Array, rivals: Sequence[Array], truth_N: Array) -> Tau:
+        """Tau of one less the largest of its rivals', each of them taken both ways.
+
+        The largest of several is large by luck too, so the interval allows for the choice. Its
+        lower end is the least of the lower ends against each rival by itself: one that is above 0
+        beats them all. Its upper end adds to the difference what, in 97.5% of the resamples, no
+        rival gains on the one beyond what it has in the layouts themselves, and is at most 1: the
+        largest of taus taken both ways is never below 0.
+
+        Args:
+            one_N: what is compared; its tau with the truth is defined, as each rival's is.
+            rivals: one or more.
+            truth_N: what all of them are to rank.
+        """
+        lead_K, lead_KB = [], []
+        own, own_B = kendall(one_N, truth_N), self.taus(one_N, truth_N)
+        assert own is not None
+        for rival_N in rivals:
+            tau, tau_B = kendall(rival_N, truth_N), self.taus(rival_N, truth_N)
+            assert tau is not None
+            lead_K += [own - tau, own + tau]
+            lead_KB += [own_B - tau_B, own_B + tau_B]
+        lead = min(lead_K)
+        low = min(_middle(lead_B)[0] for lead_B in lead_KB)
+        lost_B = np.fmax.reduce([of - of_B for of, of_B in zip(lead_K, lead_KB, strict=True)])
+        return Tau(lead, low, min(1.0, lead + _middle(lost_B)[1]))
+
+
+def _middle(value_B: Array) -> tuple[float, float]:
+    low, high = np.nanquantile(value_B, [0.025, 0.975])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What the SuperNet and trivial predictors say of layouts that were trained alone.
+
+    Attributes:
+        n: how many layouts.
+        supernet: tau of the SuperNet's scores.
+        trivial: tau of each trivial predictor, in the direction that fits these layouts better.
+        direction: of each of them, whether more or fewer is taken for better.
+        agreement: tau of two trainings with each other, mean over pairs of seeds; None with one.
+        ceiling: tau that a perfect predictor is expected to reach with the mean over the seeds, by
+            the trainings' noise; None with one.
+        best: the trivial predictor of largest tau; None where none has one.
+        difference: tau of the SuperNet less that of the best, with an interval that allows for the
+            choice of the best and of its direction.
+    """
+
+    n: int
+    supernet: Tau
+    trivial: dict[str, Tau]
+    direction: dict[str, str]
+    agreement: Tau | None
+    ceiling: float | None
+    best: str | None
+    difference: Tau | None
+
+    @property
+    def visible(self) -> float | None:
+        """The smallest lead over the best, or over chance, that is seen four times in five."""
+        lead = self.difference or self.supernet
+        if lead.tau is None or lead.low is None:
+            return None
+        return smallest_visible(lead.tau - lead.low, self.n)
+
+    @property
+    def verdict(self) -> str:
+        """What may be said, in one line."""
+        if self.n < LEAST:
+            return f"no verdict possible (n = {self.n} layouts; {LEAST} are the least)"
+        tau = f"tau {self.supernet}"
+        if self.supernet.low is None:
+            return f"the SuperNet ranks nothing: its {tau}"
+        if self.best is None or self.difference is None:
+            return f"{self._against('chance', self.supernet)}: {tau}, n = {self.n} layouts"
+        best = f"the best trivial predictor, {self.direction[self.best]} {self.best}"
+        return (
+            f"{self._against(best, self.difference)}: {tau} against {self.trivial[self.best]}, "
+            f"difference {self.difference}, n = {self.n} layouts"
+        )
+
+    def _against(self, rival: str, lead: Tau) -> str:
+        assert lead.low is not None
+        assert lead.high is not None
+        # Of a tau more is better.
+        interval = (-lead.high, -lead.low)
+        return comparison_words(
+            "the SuperNet", rival, interval, f"{self.visible:.3f}", verb="ranks"
+        )
+
+
+def ranking(
+    alone_SN: Array,
+    supernet_N: Array,
+    trivial: Mapping[str, Array],
+    resamples: int = _RESAMPLES,
+) -> Ranking:
+    """Compare rankings of the same layouts.
+
+    A trivial predictor is taken in the direction that fits the layouts at hand, which favours it:
+    what the SuperNet then adds it adds beyond any doubt about the sign.
+
+    Args:
+        alone_SN: nats after training alone, by training seed.
+        supernet_N: nats by the SuperNet's weights.
+        trivial: other numbers of the layouts.
+        resamples: for the intervals.
+    """
+    layouts = alone_SN.shape[1]
+    drawn, alone_N = Resamples.of(layouts, resamples), alone_SN.mean(axis=0)
+    supernet = drawn.tau(supernet_N, alone_N)
+    signs = {name: _sign(value_N, alone_N) for name, value_N in trivial.items()}
+    taus = {name: drawn.tau(signs[name] * trivial[name], alone_N) for name in trivial}
+    known = {name: each.tau for name, each in taus.items() if each.tau is not None}
+    compared = bool(known) and supernet.tau is not None
+    several = len(alone_SN) > 1
+    return Ranking(
+        n=layouts,
+        supernet=supernet,
+        trivial=taus,
+        direction={name: "fewer" if sign > 0 else "more" for name, sign in signs.items()},
+        agreement=drawn.mean_tau(alone_SN) if several else None,
+        ceiling=ceiling_tau(alone_SN) if several else None,
+        best=max(known, key=lambda name: known[name]) if known else None,
+        difference=drawn.lead(supernet_N, [trivial[name] for name in known], alone_N)
+        if compared
+        else None,
+    )
+
+
+def _sign(value_N: Array, alone_N: Array) -> float:
+    """1 where more goes with more nats, which is worse; -1 where more is better, or no telling."""
+    tau = kendall(value_N, alone_N)
+    return 1.0 if tau is not None and tau > 0 else -1.0

@@ -1,0 +1,226 @@
+"""A table of layouts that were trained alone, and what a search is worth measured on it.
+
+Every network of one small space is in it, by one layout, with the same number of seeds, all trained
+alike.
+"""
+
+import csv
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+from model import BLOCKS, Network, default_candidates
+from nas.derivation.base import Networks
+from utils.files import csv_of
+
+
+@dataclass(frozen=True, order=True)
+class Row:
+    """One training of one layout.
+
+    Attributes:
+        layout: its letters.
+        seed: of the training.
+        parameters: of the model.
+        flops_per_token: of its forward pass.
+        valid_nats: per token of validation, at the best step.
+        test_nats: per token of test, with the same weights.
+        latency_ms: of a forward pass; None where it was not measured.
+    """
+
+    layout: str
+    seed: int
+    parameters: int
+    flops_per_token: float
+    valid_nats: float
+    test_nats: float
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class LayoutTable:
+    """All rows, and the layouts' means.
+
+    Attributes:
+        rows: in order of layout and seed; of each network one layout alone.
+        tie_slots: `model.tie_slots` of the trainings.
+    """
+
+    rows: tuple[Row, ...]
+    tie_slots: int | None = None
+
+    def __post_init__(self) -> None:
+        assert len(self._layouts) == len(self.layouts), "a network twice: see `each_network_once`"
+
+    @property
+    def layouts(self) -> list[str]:
+        """Each layout once, in order."""
+        return sorted({row.layout for row in self.rows})
+
+    @cached_property
+    def _layouts(self) -> dict[Network, str]:
+        networks = networks_of(self.layouts, self.tie_slots)
+        return {network: layout for layout, network in networks.items()}
+
+    def layout_of(self, layout: str) -> str | None:
+        """The layout under which the table has the network of this one; None where it has not."""
+        if len(layout) != len(self.layouts[0]) or not set(layout) <= set(_letters()):
+            return None
+        return self._layouts.get(networks_of([layout], self.tie_slots)[layout])
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in order."""
+        return sorted({row.seed for row in self.rows})
+
+    def nats(self, split: str) -> dict[str, list[float]]:
+        """A split's nats by layout, in the order of the seeds."""
+        found: dict[str, list[float]] = {layout: [] for layout in self.layouts}
+        for row in sorted(self.rows):
+            found[row.layout].append(row.valid_nats if split == "valid" else row.test_nats)
+        return found
+
+    def check_whole(self, name: Path) -> None:
+        """Raise ValueError where it has less than all networks of its letters with two seeds."""
+        there = {(row.layout, row.seed) for row in self.rows}
+        letters = "".join(sorted(set("".join(self.layouts))))
+        every = all_layouts(letters, len(self.layouts[0]), self.tie_slots)
+        wanted = list(itertools.product(every, self.seeds))
+        missing = [key for key in wanted if (self.layout_of(key[0]), key[1]) not in there]
+        if missing or len(self.seeds) < 2:
+            example = f", such as {missing[0][0]} with seed {missing[0][1]}" if missing else ""
+            raise ValueError(
+                f"{name}: {len(there)} of {len(wanted)} trainings{example}, with "
+                f"{len(self.seeds)} seeds; it must be whole and have 2 seeds or more: go on with "
+                "`python -m tools.layoutbench make`"
+            )
+
+    def pooled_deviation(self, split: str) -> float:
+        """The standard deviation of one training over seeds, pooled over all layouts."""
+        groups = [found for found in self.nats(split).values() if len(found) > 1]
+        freedom = sum(len(found) - 1 for found in groups)
+        squares = sum((len(found) - 1) * statistics.variance(found) for found in groups)
+        return math.sqrt(squares / freedom)
+
+
+def all_layouts(alphabet: str, length: int, tie_slots: int | None = None) -> list[str]:
+    """Every network of so many slots, by the first of its layouts."""
+    every = ["".join(letters) for letters in itertools.product(sorted(alphabet), repeat=length)]
+    first: dict[Network, str] = {}
+    for layout, network in networks_of(every, tie_slots).items():
+        first.setdefault(network, layout)
+    return list(first.values())
+
+
+def networks_of(layouts: Iterable[str], tie_slots: int | None) -> dict[str, Network]:
+    """The network of each layout, written as letters without spaces.
+
+    Raises:
+        ValueError: a letter stands for no kind.
+    """
+    letters, networks = _letters(), Networks(default_candidates(), tie_slots)
+    found = {}
+    for layout in layouts:
+        if unknown := set(layout) - set(letters):
+            raise ValueError(
+                f"layout {layout!r}: {min(unknown)!r} stands for no kind of block; the letters are "
+                f"{', '.join(letters)}"
+            )
+        found[layout] = networks.of(tuple(letters.index(letter) for letter in layout))
+    return found
+
+
+def _letters() -> list[str]:
+    return [BLOCKS[candidate.kind].letter for candidate in default_candidates()]
+
+
+def each_network_once(rows: Iterable[Row], tie_slots: int | None) -> list[Row]:
+    """The rows, each network under the first of its layouts, with one training of each seed.
+
+    Trainings of one network by one seed are the same training.
+    """
+    ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
+    networks = networks_of({row.layout for row in ordered}, tie_slots)
+    name: dict[Network, str] = {}
+    kept: dict[tuple[str, int], Row] = {}
+    for row in ordered:
+        layout = name.setdefault(networks[row.layout], row.layout)
+        kept.setdefault((layout, row.seed), replace(row, layout=layout))
+    return sorted(kept.values(), key=lambda row: (row.layout, row.seed))
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """Rows as CSV, in order of layout and seed."""
+    ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
+    return csv_of(map(asdict, ordered), [f.name for f in fields(Row)])
+
+
+def read_table(path: Path) -> LayoutTable:
+    """Read a table that `as_csv` wrote; one of an older version may hold a network twice.
+
+    The JSON file beside it says which slots share weights; where there is none, none do.
+
+    Raises:
+        ValueError: a column is missing, a value is no number, a row stands twice, a letter stands
+            for no kind, or the JSON file is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        rows = list(_rows(path))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    keys = [(row.layout, row.seed) for row in rows]
+    if not rows or len(set(keys)) < len(keys) or len({len(row.layout) for row in rows}) > 1:
+        raise ValueError(f"{path}: no rows, a row twice, or layouts of different lengths")
+    tie_slots = _tie_slots(path.with_suffix(".json"))
+    try:
+        return LayoutTable(tuple(each_network_once(rows, tie_slots)), tie_slots)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _tie_slots(path: Path) -> int | None:
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no JSON, or not even text
+        raise ValueError(
+            f"{path}: {error}; it says what the table's rows belong to: repair it, or make a table "
+            "of your own and give --table"
+        ) from None
+    model = content.get("model") if isinstance(content, dict) else None
+    period = model.get("tie_slots") if isinstance(model, dict) else None
+    return period if isinstance(period, int) else None
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        names = [f.name for f in fields(Row)]
+        if reader.fieldnames != names:
+            raise ValueError(f"{path}: expected the columns {', '.join(names)}")
+        for number, given in enumerate(reader, start=2):
+            try:
+                row = _row(given)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+            yield row
+
+
+def _row(given: Mapping[str, str]) -> Row:
+    numbers = {name: float(given[name]) for name in ("flops_per_token", "valid_nats", "test_nats")}
+    if not all(math.isfinite(value) for value in numbers.values()):
+        raise ValueError("a number is not finite")
+    return Row(
+        layout=given["layout"],
+        seed=int(given["seed"]),
+        parameters=int(given["parameters"]),
+        latency_ms=float(given["latency_ms"]) if given["latency_ms"] else None,
+        **numbers,
+    )

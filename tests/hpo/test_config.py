@@ -1,0 +1,94 @@
+"""The sweep section refuses options that have no effect or contradict each other."""
+
+import pytest
+from pydantic import ValidationError
+
+from hpo.config import ParameterConfig, PrunerConfig, SamplerConfig, SweepConfig
+
+SPACE = {"x": {"low": 1, "high": 4}}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "low: missing"),
+        ({"low": 1}, "high: missing"),
+        ({"low": 1, "high": 1}, "low: must be below high 1, found 1"),
+        ({"low": 0, "high": 1, "log": True}, "low: must be above 0 with log"),
+        ({"low": 1, "high": 2, "log": True, "step": 1}, "step: has no effect with log"),
+        ({"low": 1, "high": 4, "step": 2}, "step: steps of 2 from 1 do not meet high 4"),
+        ({"low": 1, "high": 2, "step": 5}, "step: steps of 5"),
+        ({"low": 1, "high": 2, "choices": (1,)}, "low: has no effect with choices"),
+        ({"choices": (1,), "log": True}, "log: has no effect with choices"),
+        ({"choices": (1, 2, 1)}, "choices: must differ, found 1 twice"),
+        ({"choices": ([1], "[1]")}, "choices: must differ"),
+        ({"choices": (1, 2), "when": {"a": []}}, "when: a has no value"),
+    ],
+)
+def test_a_parameter_is_a_range_or_choices(options, words):
+    with pytest.raises(ValidationError, match=words):
+        ParameterConfig(**options)
+
+
+def test_steps_meet_the_end_in_spite_of_rounding():
+    assert ParameterConfig(low=0.05, high=0.35, step=0.1).high == 0.35
+
+
+@pytest.mark.parametrize(
+    ("section", "options"),
+    [(SamplerConfig, {"startup": kind}) for kind in ("random", "grid", "nsga2")]
+    + [(SamplerConfig, {"population": kind}) for kind in ("tpe", "random", "grid", "gp")]
+    + [(PrunerConfig, {option: kind}) for option in ("startup", "warmup")
+       for kind in ("none", "successive_halving", "hyperband", "wilcoxon")]
+    + [(PrunerConfig, {option: kind}) for option in ("min_steps", "factor")
+       for kind in ("none", "median", "wilcoxon")]
+    + [(PrunerConfig, {"p": kind}) for kind in ("none", "median", "hyperband")],
+)  # fmt: skip
+def test_options_of_another_kind_are_refused(section, options):
+    ((option, kind),) = options.items()
+    with pytest.raises(ValidationError, match=f"{option}: has no effect with kind {kind}"):
+        section(kind=kind, **{option: 0.5 if option == "p" else 3})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "trials: missing; sampler tpe"),
+        ({"trials": 3, "sampler": {"kind": "grid"}}, "trials: sampler grid runs all"),
+        ({"trials": 3, "objectives": ("flops",)}, "objectives: flops need no training"),
+        ({"trials": 3, "objectives": ("flops", "parameters")}, "objectives: flops, parameters"),
+        ({"trials": 3, "objectives": ("onehot", "onehot")}, "objectives: must differ"),
+        ({"trials": 3, "seeds": (1, 1)}, "seeds: must differ, found 1 twice"),
+        ({"trials": 3, "keep": ("best", "best")}, "keep: must differ"),
+        ({"trials": 3, "keep": ("all", 2)}, "keep: all keeps every trial"),
+        ({"trials": 3, "pruner": {"kind": "median"}, "objectives": ("onehot", "flops")},
+         "pruner.kind: median compares one objective, found 2"),
+        ({"trials": 3, "pruner": {"kind": "median"}, "seeds": (1, 2)}, "found 2 seeds; use wilc"),
+        ({"trials": 3, "pruner": {"kind": "wilcoxon"}}, "last of 1 seeds; give at least 5"),
+        ({"trials": 3, "pruner": {"kind": "wilcoxon", "p": 0.4}, "seeds": (1, 2)}, "at least 3"),
+        ({"trials": 3, "storage": "sqlite:///x.db"}, "storage"),
+        ({"trials": 3, "storage": "grpc://host"}, "storage"),
+        ({"trials": 3, "storage": "postgres://u:p@h/d"}, r"'postgres://u:\*{3}@h/d': write"),
+        ({"trials": 3, "space": {}}, "space"),
+        ({"trials": 3, "lease_s": 9.9}, "lease_s"),
+    ],
+)  # fmt: skip
+def test_a_sweep_that_contradicts_itself_is_refused(options, words):
+    with pytest.raises(ValidationError, match=words):
+        SweepConfig(**{"space": SPACE, **options})
+
+
+def test_what_is_right_is_accepted():
+    grid = SweepConfig(space=SPACE, sampler={"kind": "grid"})
+    assert grid.trials is None
+    for url in (
+        "postgresql://u:p@h/db",
+        "mysql+pymysql://h/db",
+        "grpc://10.0.0.1:13000",
+        "grpc://[::1]:7",
+    ):
+        assert SweepConfig(space=SPACE, trials=3, storage=url).storage == url
+    assert SweepConfig(space=SPACE, trials=3, lease_s=10).lease_s == 10
+    five = {"kind": "wilcoxon"}
+    assert SweepConfig(space=SPACE, trials=3, pruner=five, seeds=(1, 2, 3, 4, 5)).seeds[4] == 5
+    assert SweepConfig(space=SPACE, trials=3, keep=("best", 0, 7)).keep == ("best", 0, 7)

@@ -1,0 +1,76 @@
+"""Each pruner in a real study: it stops what is bad, not what is good, and not too early."""
+
+import importlib.util
+import warnings
+from typing import get_args
+
+import optuna
+import pytest
+
+from hpo.config import PrunerConfig
+from hpo.samplers import PRUNERS, make_pruner
+
+EVERY = 50
+
+
+def stopped_at(config, loss, trials=9):
+    """The validation at which each of `trials` is stopped; 0: none."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(pruner=make_pruner(config, EVERY))
+    found = []
+    for number in range(trials):
+        trial, at = study.ask(), 0
+        for validation in range(1, 10):
+            trial.report(loss(number), step=validation * EVERY)
+            if trial.should_prune():
+                at = validation
+                break
+        found.append(at)
+        state = optuna.trial.TrialState.PRUNED if at else None
+        study.tell(trial, None if at else loss(number), state=state)
+    return found
+
+
+def worse_and_worse(number):
+    return 1.0 + number
+
+
+def test_the_registry_is_the_choice_of_the_section():
+    assert set(PRUNERS) == set(get_args(PrunerConfig.model_fields["kind"].annotation))
+
+
+def make(kind, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return make_pruner(PrunerConfig(kind=kind, **options), EVERY)
+
+
+def test_none_stops_nothing():
+    assert stopped_at(PrunerConfig(kind="none"), worse_and_worse) == [0] * 9
+
+
+@pytest.mark.parametrize(("startup", "warmup"), [(3, 0), (3, 2), (5, 1)])
+def test_median_stops_after_its_startup_and_its_warmup(startup, warmup):
+    config = PrunerConfig(kind="median", startup=startup, warmup=warmup)
+    found = stopped_at(config, worse_and_worse)
+    assert found == [0] * startup + [warmup + 1] * (9 - startup)
+    assert stopped_at(config, lambda number: 1.0 / (1 + number)) == [0] * 9
+
+
+@pytest.mark.parametrize("kind", ["successive_halving", "hyperband"])
+def test_halving_stops_the_worse_and_none_before_min_steps(kind):
+    config = PrunerConfig(kind=kind, min_steps=2 * EVERY, factor=2)
+    found = stopped_at(config, worse_and_worse, trials=30)
+    assert found[0] == 0
+    assert any(found)
+    assert min(at for at in found if at) >= 2
+    assert stopped_at(config, lambda number: -float(number), trials=30) == [0] * 30
+
+
+@pytest.mark.parametrize("kind", PRUNERS)
+def test_a_pruner_is_made_without_a_warning(kind):
+    if kind == "wilcoxon" and importlib.util.find_spec("scipy") is None:
+        with pytest.raises(ValueError, match=r"pruner wilcoxon needs scipy.*pip install scipy"):
+            make(kind)
+    else:
+        assert isinstance(make(kind), optuna.pruners.BasePruner)

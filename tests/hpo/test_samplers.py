@@ -1,0 +1,145 @@
+"""Each sampler in a real study: the same history gives the same suggestion, whoever asks."""
+
+import importlib.util
+import warnings
+from typing import get_args
+
+import optuna
+import pytest
+
+from hpo.config import SamplerConfig, SweepConfig
+from hpo.samplers import SAMPLERS, NumberedSampler, require_scipy
+from hpo.space import Space
+
+SPACE = {
+    "lr": {"low": 0.001, "high": 1.0, "log": True},
+    "kind": {"choices": ("a", "b", "c")},
+    "n": {"low": 1, "high": 9},
+    "stairs": {"low": 2, "high": 8, "when": {"kind": "b"}},
+}
+KINDS = {"lr": float, "n": int, "stairs": int}
+
+
+def config(kind, objectives=("retrained",), seed=0):
+    options = {"startup": 4} if kind in ("tpe", "gp") else {}
+    options |= {"population": 4} if kind == "nsga2" else {}
+    return SweepConfig(
+        space=SPACE,
+        trials=None if kind == "grid" else 20,
+        objectives=objectives,
+        sampler={"kind": kind, "seed": seed, **options},
+    )
+
+
+def study_of(sweep, storage=None):
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(
+        study_name="s",
+        storage=storage,
+        sampler=NumberedSampler(sweep),
+        directions=["minimize"] * len(sweep.objectives),
+        load_if_exists=True,
+    )
+
+
+def result(values, sweep):
+    worth = values["lr"] + values["n"] + 0.1 * values.get("stairs", 0)
+    return [worth, values["n"] - worth][: len(sweep.objectives)]
+
+
+def run(sweep, space, trials, workers=1):
+    """Values of each trial; every trial may be asked and told by another worker."""
+    storage = optuna.storages.InMemoryStorage()
+    studies = [study_of(sweep, storage) for _ in range(workers)]
+    found = []
+    for number in range(trials):
+        trial = studies[number % workers].ask()
+        found.append(space.suggest(trial))
+        studies[(number + 1) % workers].tell(trial.number, result(found[-1], sweep))
+    return found
+
+
+def test_the_registry_is_the_choice_of_the_section():
+    assert set(SAMPLERS) == set(get_args(SamplerConfig.model_fields["kind"].annotation))
+
+
+@pytest.mark.parametrize("objectives", [("retrained",), ("retrained", "flops")], ids=len)
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_sampler_is_the_same_for_every_worker_and_warns_of_nothing(kind, objectives):
+    sweep = config(kind, objectives)
+    space = Space(sweep.space, KINDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trials = 8 if kind == "gp" else 14  # a Gaussian process takes its time
+        alone = run(sweep, space, trials)
+        assert run(sweep, space, trials, workers=3) == alone
+        assert all(space.values(space.params(values)) == values for values in alone)
+        # nsga2's later trials inherit numbers of earlier ones; gp's lie at the ends of the range.
+        drawn = 4 if kind in ("nsga2", "gp") else 14
+        fresh = {values["lr"] for values in alone[:drawn]}
+        assert len(fresh) == drawn
+        other = run(config(kind, objectives, seed=1), space, trials)
+    assert not fresh & {values["lr"] for values in other[:drawn]}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind != "gp"])
+def test_workers_that_ask_at_once_get_different_trials(kind):
+    sweep = config(kind)
+    space, storage = Space(sweep.space, KINDS), optuna.storages.InMemoryStorage()
+    studies = [study_of(sweep, storage) for _ in range(4)]
+    trials = [study.ask() for study in studies]
+    assert len({space.suggest(trial)["lr"] for trial in trials}) == 4
+
+
+def test_workers_that_take_turns_draw_their_own_numbers():
+    sweep = config("random")
+    space = Space(sweep.space, KINDS)
+    alone = study_of(sweep).ask()
+    expected = [alone._suggest(key, space.distributions[key]) for key in ("lr", "n", "kind")]
+    storage = optuna.storages.InMemoryStorage()
+    first, other = study_of(sweep, storage).ask(), study_of(sweep, storage)
+    found = [first._suggest("lr", space.distributions["lr"])]
+    second = other.ask()
+    space.suggest(second)
+    found.append(first._suggest("n", space.distributions["n"]))
+    other.tell(second, 1.0)
+    found.append(first._suggest("kind", space.distributions["kind"]))
+    assert found == expected
+
+
+@pytest.mark.parametrize("kind", ["tpe", "random"])
+def test_one_sampler_is_kept_however_many_trials_are_drawn_and_never_told(kind):
+    sweep = config(kind)
+    space, study = Space(sweep.space, KINDS), study_of(sweep)
+    for _ in range(6):
+        space.suggest(study.ask())
+    inner = vars(study.sampler).values()
+    held = [one for each in inner for one in (each.values() if isinstance(each, dict) else [each])]
+    assert sum(isinstance(one, optuna.samplers.BaseSampler) for one in held) == 1
+
+
+def test_tpe_learns_what_random_does_not():
+    space = Space(config("tpe").space, KINDS)
+    late = {
+        kind: sum(values["n"] for values in run(config(kind), space, 40)[20:])
+        for kind in ("tpe", "random")
+    }
+    assert late["tpe"] < late["random"]
+
+
+def test_an_enqueued_point_is_taken_as_it_is():
+    sweep = config("grid")
+    space = Space(sweep.space, KINDS)
+    values = {"lr": 0.5, "kind": "b", "n": 3, "stairs": 4}
+    study = study_of(sweep)
+    study.enqueue_trial(space.params(values))
+    assert space.suggest(study.ask()) == values
+
+
+def test_a_missing_scipy_is_said_with_its_remedy(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"sampler gp needs scipy.*pip install scipy"):
+        NumberedSampler(config("gp"))
+    monkeypatch.undo()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    require_scipy("sampler gp", "tpe")

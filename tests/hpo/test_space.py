@@ -1,0 +1,146 @@
+"""Values and params of a space go to and fro; conditions hold; the grid is complete."""
+
+import itertools
+import random
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from hpo.config import ParameterConfig
+from hpo.space import Space
+
+LISTS = [["attention", "dense"], ["dense", {"kind": "dense", "d_ffn": 8}], "[1]", None, 3]
+
+
+def parameter(**options):
+    return ParameterConfig(**options)
+
+
+def tau_space():
+    return Space(
+        {
+            # The child first: the order of the file is not the order of the draws.
+            "tau.stairs": parameter(low=2, high=6, when={"tau.schedule": "step", "slots": [4, 8]}),
+            "tau.schedule": parameter(choices=("linear", "step")),
+            "tau.end": parameter(low=0.05, high=1, log=True),
+            "slots": parameter(low=4, high=8, step=2),
+            "blocks": parameter(choices=tuple(LISTS)),
+            "fine": parameter(low=0, high=0.3, step=0.1),
+            "deep": parameter(choices=(True, False), when={"tau.stairs": [2, 3]}),
+        },
+        {"tau.stairs": int, "slots": int, "tau.end": float, "fine": float},
+    )
+
+
+def test_the_schema_decides_between_integers_and_numbers():
+    found = tau_space().distributions
+    assert found["tau.stairs"] == IntDistribution(2, 6)
+    assert found["slots"] == IntDistribution(4, 8, step=2)
+    assert found["tau.end"] == FloatDistribution(0.05, 1.0, log=True)
+    assert found["fine"] == FloatDistribution(0.0, 0.3, step=0.1)
+    assert isinstance(found["blocks"], CategoricalDistribution)
+    ints = Space({"x": parameter(low=1, high=4)}, {"x": float}).distributions["x"]
+    assert ints == FloatDistribution(1.0, 4.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_values_and_params_go_to_and_fro_and_conditions_hold(seed, by_optuna):
+    space = tau_space()
+    if by_optuna:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
+        trial = study.ask()
+        values = space.suggest(trial)
+        assert trial.params == space.params(values)
+    else:
+        values = space.draw(random.Random(seed))
+    params = space.params(values)
+    assert space.values(params) == values
+    assert all(
+        isinstance(p, str | int | float | bool | type(None)) for p in params.values()
+    )  # what Optuna can store
+    assert set(values) | set(space.inactive(values)) == set(space.keys)
+    assert not set(values) & set(space.inactive(values))
+    assert ("tau.stairs" in values) == (values["tau.schedule"] == "step" and values["slots"] != 6)
+    assert ("deep" in values) == (values.get("tau.stairs") in (2, 3))
+    assert type(values["slots"]) is int
+    assert values["slots"] in (4, 6, 8)
+    assert type(values["tau.end"]) is float
+    assert 0.05 <= values["tau.end"] <= 1
+    assert min(abs(values["fine"] - x) for x in (0.0, 0.1, 0.2, 0.3)) < 1e-12
+    assert values["blocks"] in LISTS
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.booleans())
+def test_draws_reach_every_integer_of_a_range(low, width, log):
+    high = low + min(width, 6)
+    space = Space({"n": parameter(low=low, high=high, log=log)}, {"n": int})
+    source = random.Random(0)
+    assert {space.draw(source)["n"] for _ in range(600)} == set(range(low, high + 1))
+
+
+def test_the_grid_is_every_combination_that_the_conditions_allow():
+    space = Space(
+        {
+            "b": parameter(choices=(1, 2), when={"a": ["y", "z"]}),
+            "a": parameter(choices=("x", "y", "z")),
+            "c": parameter(low=0, high=0.2, step=0.1),
+            "d": parameter(choices=([1], [2]), when={"b": 2}),
+        },
+        {"c": float},
+    )
+    slow = []
+    for a, b, c, d in itertools.product("xyz", (1, 2), (0.0, 0.1, 0.2), ("[1]", "[2]")):
+        point = {"a": a, "c": c}
+        point |= {"b": b} if a in "yz" else {}
+        point |= {"d": d} if a in "yz" and b == 2 else {}
+        slow += [point] if point not in slow else []
+    grid = space.grid()
+    key = lambda point: sorted((k, str(v)) for k, v in point.items())  # noqa: E731
+    assert sorted(grid, key=key) == sorted(slow, key=key)
+    assert all(space.params(space.values(point)) == point for point in grid)
+
+
+def test_what_has_no_grid_says_so():
+    with pytest.raises(ValueError, match=r"^x: 0 \.\. 1 has no finite number .* give a step"):
+        Space({"x": parameter(low=0, high=1)}, {"x": float}).grid()
+    wide = {name: parameter(low=1, high=40) for name in "xyz"}
+    with pytest.raises(ValueError, match="more than 10000 points"):
+        Space(wide, dict.fromkeys("xyz", int)).grid()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("tau.end", 2.0), ("slots", 5), ("slots", 4.0), ("slots", True), ("tau.schedule", "ste"),
+     ("fine", 0.15), ("tau.end", "0.1"), ("tau.end", None)],
+)  # fmt: skip
+def test_a_value_outside_the_space_is_refused_by_name(key, value):
+    space = tau_space()
+    values = {"tau.schedule": "linear", "tau.end": 0.1, "slots": 4, "blocks": 3, "fine": 0.1}
+    assert space.values(space.params(values)) == values
+    with pytest.raises(ValueError, match=rf"^{key}: .* is not in "):
+        space.params({**values, key: value})
+    missing = {name: each for name, each in values.items() if name != key}
+    with pytest.raises(ValueError, match=rf"^{key}: no value"):
+        space.params(missing)
+
+
+def test_params_of_another_space_are_refused():
+    space = Space({"x": parameter(low=1, high=4)}, {"x": int})
+    with pytest.raises(ValueError, match=r"^x: the trial has no value"):
+        space.values({"y": 2})
+    with pytest.raises(ValueError, match=r"^x: 5 is not in 1 \.\. 4"):
+        space.values({"x": 5})
+
+
+def test_a_space_that_cannot_be_is_refused():
+    choice = parameter(choices=(1, 2), when={"b": 1})
+    with pytest.raises(ValueError, match=r"^a\.when\.b: is not in sweep\.space"):
+        Space({"a": choice}, {})
+    with pytest.raises(ValueError, match="a -> b -> a is a circle"):
+        Space({"a": choice, "b": parameter(choices=(1, 2), when={"a": 1})}, {})
+    with pytest.raises(ValueError, match=r"^a\.low: expected an integer"):
+        Space({"a": parameter(low=0.5, high=2)}, {"a": int})

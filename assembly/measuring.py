@@ -21,7 +21,7 @@ from data import (
     encode_documents,
     load_tokenizer,
 )
-from data.raw import to_utf8_text
+from data.text import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
 from model.saving import shapes_of_architecture
 from training.evaluation import Evaluation, evaluate

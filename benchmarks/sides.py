@@ -16,7 +16,7 @@ from benchmarks.reference.ceiling import Ceiling
 from benchmarks.reference.textbook import Textbook
 from benchmarks.step_time import Shape
 from benchmarks.supernet_time import LABELS
-from data.batches import ContextBatches
+from data.batching import ContextBatches
 from model import Candidate, LanguageModel, SoftmaxConfig
 from model.config import ModelConfig
 from nas.config import SearchConfig

@@ -1,9 +1,9 @@
 """Corpora, tokenizers, token files, training batches and exactly-once evaluation."""
 
-from data.batches import Batch, ContextBatches
+from data.batching import Batch, ContextBatches, EvaluationBatch, EvaluationStreams
 from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
 from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
-from data.evaluation import EvaluationBatch, EvaluationStreams
+from data.text import count_words
 from data.tokenizers import (
     TOKENIZERS,
     Tokenizer,
@@ -19,7 +19,6 @@ from data.tokens import (
     prepare_corpus,
     scored_bytes,
 )
-from data.words import count_words
 
 __all__ = [
     "CORPORA",

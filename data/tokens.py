@@ -1,9 +1,6 @@
-"""A corpus as memory-mapped ids: tokenizer and token files, built once and kept in the cache.
+"""From a corpus to token files: the tokenizer is made, the splits are encoded and cached."""
 
-V vocabulary, N tokens of a split.
-"""
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +9,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.cache import build_folder, cache_errors, damage, default_cache, key_hash, read_info
-from data.chunks import chunks, sample, sample_share
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
-from data.raw import to_bytes
+from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
+
+_SAMPLE_PARTS = 64
+_LARGEST_PART = 1 << 20
+
+
+def chunks(text: str, size: int, longest: int) -> Iterator[str]:
+    """Cut after newlines, where the tokenizers cut too: the ids are those of the whole text.
+
+    So they are of a text without any newline; in one with some lines longer than a chunk and
+    others not, a token at each cut may differ.
+
+    Args:
+        text: it is all given back, part by part.
+        size: a part ends at the first newline after so many characters.
+        longest: a part without a newline there ends after so many.
+    """
+    start = 0
+    while start < len(text):
+        newline = text.find("\n", start + size, start + longest)
+        end = start + longest if newline < 0 else newline + 1
+        yield text[start:end]
+        start = end
+
+
+def sample_share(corpus: Corpus, most_bytes: int) -> float:
+    """The part of the training split that a tokenizer is trained on; 1 where none is trained."""
+    return min(1.0, (most_bytes or float("inf")) / corpus.notes["bytes"]["train"])
+
+
+def sample(corpus: Corpus, most_bytes: int) -> Iterator[str]:
+    """The training split, or parts spread evenly over it where it is too large."""
+    share = sample_share(corpus, most_bytes)
+    size = max(1, min(_LARGEST_PART, most_bytes // _SAMPLE_PARTS))
+    seen = taken = 0
+    for document in corpus.documents("train"):
+        for part in [document.text] if share == 1 else chunks(document.text, size, 4 * size):
+            if taken <= seen * share:
+                taken += len(part)
+                yield part
+            seen += len(part)
+
 
 FORMAT = 2
 TokenArray = NDArray[np.integer[Any]]

@@ -28,7 +28,8 @@ from assembly.retraining import finish_retrain, retrain_phase
 from assembly.searching import search_phase
 from assembly.workbench import Workbench, set_up
 from data import CORPORA, Corpus, count_words
-from data.corpora import CorpusKind, files
+from data.corpora import CorpusKind
+from data.corpora import local as files
 from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig

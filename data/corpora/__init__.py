@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from data.corpora import enwik8, files, pydoc_topics, python_stdlib, text8, tree, wikitext
+from data.corpora import hutter, wikitext
 from data.corpora.base import SPLITS, Corpus, Document, Place, Split
+from data.corpora.builtin import load_pydoc_topics, load_python_stdlib
+from data.corpora.local import load_files, load_tree
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -22,14 +24,14 @@ class CorpusKind:
 
 
 CORPORA = {
-    "python-stdlib": CorpusKind(python_stdlib.load),
-    "pydoc-topics": CorpusKind(pydoc_topics.load),
+    "python-stdlib": CorpusKind(load_python_stdlib),
+    "pydoc-topics": CorpusKind(load_pydoc_topics),
     "wikitext-2": CorpusKind(wikitext.load, takes="addresses"),
     "wikitext-103": CorpusKind(wikitext.load, takes="addresses"),
-    "enwik8": CorpusKind(enwik8.load, takes="addresses"),
-    "text8": CorpusKind(text8.load, takes="addresses"),
-    "files": CorpusKind(files.load, needs="files"),
-    "tree": CorpusKind(tree.load, needs="tree"),
+    "enwik8": CorpusKind(hutter.load, takes="addresses"),
+    "text8": CorpusKind(hutter.load, takes="addresses"),
+    "files": CorpusKind(load_files, needs="files"),
+    "tree": CorpusKind(load_tree, needs="tree"),
 }
 
 

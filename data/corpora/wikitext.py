@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from data.archives import open_member
 from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split
 from data.download import Remote, fetch
-from data.raw import to_text
-from data.words import count_words
+from data.text import count_words, to_text
 
 if TYPE_CHECKING:
     from data.config import DataConfig

@@ -5,22 +5,33 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.tokenizers import bpe, byte_level, given, unigram
-from data.tokenizers.exact import LOWER_CASED
-from data.tokenizers.kind import TokenizerKind
-from data.tokenizers.pieces import IdArray
-from data.tokenizers.saved import FILE, MODEL_FILE, read_file, read_tokenizer_file
-from data.tokenizers.tokenizer import Scheme, Tokenizer
-from data.tokenizers.trained import DEFAULT_VOCABULARY
+from data.tokenizers import byte_level
+from data.tokenizers.pieces import LOWER_CASED, IdArray
+from data.tokenizers.sentencepiece import (
+    BPE_KIND,
+    DEFAULT_VOCABULARY,
+    GIVEN,
+    GIVEN_KIND,
+    UNIGRAM_KIND,
+)
+from data.tokenizers.tokenizer import (
+    FILE,
+    MODEL_FILE,
+    Scheme,
+    Tokenizer,
+    TokenizerKind,
+    read_file,
+    read_tokenizer_file,
+)
 
 if TYPE_CHECKING:
     from data.config import TokenizerConfig
 
 TOKENIZERS: dict[str, TokenizerKind] = {
-    bpe.NAME: bpe.KIND,
-    unigram.NAME: unigram.KIND,
+    "bpe": BPE_KIND,
+    "unigram": UNIGRAM_KIND,
     byte_level.NAME: byte_level.KIND,
-    given.NAME: given.KIND,
+    GIVEN: GIVEN_KIND,
 }
 
 

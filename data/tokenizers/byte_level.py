@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data.raw import to_bytes
-from data.tokenizers.kind import TokenizerKind
+from data.text import to_bytes
 from data.tokenizers.pieces import IdArray
+from data.tokenizers.tokenizer import TokenizerKind
 
 if TYPE_CHECKING:
     from data.config import TokenizerConfig

@@ -1,14 +1,123 @@
-"""What every tokenizer offers. How text becomes source ids is its scheme's business."""
+"""A tokenizer whose ids are ranked by frequency, how it is saved, and what a kind of them is."""
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from numpy.typing import ArrayLike
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from data.tokenizers.pieces import IdArray, PieceTable, rank_by_count
-from data.tokenizers.saved import MODEL_FILE, write_tokenizer_file
+
+if TYPE_CHECKING:
+    from data.config import TokenizerConfig
+
+FILE = "tokenizer.json"
+MODEL_FILE = "tokenizer.model"
+VERSION = 2
+# No file of a tokenizer is larger; what claims to be is not read.
+MAX_BYTES = 2**28
+_LARGEST = 2**24
+_Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
+
+
+class TokenizerFile(BaseModel):
+    """What tokenizer.json says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: int = Field(ge=VERSION, le=VERSION)  # strict; a Literal is not
+    kind: str
+    vocabulary_size: int = Field(ge=1, le=_LARGEST)
+    digest: str = Field(max_length=200)
+    model_sha256: str | None = Field(default=None, max_length=64)  # older files have none
+    lower_case: bool
+    came_back: bool
+    ranks: tuple[_Rank, ...]
+
+
+def write_tokenizer_file(
+    folder: Path,
+    *,
+    kind: str,
+    digest: str,
+    rank_V: IdArray,
+    lower_case: bool,
+    came_back: bool,
+    model_sha256: str | None,
+) -> None:
+    """Write tokenizer.json.
+
+    Args:
+        folder: made where it is not there.
+        kind: the name in the registry.
+        digest: what the loaded tokenizer must have.
+        rank_V: the id (rank) of each source id.
+        lower_case: whether text is lower-cased first.
+        came_back: False where a text was seen to come back changed.
+        model_sha256: hash of the bytes of tokenizer.model, where there is one.
+    """
+    content = {
+        "version": VERSION,
+        "kind": kind,
+        "vocabulary_size": len(rank_V),
+        "digest": digest,
+        "model_sha256": model_sha256,
+        "lower_case": lower_case,
+        "came_back": came_back,
+        "ranks": rank_V.tolist(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read_tokenizer_file(folder: Path) -> TokenizerFile:
+    """Read tokenizer.json.
+
+    Raises:
+        ValueError: damaged, or of another version than this program knows.
+        OSError: cannot be read.
+    """
+    path = folder / FILE
+    content = read_file(path)
+    try:
+        saved = TokenizerFile.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][:4]) or "content"
+        raise ValueError(
+            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); "
+            f"save the tokenizer again"
+        ) from error
+    names = [name for name, _ in json.loads(content, object_pairs_hook=list)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path}: a key stands twice; save the tokenizer again")
+    if saved.vocabulary_size != len(saved.ranks):
+        raise ValueError(
+            f"{path}: vocabulary_size: {saved.vocabulary_size}, but there are {len(saved.ranks)} "
+            f"ranks; save the tokenizer again"
+        )
+    return saved
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of one of a tokenizer's files.
+
+    Raises:
+        ValueError: it is no file, or larger than any tokenizer's.
+        OSError: it cannot be read.
+    """
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise ValueError(f"{path}: not a file; save the tokenizer again")
+    if status.st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; save the tokenizer again")
+    return path.read_bytes()
+
 
 CHANGED = "some of this text came back changed"
 
@@ -122,3 +231,31 @@ class Tokenizer:
         )
         if model is not None:
             (folder / MODEL_FILE).write_bytes(model)
+
+
+@dataclass(frozen=True)
+class TokenizerKind:
+    """How a kind of tokenizer is made and loaded, and which settings are its own.
+
+    Attributes:
+        make: from the settings, the texts of the training split, and the folder that relative
+            paths start from; raises ValueError where the settings do not serve.
+        load: from a saved model and `lower_case`; raises ValueError where the model does not serve.
+        key: what decides the pieces beside the corpus, for the name of the cached folder.
+        ids: how many ids there will be, from the settings alone; None where only the model says.
+        saves_model: whether there is a SentencePiece model to save and load.
+        takes: the keys of `data.tokenizer` that it heeds.
+        needs: the key that must be given.
+        sample_bytes: it is trained on so much text at most; 0 where it is not trained.
+        exact: whether a text that comes back changed is this program's mistake.
+    """
+
+    make: "Callable[[TokenizerConfig, Iterable[str], Path], Scheme]"
+    load: Callable[[bytes, bool], Scheme]
+    key: "Callable[[TokenizerConfig, Path], dict[str, Any]]"
+    ids: "Callable[[TokenizerConfig], int | None]"
+    saves_model: bool = True
+    takes: frozenset[str] = frozenset()
+    needs: str | None = None
+    sample_bytes: int = 0
+    exact: bool = True

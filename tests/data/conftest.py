@@ -6,7 +6,7 @@ import pytest
 
 from data import DataConfig, Tokenizer
 from data.tokenizers import TOKENIZERS
-from data.tokenizers.trained import train_pieces
+from data.tokenizers.sentencepiece import train_pieces
 
 from .models import TEXT, given_model, ranked
 

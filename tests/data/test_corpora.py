@@ -6,9 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from data import CORPORA, SPLITS, DataConfig, load_corpus
-from data.corpora import Corpus, Document, python_stdlib
+from data.corpora import Corpus, Document
+from data.corpora import builtin as python_stdlib
 from data.corpora.base import hash_share
-from data.corpora.pydoc_topics import _group
+from data.corpora.builtin import _group
 
 HERE = Path()
 

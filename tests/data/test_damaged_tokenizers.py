@@ -9,7 +9,7 @@ import pytest
 
 from data import load_tokenizer
 from data.tokenizers import TOKENIZERS, Tokenizer
-from data.tokenizers.trained import train_pieces
+from data.tokenizers.sentencepiece import train_pieces
 from tests.damage import no_files
 
 from .models import TEXT

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare, scored_bytes
-from data.corpora import enwik8, hundred_million, text8, wikitext
+from data.corpora import hutter, wikitext
 from data.download import Remote
-from data.raw import to_bytes
+from data.text import to_bytes
 
 from .server import Server, serving
 
@@ -157,7 +157,7 @@ def small_hundred(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The three parts of RAW, cut inside characters."""
     sizes = {"train": len(LINE) * 30 + 10, "valid": len(LINE) * 5 + 3}
     sizes["test"] = len(RAW) - sum(sizes.values())
-    monkeypatch.setattr(hundred_million, "SIZES", sizes)
+    monkeypatch.setattr(hutter, "SIZES", sizes)
     first, second = sizes["train"], sizes["train"] + sizes["valid"]
     return {"train": RAW[:first], "valid": RAW[first:second], "test": RAW[second:]}
 
@@ -172,7 +172,9 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
 ) -> None:
     with pytest.raises(UnicodeDecodeError):
         small_hundred["train"].decode()
-    monkeypatch.setattr(enwik8, "ARCHIVE", publish(server, enwik8.ARCHIVE, {"enwik8": RAW}))
+    monkeypatch.setitem(
+        hutter.ARCHIVES, "enwik8", publish(server, hutter.ARCHIVES["enwik8"], {"enwik8": RAW})
+    )
     tokenizer = {"kind": kind} | ({"vocabulary": 300} if kind == "bpe" else {})
     config = data("enwik8", tokenizer=tokenizer)
     corpus = load_corpus(config, tmp_path, tmp_path)
@@ -195,7 +197,9 @@ def test_a_member_of_another_size_is_refused(
     change: int,
 ) -> None:
     raw = RAW[:-1] if change < 0 else RAW + b"x"
-    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": raw}))
+    monkeypatch.setitem(
+        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": raw})
+    )
     with pytest.raises(ValueError, match=r"text8\.zip: .* bytes.*; delete it and run again"):
         load_corpus(data("text8"), tmp_path, tmp_path)
 
@@ -204,8 +208,10 @@ def test_text8_is_three_documents(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     letters = b"anarchism originated as a term of abuse " * 50
-    monkeypatch.setattr(hundred_million, "SIZES", {"train": 1800, "valid": 100, "test": 100})
-    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": letters}))
+    monkeypatch.setattr(hutter, "SIZES", {"train": 1800, "valid": 100, "test": 100})
+    monkeypatch.setitem(
+        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": letters})
+    )
     corpus = load_corpus(data("text8"), tmp_path, tmp_path)
     assert corpus.name == "text8"
     assert corpus.notes["documents"] == {"train": 1, "valid": 1, "test": 1}
@@ -214,9 +220,9 @@ def test_text8_is_three_documents(
 
 
 def test_the_published_splits_are_90_5_5_million_bytes() -> None:
-    sizes = hundred_million.SIZES
+    sizes = hutter.SIZES
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    for archive in (*wikitext.ARCHIVES.values(), enwik8.ARCHIVE, text8.ARCHIVE):
+    for archive in (*wikitext.ARCHIVES.values(), *hutter.ARCHIVES.values()):
         assert len(archive.sha256) == 64
         assert archive.addresses
         assert all(address.startswith("https://") for address in archive.addresses)
@@ -248,8 +254,10 @@ def test_ids_of_text_without_newlines_are_those_of_the_whole_text(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     letters = b"anarchism originated as a term of abuse " * 5000
-    monkeypatch.setattr(hundred_million, "SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
-    monkeypatch.setattr(text8, "ARCHIVE", publish(server, text8.ARCHIVE, {"text8": letters}))
+    monkeypatch.setattr(hutter, "SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
+    monkeypatch.setitem(
+        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": letters})
+    )
     config = data("text8", tokenizer={"vocabulary": 310})
     whole = prepare(config, tmp_path, tmp_path / "whole")
     monkeypatch.setattr("data.tokens._CHUNK", 1000)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data import DataConfig, load_corpus
-from data.encodings import why_no_utf8
+from data.text import why_no_utf8
 
 PROSE = (
     "Ein Satz mit Umlauten: \u00e4\u00f6\u00fc, \u201eso\u201c \u2013 und fort.\r\n\tNoch einer.\n"

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import TOKENIZERS, DataConfig, Tokenizer, TokenizerConfig, load_tokenizer, prepare
-from data.raw import to_text
-from data.tokenizers.exact import ExactPieces
-from data.tokenizers.given import LossyPieces, load
-from data.tokenizers.model_file import LARGEST_MODEL, read_model
+from data.text import to_text
+from data.tokenizers.pieces import LARGEST_MODEL, ExactPieces, read_model
+from data.tokenizers.sentencepiece import LossyPieces, load
 from data.tokenizers.tokenizer import CHANGED
 
 from .models import REPOSITORY_A, TEXT, given_model, ranked
@@ -221,7 +220,7 @@ def test_a_text_that_comes_back_changed_makes_the_tokenizer_lossy(
     own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
     # A model whose rules hide what it does.
-    for place in ("data.tokenizers.exact.losses_of", "data.tokenizers.given.losses_of"):
+    for place in ("data.tokenizers.pieces.losses_of", "data.tokenizers.sentencepiece.losses_of"):
         monkeypatch.setattr(place, lambda file: ())
     model = given_model(**EXACT | {"normalization_rule_name": "nfkc"})
     with (tmp_path / split).open("a") as file:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import TOKENIZERS, Tokenizer, load_tokenizer
-from data.raw import to_text
-from data.tokenizers.exact import LONGEST
-from data.tokenizers.trained import train_pieces
+from data.text import to_text
+from data.tokenizers.pieces import LONGEST
+from data.tokenizers.sentencepiece import train_pieces
 
 from .models import TEXT
 

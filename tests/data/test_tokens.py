@@ -28,7 +28,7 @@ from data import (
     train_tokenizer,
 )
 from data.cache import build_folder, damage
-from data.chunks import chunks
+from data.tokens import chunks
 
 from .models import TEXT, given_model
 

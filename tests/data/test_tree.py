@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from data import SPLITS, DataConfig, load_corpus, prepare
 from data.corpora import Corpus
 from data.corpora.base import hash_share
-from data.corpora.tree import matches
+from data.corpora.local import matches
 
 FILES = 120
 

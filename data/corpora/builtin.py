@@ -1,19 +1,20 @@
-"""python-stdlib: the library sources of the interpreter that runs, real text without a download."""
+"""Corpora that come with Python: its library's sources, and the texts of its help."""
 
+import importlib
 import os
 import platform
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import Corpus, Document, Place, split_by_name
+from data.corpora.base import Corpus, Document, Place, long_lines, split_by_name
 
 if TYPE_CHECKING:
     from data.config import DataConfig
 
-NAME = "python-stdlib"
-TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
+STDLIB = "python-stdlib"
+STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE = 0.90, 0.05
 SMALLEST_BYTES = 1_000_000
 
 # Tests repeat the library they test, tables are not text, site-packages is not the library.
@@ -34,7 +35,7 @@ _SKIPPED_PATHS = frozenset({"lib2to3/pgen2"})
 _SKIPPED_PREFIXES = ("_sysconfigdata_",)
 
 
-def load(config: "DataConfig", place: Place) -> Corpus:
+def load_python_stdlib(config: "DataConfig", place: Place) -> Corpus:
     """Read the running interpreter's own library sources, split by a hash of their paths."""
     return read_library(Path(sysconfig.get_path("stdlib")))
 
@@ -57,7 +58,7 @@ def read_library(root: Path) -> Corpus:
     size = sum(len(document.text) for document in documents)
     if size < SMALLEST_BYTES:
         raise ValueError(
-            f"data.corpus: {NAME} needs the Python library's sources, but {root} holds "
+            f"data.corpus: {STDLIB} needs the Python library's sources, but {root} holds "
             f"{size:,} characters in {len(documents)} *.py files (at least {SMALLEST_BYTES:,} "
             f"expected); install them, or use corpus: files with your own texts, "
             f"or corpus: pydoc-topics"
@@ -66,7 +67,7 @@ def read_library(root: Path) -> Corpus:
         "python": platform.python_version(),
         "undecodable_files": undecodable,
     }
-    return Corpus(NAME, split_by_name(documents, TRAIN_SHARE, VALID_SHARE), notes)
+    return Corpus(STDLIB, split_by_name(documents, STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE), notes)
 
 
 def _sources(root: Path) -> Iterator[str]:
@@ -81,3 +82,44 @@ def _sources(root: Path) -> Iterator[str]:
         for name in files:
             if name.endswith(".py") and not name.startswith(_SKIPPED_PREFIXES):
                 yield (here / name).as_posix()
+
+
+TOPICS = "pydoc-topics"
+TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
+
+
+def load_pydoc_topics(config: "DataConfig", place: Place) -> Corpus:
+    """Read the topics, one document each, split by a hash of the topic's name.
+
+    Some topics repeat others word for word. Topics that share a long line go to one split
+    together, by the hash of the first name among them, or a third of the held-out lines would
+    stand in the training text.
+
+    Raises:
+        ValueError: this Python comes without the topics.
+    """
+    try:
+        topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"data.corpus: {TOPICS} needs the module pydoc_data.topics, which this Python "
+            f"{platform.python_version()} does not have; use corpus: python-stdlib or files"
+        ) from error
+    documents = [Document(name, topics[name]) for name in sorted(topics)]
+    notes = {"python": platform.python_version()}
+    groups = _group(documents)
+    return Corpus(
+        TOPICS, split_by_name(documents, TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE, groups), notes
+    )
+
+
+def _group(documents: Sequence[Document]) -> dict[str, str]:
+    """Name the first document of the group that each document shares long lines with."""
+    first = {document.name: document.name for document in documents}
+    seen: dict[str, str] = {}
+    for document in documents:
+        for line in long_lines([document]):
+            one, other = sorted((first[document.name], first[seen.setdefault(line, document.name)]))
+            if one != other:
+                first = {name: one if f == other else f for name, f in first.items()}
+    return first

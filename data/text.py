@@ -1,4 +1,4 @@
-"""Why the bytes of a file are no UTF-8 text, and what to do about it."""
+"""Text from bytes and back, what an encoding is that is no UTF-8, and how many words a text has."""
 
 import codecs
 
@@ -84,3 +84,42 @@ def _control_share(text: str) -> float:
         (letter < " " or letter == "\x7f") and letter not in _WHITE_SPACE for letter in text
     )
     return controls / max(1, len(text))
+
+
+# Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
+STRAY_BYTES = "\udc80-\udcff"
+
+
+def to_text(raw: bytes) -> str:
+    """Decode UTF-8; a byte that is none becomes a lone surrogate."""
+    return raw.decode(errors="surrogateescape")
+
+
+def to_utf8_text(raw: bytes, source: str) -> str:
+    """Decode UTF-8 that is not empty.
+
+    Args:
+        raw: the content of a file.
+        source: its name, for messages.
+
+    Raises:
+        ValueError: it is empty or no UTF-8; the message says what it is instead, and the remedy.
+    """
+    if not raw:
+        raise ValueError(f"{source}: is empty; give a file with text")
+    if (why := why_no_utf8(raw)) is not None:
+        raise ValueError(f"{source}: {why}")
+    return raw.decode()
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes that `to_text` was given."""
+    return text.encode(errors="surrogateescape")
+
+
+def count_words(text: str, *, line_ends: bool = True) -> int:
+    """Words between white space, and one end of line for each line as papers count WikiText.
+
+    Without `line_ends` the words alone.
+    """
+    return len(text.split()) + (text.count("\n") if line_ends else 0)

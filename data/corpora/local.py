@@ -1,4 +1,4 @@
-"""tree: the text files of a folder, whole files to one split."""
+"""The user's own text: three files, or a folder of files."""
 
 import hashlib
 import os
@@ -7,21 +7,52 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split, hash_share
-from data.encodings import why_no_utf8
+from data.text import to_utf8_text, why_no_utf8
 
 if TYPE_CHECKING:
     from data.config import DataConfig
 
-NAME = "tree"
+FILES = "files"
+
+
+def load_files(config: "DataConfig", place: Place) -> Corpus:
+    """Read three UTF-8 files, one document each, byte for byte.
+
+    Args:
+        config: its `files` section gives the paths.
+        place: its base is the folder that relative paths start from.
+
+    Raises:
+        ValueError: a file is missing, empty or not UTF-8, or two splits are the same text.
+    """
+    assert config.files is not None, "the config's own check lets no corpus: files without paths"
+    splits: dict[Split, list[Document]] = {}
+    for split in SPLITS:
+        key = f"data.files.{split}"
+        path = place.path(getattr(config.files, split), key, "file")
+        text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
+        splits[split] = [Document(f"{split}.txt", text)]
+    for one, other in combinations(SPLITS, 2):
+        if splits[one][0].text == splits[other][0].text:
+            raise ValueError(
+                f"data.files: {one} ({getattr(config.files, one)}) and "
+                f"{other} ({getattr(config.files, other)}) are the same text, so nothing "
+                f"would be held out; give each split its own text"
+            )
+    return Corpus(FILES, splits, {"paths": config.files.model_dump()})
+
+
+TREE = "tree"
 TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
 _MOST_NAMED = 5
 
 
-def load(config: "DataConfig", place: Place) -> Corpus:
+def load_tree(config: "DataConfig", place: Place) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
     Files of equal content go to one split together, by the hash of the first path among them.
@@ -70,7 +101,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
         "links": len(links),
         "run_folders": len(runs),
     }
-    return Corpus(NAME, splits, notes)
+    return Corpus(TREE, splits, notes)
 
 
 def matches(path: str, glob: str) -> bool:

@@ -46,7 +46,7 @@ check: .venv/.ok ## format, lint, types, then test
 	@$(MAKE) --no-print-directory test
 
 schema: .venv/.ok ## the page of all options, and the file that editors complete experiments from
-	$(BIN) -c "import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
+	$(BIN) -c "from pipeline import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
 	$(BIN) -m tools.options > docs/options.md
 
 # torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.

@@ -13,25 +13,24 @@ Writes RUN/comparison.csv, RUN/comparison.json and RUN/report.html.
 import sys
 from collections.abc import Sequence
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = cli.parser(__doc__).parse_args(argv)
-    with endings.user_errors():
-        endings.refuse_several("compare.py")
-        from assembly.arguments import experiment_of
-        from assembly.comparison import contestants, finish_comparison, train_contestants
-        from assembly.workbench import set_up
+    with exit_codes.user_errors():
+        exit_codes.refuse_several("compare.py")
+        from pipeline.compare import contestants, finish_comparison, train_contestants
+        from pipeline.context import set_up
+        from pipeline.experiment import experiment_of
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         bench = set_up(experiment, run_dir)
         entries = contestants(bench)
-    return endings.run_to_end(
+    return exit_codes.run_to_end(
         lambda: train_contestants(bench, entries),
         then=lambda: finish_comparison(bench, entries),
     )

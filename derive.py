@@ -16,9 +16,7 @@ chosen one. Next: python retrain.py RUN
 import sys
 from collections.abc import Sequence
 
-import cli
-import command_line
-import endings
+from pipeline import cli, exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.method={arguments.method}")
     if arguments.seeds is not None:
         arguments.set.append(f"derive.searches={arguments.seeds}")
-    with endings.user_errors():
-        endings.refuse_several("derive.py")
-        from assembly.architectures import choose, chosen_before, derivation, others_left_out
-        from assembly.arguments import carried, experiment_of
-        from assembly.considered import considered_text, describe
-        from assembly.workbench import set_up
+    with exit_codes.user_errors():
+        exit_codes.refuse_several("derive.py")
+        from pipeline.context import set_up
+        from pipeline.derive import choose, chosen_before, derivation, others_left_out
+        from pipeline.experiment import carried, experiment_of
+        from pipeline.supernet_scores import considered_text, describe
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -57,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"architecture: {run_dir / 'architecture.json'}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
-    print(f"next: {command_line.command('retrain.py', run_dir, *bench.settings)}")
+    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
     return 0
 
 

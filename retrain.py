@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,11 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with endings.user_errors():
-        from assembly.architectures import check_layout, find_architecture
-        from assembly.arguments import carried, experiment_of
-        from assembly.retraining import finish_retrain, open_retraining, show_result
-        from assembly.workbench import set_up
+    with exit_codes.user_errors():
+        from pipeline.context import set_up
+        from pipeline.derive import check_layout, find_architecture
+        from pipeline.experiment import carried, experiment_of
+        from pipeline.retrain import finish_retrain, open_retraining, show_result
         from training.distributed import join
 
         ranks = join()
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
 
     with closing(phase):
-        return endings.run_to_end(run, then=finish)
+        return exit_codes.run_to_end(run, then=finish)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,7 @@ then shows how far they differ. Next: python derive.py RUN
 import sys
 from collections.abc import Sequence
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,10 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
     cli.add_tensorboard(parser)
     arguments = parser.parse_args(argv)
-    with endings.user_errors():
-        from assembly.arguments import experiment_of
-        from assembly.searches import finish_searches, open_first, run_searches
-        from assembly.workbench import set_up
+    with exit_codes.user_errors():
+        from pipeline.context import set_up
+        from pipeline.experiment import experiment_of
+        from pipeline.multi_search import finish_searches, open_first, run_searches
         from training.distributed import join
 
         ranks = join()
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_searches(bench, seeds, opened)
         ranks.leave()
 
-    return endings.run_to_end(run, then=lambda: finish_searches(bench, seeds))
+    return exit_codes.run_to_end(run, then=lambda: finish_searches(bench, seeds))
 
 
 if __name__ == "__main__":

@@ -16,17 +16,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = _parser().parse_args(argv)
-    with endings.user_errors():
-        endings.refuse_several("sweep.py")
-        from assembly.arguments import experiment_of
-        from assembly.sweeping.running import join_sweep, start_sweep
+    with exit_codes.user_errors():
+        exit_codes.refuse_several("sweep.py")
+        from pipeline.experiment import experiment_of
+        from pipeline.sweep.run import join_sweep, start_sweep
 
         experiment, run_dir = experiment_of(arguments)
         if experiment.sweep is None:
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         begin = join_sweep if arguments.worker else start_sweep
         run = begin(experiment, run_dir, arguments)
-    return endings.run_to_end(run.run, then=run.finish)
+    return exit_codes.run_to_end(run.run, then=run.finish)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import cli
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,11 +38,11 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     """Gradients by (batch, draw, slot, candidate)."""
     import torch
 
-    import cli
-    from assembly.searching import search_phase
-    from assembly.workbench import set_up
-    from experiment import load_experiment
     from nas.search.estimators import ESTIMATORS, gumbel_noise
+    from pipeline import cli
+    from pipeline.context import set_up
+    from pipeline.experiment import load_experiment
+    from pipeline.search import search_phase
     from training.tensor_file import read_header, read_tensors
 
     saved = cli.find_experiment(run)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 DTYPES = ("float32", "bfloat16")
 

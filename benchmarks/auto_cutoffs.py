@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cli
+from pipeline import cli
 
 if TYPE_CHECKING:
     from training.trainer import Phase
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def settings_of_sides(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """What each side overrides of the experiment."""
-    from experiment import load_experiment
+    from pipeline.experiment import load_experiment
 
     by_hand = load_experiment(arguments.experiment, arguments.set).model.softmax
     clusters = arguments.clusters or len(by_hand.cutoffs) + 1
@@ -123,10 +123,10 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
 
 def phase_of(arguments: argparse.Namespace, side: str, settings: list[str]) -> "Phase":
     """The retraining of one side from its beginning; nothing of it is written."""
-    from assembly.architectures import find_architecture
-    from assembly.retraining import retrain_phase
-    from assembly.workbench import set_up
-    from experiment import load_experiment
+    from pipeline.context import set_up
+    from pipeline.derive import find_architecture
+    from pipeline.experiment import load_experiment
+    from pipeline.retrain import retrain_phase
 
     bench = set_up(load_experiment(arguments.experiment, settings), arguments.run / side)
     phase = retrain_phase(bench, find_architecture(bench, None, arguments.layout))

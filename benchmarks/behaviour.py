@@ -159,13 +159,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--against", metavar="COMMIT", help="compare with what this one gives, or a --json file"
+        "--against", metavar="COMMIT", help="or a --json file: compare with it (default: nothing)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the hashes there")
-    parser.add_argument("--only", nargs="+", choices=CASES, default=[*CASES], metavar="CASE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="written too (default: none)")
+    parser.add_argument(
+        "--only", nargs="+", choices=CASES, metavar="CASE", help="these cases (default: all)"
+    )
     parser.add_argument("--workers", type=int, default=2, help="cases at a time (default: 2)")
     arguments = parser.parse_args(argv)
-    now = hashes_of(ROOT, arguments.only, arguments.workers)
+    names = arguments.only or [*CASES]
+    now = hashes_of(ROOT, names, arguments.workers)
     for name, value in now.items():
         print(value[:16], name)
     if arguments.json is not None:
@@ -176,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         before = json.loads(Path(arguments.against).read_text(encoding="utf-8"))
     else:
         with checkout(arguments.against) as tree:
-            before = hashes_of(tree, arguments.only, arguments.workers)
+            before = hashes_of(tree, names, arguments.workers)
     changes = differences(before, now)
     print("\n".join(changes) or f"all {len(now)} results are those of {arguments.against}")
     return bool(changes)

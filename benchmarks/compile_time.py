@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import cli
 from benchmarks.device_step import step_on
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:

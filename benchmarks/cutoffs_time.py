@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import cli
+from pipeline import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:

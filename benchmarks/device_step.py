@@ -17,8 +17,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 STEPS_OF_PEAK = 4
 

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import cli
 from benchmarks.harness import write_result
 from data import ContextBatches, EvaluationStreams
 from model import LanguageModel, ModelConfig, SoftmaxConfig
@@ -27,6 +26,7 @@ from model.blocks import Candidate
 from nas.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from pipeline import cli
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
 from training.loop import TrainState, train

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-import cli
 from benchmarks.harness import write_result
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig
 from model.state import Segment
 from nas.search.estimators import ESTIMATORS, gumbel_noise, relaxed
+from pipeline import cli
 
 SLOTS, CANDIDATES, STREAMS, TOKENS, VOCABULARY = 4, 3, 2, 6, 23
 TAUS = (1.0, 0.3)

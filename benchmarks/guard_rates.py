@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import cli
 from nas.config import SearchConfig
 from nas.search.diagnostics import LEAST_MARGIN, Watch, warnings_of, watch
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
+from pipeline import cli
 
 Array = NDArray[np.float64]
 SLOTS, CANDIDATES = 6, 3

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import cli
 from nas.statistics.agreement import interval, shuffled
+from pipeline import cli
 
 Array = NDArray[np.float64]
 STORIES = ("chance", "chance, uneven", "any", "nearly sure", "90%", "70%", "half sure, half chance")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
+from pipeline import cli
 
 if TYPE_CHECKING:
     from nas.search.step import SearchStep
@@ -140,8 +140,8 @@ def forecast_bytes(sizes: dict[str, Any], device: str) -> dict[str, Any]:
     import time
     from dataclasses import asdict
 
-    from assembly.forecasting import retrain_memory, search_memory
     from nas.search.step import SearchStep
+    from pipeline.resources import retrain_memory, search_memory
 
     step, state = build(sizes, device)
     began_s = time.process_time()

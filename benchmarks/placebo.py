@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cli
+from pipeline import cli
 
 PLACEBO = f"[{', '.join(f'{{kind: dense, label: dense_{name}}}' for name in 'abc')}]"
 SIDES: Mapping[str, Sequence[str]] = {
@@ -64,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def figures_of(folder: Path) -> dict[str, Any]:
     """What a finished search came to, by its last pi."""
-    from experiment import load_experiment
     from nas.search.diagnostics import alpha_path, directedness
     from nas.search.plan import SearchPlan
     from nas.search.trajectory import entropy_share, load_pi, margins
+    from pipeline.experiment import load_experiment
 
     arrays = load_pi(folder / "pi.npz")
     pi_LC, alpha_NLC = arrays["pi"][-1], arrays["alpha"].astype(float)

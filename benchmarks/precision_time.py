@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 if TYPE_CHECKING:
     from data import Prepared

@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 WARM_STEPS = 5
 TIMED = "seconds per step: "

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import cli
 from nas.statistics.kendall import Ranking, ranking
+from pipeline import cli
 
 Array = NDArray[np.float64]
 Rivals = Literal["apart", "alike"]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import cli
+from pipeline import cli
 
 ROWS = (1, 8, 32, 128, 512, 1024)
 WORDS = (16, 128, 1024, 4096, 16384)

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 if TYPE_CHECKING:
     from benchmarks.harness import Timings

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import cli
+from pipeline import cli
 
 SHAPES = ("small", "large")
 

@@ -20,16 +20,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import cli
-from assembly.arguments import experiment_of
-from assembly.inherited import Inherited, load_supernet
-from assembly.workbench import Workbench, set_up
-from cli import SAVED
 from model import LanguageModel, Mix, StreamState, parse_layout
 from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.statistics.kendall import kendall
 from nas.tabular.regret import mean_nats
 from nas.tabular.table import read_table
+from pipeline import cli
+from pipeline.cli import SAVED
+from pipeline.context import Workbench, set_up
+from pipeline.experiment import experiment_of
+from pipeline.supernet_scores import Inherited, load_supernet
 from training.loop import Batch
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import cli
 from benchmarks.step_time import SIZES, Shape
+from pipeline import cli
 
 # Each draws anew, and the greediest draw counts.
 PEAK_STEPS = 20

@@ -178,14 +178,14 @@ def _without_what_takes_long(
     """Leaves out what most tests of whole phases do not look at, but where a mark asks for it."""
     # No rest on a busy machine, and no figure that is there on a quiet machine only.
     monkeypatch.setattr("nas.costs.latency.read_cpu", lambda: CpuReading(0.0, 0.0, 0.0))
-    for phase in ("searching", "retraining"):
-        monkeypatch.setattr(f"assembly.{phase}.read_cpu", lambda cores: None)
+    for phase in ("search", "retrain"):
+        monkeypatch.setattr(f"pipeline.{phase}.read_cpu", lambda cores: None)
     if "figures" not in request.keywords:
         monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
     if "forecast" not in request.keywords:
         nothing = Forecast(0, 0, 0, 0, 0, 0)
-        monkeypatch.setattr("assembly.forecasting.forecast", lambda *_: nothing)
+        monkeypatch.setattr("pipeline.resources.forecast", lambda *_: nothing)
 
 
 def pytest_configure(config: pytest.Config) -> None:

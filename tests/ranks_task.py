@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from assembly.architectures import find_architecture
-from assembly.retraining import retrain_phase
-from assembly.searching import search_phase
-from assembly.workbench import set_up
-from experiment import load_experiment
+from pipeline.context import set_up
+from pipeline.derive import find_architecture
+from pipeline.experiment import load_experiment
+from pipeline.retrain import retrain_phase
+from pipeline.search import search_phase
 from training import distributed as module
 from training.distributed import ALONE, Ranks, join
 

@@ -5,8 +5,8 @@ import json
 import random
 from typing import Any
 
-from experiment import Experiment
 from nas.derivation import DERIVATIONS
+from pipeline.experiment import Experiment
 
 NEVER = ("run.", "compare.", "sweep.")
 SWEPT = ("run.precision", "run.micro_batches")

@@ -30,7 +30,7 @@ class Clock:
         return self.now
 
 
-CHILD = "assembly.sweeping.child"
+CHILD = "pipeline.sweep.child"
 
 SWEEP = """
 sweep:

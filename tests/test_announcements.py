@@ -8,7 +8,7 @@ import pytest
 
 import compare
 import derive
-import endings
+from pipeline import exit_codes
 from tests.test_pipeline import ROOT, run
 
 
@@ -32,7 +32,7 @@ def test_the_import_of_torch_is_announced_before_it_begins() -> None:
 
 
 def test_what_is_loaded_is_not_announced(capsys: pytest.CaptureFixture[str]) -> None:
-    with endings.user_errors():
+    with exit_codes.user_errors():
         pass
     assert capsys.readouterr().err == ""
 
@@ -46,7 +46,7 @@ def test_one_process_of_several_announces(
     for rank, said in (("0", "loading nothing_of_that_name\n"), ("1", "")):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
-        with endings.user_errors(loads="nothing_of_that_name"):
+        with exit_codes.user_errors(loads="nothing_of_that_name"):
             pass
         assert capsys.readouterr().err == said
 

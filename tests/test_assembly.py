@@ -19,21 +19,20 @@ import compare
 import derive
 import retrain
 import search
-from assembly.architectures import derive as derive_by
-from assembly.comparison import contestants
-from assembly.costs import layout_costs
-from assembly.lengths import retrain_stages, search_text
-from assembly.models import architecture_hash
-from assembly.retraining import finish_retrain, retrain_phase
-from assembly.searching import search_phase
-from assembly.workbench import Workbench, set_up
 from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind
 from data.corpora import local as files
-from experiment import load_experiment
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.derivation.rules import TOLERANCE
+from pipeline.build import architecture_hash, retrain_stages, search_text
+from pipeline.compare import contestants
+from pipeline.context import Workbench, set_up
+from pipeline.costs import layout_costs
+from pipeline.derive import derive as derive_by
+from pipeline.experiment import load_experiment
+from pipeline.retrain import finish_retrain, retrain_phase
+from pipeline.search import search_phase
 from tests.refusal import refused
 from tests.test_pipeline import ROOT, run
 
@@ -365,7 +364,7 @@ def test_the_chosen_model_is_carried_whole_or_not_at_all(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("assembly.retraining.shutil.copy", full)
+        patch.setattr("pipeline.retrain.shutil.copy", full)
         said = refused(retrain.main, capsys, experiment_file, "--run", derived)
     assert "No space left on device" in said
     assert files_of(derived / "model") == before

@@ -13,13 +13,13 @@ import compare
 import derive
 import retrain
 import search
-from assembly.architectures import derive as derive_layout
-from assembly.costs import layout_costs
-from assembly.retraining import retrain_phase
-from assembly.searching import search_phase
-from assembly.workbench import Workbench, set_up
-from experiment import load_experiment
 from model import Architecture, load_architecture, load_model, optimal_cutoffs
+from pipeline.context import Workbench, set_up
+from pipeline.costs import layout_costs
+from pipeline.derive import derive as derive_layout
+from pipeline.experiment import load_experiment
+from pipeline.retrain import retrain_phase
+from pipeline.search import search_phase
 from tests.test_pipeline import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
@@ -77,7 +77,7 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
         given.update(options)
         return (20, 60)
 
-    monkeypatch.setattr("assembly.workbench.optimal_cutoffs", spying)
+    monkeypatch.setattr("pipeline.context.optimal_cutoffs", spying)
     assert bench.softmax.cutoffs == (20, 60)
     sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
     assert given == {**sizes, "least_head_mass": 0.75}

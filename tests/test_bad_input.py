@@ -121,7 +121,7 @@ def architecture(experiment_file: Path, tmp_path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda a: a["slots"][2].update(kind="atention"), "slots[2].kind"),
+        (lambda a: a["slots"][2].update(kind="atention"), "slots[2]: kind"),
         (lambda a: a.update(version=7), "version: 7 is unknown; this program reads version 1"),
         (lambda a: a.update(colour="red"), "colour: unknown"),
         (lambda a: a["slots"][1].pop("d_ffn"), "slots[1].d_ffn: missing"),

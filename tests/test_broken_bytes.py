@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from experiment import Experiment
 from nas.derivation import DERIVATIONS
+from pipeline.experiment import Experiment
 from tests.judge import THIRDS, Checked, refuse
 from tests.mutation import CONFIGS, FILE, RICH
 from tests.sweep_judge import space_is_right

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import cli
-import command_line
-import endings
+from pipeline import cli, exit_codes
 from training.run_dir import environment, record_resume
 from training.signals import Stopped
 
@@ -36,19 +34,19 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
         raise KeyboardInterrupt
 
     for run in (stopped, full, interrupted):
-        endings.run_to_end(run, then=lambda: None)
+        exit_codes.run_to_end(run, then=lambda: None)
         said = capsys.readouterr().err
         assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
         assert "# put the password in the place of ***" in said
-    with pytest.raises(SystemExit), endings.user_errors():
+    with pytest.raises(SystemExit), exit_codes.user_errors():
         interrupted()
     assert "secret" not in capsys.readouterr().err
-    assert "secret" not in command_line.command("search.py", Path("r"), URL)
+    assert "secret" not in cli.command("search.py", Path("r"), URL)
 
 
 def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", "a=[1, 2]"])
-    assert command_line.again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
+    assert cli.again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
 
 
 @pytest.mark.parametrize(
@@ -71,10 +69,10 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
     monkeypatch.setattr(sys, "orig_argv", [typed.replace("HERE", here)])
     for script in ("search.py", f"{here}/search.py"):
         monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
-        assert command_line.again() == f"{shown} search.py x.yaml"
-        assert command_line.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
+        assert cli.again() == f"{shown} search.py x.yaml"
+        assert cli.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
     monkeypatch.setattr(sys, "argv", [f"{here}/tools/rank.py", "x.yaml"])
-    assert command_line.again() == f"{shown} -m tools.rank x.yaml"
+    assert cli.again() == f"{shown} -m tools.rank x.yaml"
 
 
 def test_a_command_in_a_file_names_no_interpreter_of_this_machine(
@@ -83,9 +81,7 @@ def test_a_command_in_a_file_names_no_interpreter_of_this_machine(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "orig_argv", ["/opt/venv/bin/python"])
     monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml"])
-    kept = command_line.command(
-        "search.py", Path("runs/x"), interpreter=command_line.INTERPRETER_IN_FILES
-    )
+    kept = cli.command("search.py", Path("runs/x"), interpreter=cli.INTERPRETER_IN_FILES)
     assert kept == "python search.py runs/x"
 
 

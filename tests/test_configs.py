@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from data.corpora import CORPORA
-from experiment import Experiment, load_experiment
 from model import LanguageModel
+from pipeline.experiment import Experiment, load_experiment
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
 

@@ -14,7 +14,7 @@ import compare
 import derive
 import retrain
 import search
-from assembly.results import read_result
+from pipeline.results import read_result
 from report.page import write_report
 from report.runs import read_trajectory
 from tests.conftest import TINY, write_text

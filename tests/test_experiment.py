@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cli
-import endings
-from experiment import ExperimentError, dump_experiment, load_experiment
+from pipeline import cli, exit_codes
+from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -592,20 +591,20 @@ def test_a_directory_without_an_experiment_is_refused(tmp_path):
     ],
 )
 def test_a_users_error_is_lines_and_exit_code_2(capsys, error, line):
-    with pytest.raises(SystemExit) as stop, endings.user_errors():
+    with pytest.raises(SystemExit) as stop, exit_codes.user_errors():
         raise error
     assert stop.value.code == 2
     assert capsys.readouterr().err == line
 
 
 def test_our_own_errors_keep_their_traceback():
-    with pytest.raises(TypeError), endings.user_errors():
+    with pytest.raises(TypeError), exit_codes.user_errors():
         raise TypeError
 
 
 def test_the_traceback_is_there_for_who_wants_it(capsys, monkeypatch):
     monkeypatch.setenv("PARNAS_TRACEBACK", "1")
-    with pytest.raises(SystemExit), endings.user_errors():
+    with pytest.raises(SystemExit), exit_codes.user_errors():
         raise ValueError("x")
     assert "Traceback" in capsys.readouterr().err
 

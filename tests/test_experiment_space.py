@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiment import (
+from pipeline.experiment import (
     Experiment,
     ExperimentError,
     dump_experiment,
     load_experiment,
     with_settings,
 )
-from experiment_sweep import baseline, space_of
+from pipeline.sweep.plan import baseline, space_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SWEEPS = sorted((ROOT / "configs").glob("sweep_*.yaml"))

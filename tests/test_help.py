@@ -88,7 +88,7 @@ def test_the_defaults_of_the_cutoffs_are_those_of_the_code(monkeypatch: pytest.M
 
 
 def test_a_default_with_a_percent_sign_or_none_is_no_trap() -> None:
-    import cli
+    from pipeline import cli
 
     parser = cli.tool_parser("x", "doc")
     parser.add_argument("--share", default="50%")

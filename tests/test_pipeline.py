@@ -78,7 +78,7 @@ def test_the_model_folder_loads_in_one_line_without_the_search(searched: Path) -
     run(retrain, searched)
     code = (
         "import sys\n"
-        "for name in ('nas', 'training', 'data', 'assembly', 'experiment'):\n"
+        "for name in ('nas', 'training', 'data', 'hpo', 'pipeline'):\n"
         "    sys.modules[name] = None\n"
         f"from model import load_model\nmodel = load_model({str(searched / 'model')!r})\n"
         "print(sum(p.numel() for p in model.parameters()))\n"
@@ -305,14 +305,14 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
         return capsys.readouterr().out
 
     with monkeypatch.context() as patched:
-        patched.setattr("assembly.forecasting.memory_bytes", lambda device: 50_000)
+        patched.setattr("pipeline.resources.memory_bytes", lambda device: 50_000)
         said = both_phases(tmp_path / "with")
     warning = " MB of memory are needed, and cpu has 0.05 MB: set run.recompute=true, raise "
     assert said.count("\nmemory: about ") == said.count(warning) == 2
     assert "\nmemory: about 0 MB" not in said
     nothing = Forecast(0, 0, 0, 0, 0, 0)
     with monkeypatch.context() as patched:
-        patched.setattr("assembly.forecasting.forecast", lambda *_: nothing)
+        patched.setattr("pipeline.resources.forecast", lambda *_: nothing)
         said = both_phases(tmp_path / "without")
     assert "\nmemory: about 0 MB beyond start (weights 0, " in said
     assert "and cpu has" not in said

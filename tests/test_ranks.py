@@ -23,9 +23,9 @@ import compare
 import derive
 import search
 import sweep
-from assembly.workbench import set_up
 from data import EvaluationStreams
-from experiment import load_experiment
+from pipeline.context import set_up
+from pipeline.experiment import load_experiment
 from tests import tiny
 from tests.conftest import write_experiment
 from tests.ranks_task import run_phases
@@ -159,7 +159,7 @@ def test_scripts_of_one_process_say_so_under_torchrun(
 ) -> None:
     for name, value in variables(0, 2).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("endings.is_first_to_say", lambda text, lost: True)
+    monkeypatch.setattr("pipeline.exit_codes.is_first_to_say", lambda text, lost: True)
     monkeypatch.setattr("os._exit", lambda code: sys.exit(code))
     with pytest.raises(SystemExit) as stop:
         script.main(["runs/none"])

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from experiment import load_experiment
 from model import ModelConfig
 from nas.tabular.regret import regret_of
 from nas.tabular.table import read_table
+from pipeline.experiment import load_experiment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from experiment import Experiment, json_schema
 from model.blocks import BLOCKS
 from nas.derivation import DERIVATIONS
+from pipeline.experiment import Experiment, json_schema
 from tools.options import options_page
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-import cli
 import derive
 import search
-from assembly.caveats import agreement_line
 from benchmarks import auto_cutoffs, placebo
 from model import load_architecture
+from pipeline import cli
+from pipeline.caveats import agreement_line
 from tests.test_pipeline import rows, run
 from tools import confirm, layoutbench, rank
 

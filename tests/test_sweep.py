@@ -91,7 +91,7 @@ def eats(arguments):
     torch.zeros(10**10)
 
 words = " ".join(sys.orig_argv)
-if "assembly.sweeping.child" in words:
+if "pipeline.sweep.child" in words:
     for place, main in {"trials/0001/": raises, "trials/0004/": eats}.items():
         if place in words:
             sys.modules["search"] = types.ModuleType("search")

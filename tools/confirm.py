@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 SEEDS = (100, 101, 102, 103, 104)
 
@@ -27,10 +26,10 @@ SEEDS = (100, 101, 102, 103, 104)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors():
-        from assembly.confirming import Side, check_sides, check_text, train_sides
-        from assembly.workbench import set_up
-        from experiment import load_experiment
+    with exit_codes.user_errors():
+        from pipeline.confirm import Side, check_sides, check_text, train_sides
+        from pipeline.context import set_up
+        from pipeline.experiment import load_experiment
         from training.signals import StopRequest
 
         names = names_of(arguments.experiments)
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop.listening():
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
 
-    return endings.run_to_end(run, then=lambda: show(bench, sides, arguments))
+    return exit_codes.run_to_end(run, then=lambda: show(bench, sides, arguments))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -76,7 +75,7 @@ def names_of(files: Sequence[Path]) -> list[str]:
 
 def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
-    from assembly.confirming import latencies, same_networks, table_of, verdict_line
+    from pipeline.confirm import latencies, same_networks, table_of, verdict_line
     from utils.files import csv_of, write_whole
 
     rows = table_of(sides, arguments.seeds, arguments.run)

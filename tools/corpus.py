@@ -13,13 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
-    from experiment import TextExperiment
     from model import SoftmaxConfig
+    from pipeline.experiment import TextExperiment
 
 HEAD_CHARACTERS, HEAD_PIECES, WIDTH = 500, 48, 100
 Row = Sequence[str]
@@ -30,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.corpus"
     arguments = parser.parse_args(argv)
-    with endings.user_errors():
-        from assembly.arguments import text_experiment_of
+    with exit_codes.user_errors():
+        from pipeline.experiment import text_experiment_of
 
         experiment, run_dir = text_experiment_of(arguments)
         if arguments.check:
@@ -50,9 +49,9 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
         ValueError: corpus, tokenizer or cutoffs cannot be had.
         OSError: a file cannot be read or written.
     """
-    from assembly.run_folders import run_folders
-    from assembly.summary import tokenizer_line
     from data import load_corpus, prepare_corpus
+    from pipeline.results import run_folders
+    from pipeline.summary import tokenizer_line
 
     whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
     corpus = load_corpus(whole, Path.cwd(), progress=_say, is_run=run_folders(run_dir))
@@ -117,7 +116,7 @@ def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxC
     Raises:
         ValueError: a cutoff does not lie inside the vocabulary.
     """
-    from assembly.workbench import softmax_of
+    from pipeline.context import softmax_of
 
     if experiment.model is None:
         return None
@@ -128,7 +127,7 @@ def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxC
 
 def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
     """One row per cluster: its ids, and its part of the training tokens."""
-    from assembly.costs import cluster_mass
+    from pipeline.costs import cluster_mass
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)

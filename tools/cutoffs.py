@@ -18,8 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     from model.config import AutoSoftmaxConfig
@@ -32,7 +31,7 @@ MOST_BYTES = 2**29
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors():
+    with exit_codes.user_errors():
         text = find(arguments)
     print(text)
     return 0

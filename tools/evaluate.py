@@ -19,12 +19,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
-    from assembly.measuring import Measurement
     from model import Architecture
+    from pipeline.evaluate import Measurement
 
 # What each line of the table changes in the model.
 Variants = list[dict[str, int | None]]
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     rows = []
-    with endings.user_errors():
+    with exit_codes.user_errors():
         measurement, variants = prepare(arguments)
         print(heading(measurement, variants, WORDS[arguments.words]), flush=True)
         try:
@@ -55,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(line_of(rows[-1], words=bool(measurement.text.words)), flush=True)
         except KeyboardInterrupt:
             print("interrupted; no file was written", file=sys.stderr)
-            return endings.INTERRUPTED
+            return exit_codes.INTERRUPTED
         if arguments.json is not None:
             write(arguments, measurement, rows)
     return 0
@@ -103,8 +102,8 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
         ValueError: an option, the folder or a text does not serve.
         OSError: a file cannot be read.
     """
-    from assembly.devices import find_device
-    from assembly.measuring import Measurement, open_folder, read_documents
+    from pipeline.context import find_device
+    from pipeline.evaluate import Measurement, open_folder, read_documents
 
     check_out(arguments.json, arguments.data, arguments.model)
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", arguments.device):

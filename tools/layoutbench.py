@@ -21,8 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
 MOST_DEVIATIONS = 4.0
@@ -100,8 +99,8 @@ def _positive(text: str) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> Any:
-    from assembly.workbench import set_up
-    from experiment import load_experiment
+    from pipeline.context import set_up
+    from pipeline.experiment import load_experiment
 
     run = cli.check_run(arguments.run)
     return set_up(load_experiment(arguments.experiment, arguments.set), run)
@@ -109,8 +108,8 @@ def _bench(arguments: argparse.Namespace) -> Any:
 
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
-    with endings.user_errors():
-        from assembly.layoutbench import layouts_of, make_table
+    with exit_codes.user_errors():
+        from pipeline.layoutbench import layouts_of, make_table
         from training.signals import StopRequest
 
         bench = _bench(arguments)
@@ -122,14 +121,14 @@ def make(arguments: argparse.Namespace) -> int:
             made = make_table(bench, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
         print(f"table: {made}")
 
-    return endings.run_to_end(run, then=lambda: None)
+    return exit_codes.run_to_end(run, then=lambda: None)
 
 
 def latency(arguments: argparse.Namespace) -> int:
     """Time all layouts."""
-    with endings.user_errors():
-        from assembly.layoutbench import TABLE as NAME
-        from assembly.layoutbench import add_latencies
+    with exit_codes.user_errors():
+        from pipeline.layoutbench import TABLE as NAME
+        from pipeline.layoutbench import add_latencies
 
         found = add_latencies(_bench(arguments), arguments.run / NAME)
         print(f"{found.note}\ntable: {arguments.run / NAME}")
@@ -138,10 +137,10 @@ def latency(arguments: argparse.Namespace) -> int:
 
 def again(arguments: argparse.Namespace) -> int:
     """Train some rows with a fresh seed and say how far they lie off."""
-    with endings.user_errors():
+    with exit_codes.user_errors():
         import numpy as np
 
-        from assembly.layoutbench import check_table, remake
+        from pipeline.layoutbench import check_table, remake
         from training.signals import StopRequest
 
         bench = _bench(arguments)
@@ -160,7 +159,7 @@ def again(arguments: argparse.Namespace) -> int:
             how = {"workers": arguments.workers, "stop": stop}
             found.extend(remake(bench, table, layouts, arguments.seed, **how))
 
-    if code := endings.run_to_end(run, then=lambda: None):
+    if code := exit_codes.run_to_end(run, then=lambda: None):
         return code
     for one in found:
         print(
@@ -177,9 +176,8 @@ def again(arguments: argparse.Namespace) -> int:
 
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
-    with endings.user_errors():
-        from assembly.layoutbench import check_table
-        from assembly.layoutsearch import FOUND, search_all, weigh
+    with exit_codes.user_errors():
+        from pipeline.layoutbench import FOUND, check_table, search_all, weigh
         from training.signals import StopRequest
 
         bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
@@ -204,12 +202,12 @@ def search(arguments: argparse.Namespace) -> int:
             print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
         print(f"written: {bench.run_dir / FOUND}")
 
-    return endings.run_to_end(run, then=lambda: None)
+    return exit_codes.run_to_end(run, then=lambda: None)
 
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
-    with endings.user_errors(loads="numpy"):
+    with exit_codes.user_errors(loads="numpy"):
         from nas.tabular.regret import difference, noise_of, random_search, regret_of
         from nas.tabular.table import read_table
 

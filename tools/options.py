@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import cli
+from pipeline import cli
 
 HEADER = """\
 # Options of an experiment file
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def options_page() -> str:
     """The whole page."""
-    from experiment import json_schema
+    from pipeline.experiment import json_schema
 
     schema = json.loads(json_schema())
     parts = [HEADER]

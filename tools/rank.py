@@ -23,12 +23,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
-    from assembly.ranking import Ranked
     from nas.statistics.kendall import Ranking
+    from pipeline.rank import Ranked
 
 SEEDS = (100, 101)
 TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
@@ -37,11 +36,10 @@ TITLES = {"equal": "within 3% of equal FLOPs", "free": "free"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors():
-        from assembly.arguments import experiment_of
-        from assembly.rank_sample import sample_of
-        from assembly.ranking import Ranked
-        from assembly.workbench import set_up
+    with exit_codes.user_errors():
+        from pipeline.context import set_up
+        from pipeline.experiment import experiment_of
+        from pipeline.rank import Ranked, sample_of
         from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
@@ -73,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with stop.listening():
             ranked.train(workers=arguments.workers, stop=stop)
 
-    return endings.run_to_end(run, then=lambda: show(ranked))
+    return exit_codes.run_to_end(run, then=lambda: show(ranked))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -129,7 +127,7 @@ def _greeting(ranked: "Ranked", arguments: argparse.Namespace) -> str:
 
 def show(ranked: "Ranked") -> None:
     """Measure latencies; write and print the table and what may be said."""
-    from assembly.ranking import rankings
+    from pipeline.rank import rankings
     from report.rank import write_rank_figure
     from utils.files import csv_of, write_whole
 

@@ -19,8 +19,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import cli
-import endings
+from pipeline import cli, exit_codes
 
 JOURNAL = Path("sweep", "study.journal")
 
@@ -28,7 +27,7 @@ JOURNAL = Path("sweep", "study.journal")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
-    with endings.user_errors(loads="optuna"):
+    with exit_codes.user_errors(loads="optuna"):
         check_free(arguments.host, arguments.port)
         serve(arguments)
     return 0
@@ -81,7 +80,7 @@ def serve(arguments: argparse.Namespace) -> None:
 
 def _storage_of(run: Path) -> str:
     """Where the sweep of a run folder keeps its study; a journal where nothing was started yet."""
-    from experiment import load_experiment
+    from pipeline.experiment import load_experiment
 
     saved = run / "sweep" / "experiment.yaml"
     sweep = load_experiment(saved).sweep if saved.exists() else None

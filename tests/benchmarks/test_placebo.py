@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.placebo import figures_of, print_tables, summary_of
-from experiment import dump_experiment, load_experiment
 from nas.search.diagnostics import directedness
 from nas.search.plan import SearchPlan
+from pipeline.experiment import dump_experiment, load_experiment
 from tests.nas.test_derivation import write
 
 

@@ -195,7 +195,7 @@ def test_a_missing_file_is_an_os_error(saved: Path) -> None:
 def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> None:
     code = (
         "import sys\n"
-        "for name in ('nas', 'training', 'data', 'report', 'export', 'experiment', 'assembly'):\n"
+        "for name in ('nas', 'training', 'data', 'report', 'export', 'hpo', 'pipeline'):\n"
         "    sys.modules[name] = None\n"
         "from model import load_model\n"
         f"model = load_model({str(saved)!r})\n"

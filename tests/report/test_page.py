@@ -179,7 +179,7 @@ def test_a_finished_run_says_how_to_search_again(whole):
 def test_report_imports_none_of_our_packages_and_no_torch():
     code = (
         "import sys, report; "
-        "print(sorted({'data','model','training','nas','assembly','torch','matplotlib.pyplot'}"
+        "print(sorted({'data','model','training','nas','pipeline','torch','matplotlib.pyplot'}"
         " & set(sys.modules)))"
     )
     done = subprocess.run(

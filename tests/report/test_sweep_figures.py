@@ -104,7 +104,7 @@ def test_drawing_leaves_the_global_state_and_loads_no_pyplot(sweeper, tmp_path):
     assert dict(mpl.rcParams) == before
     code = (
         "import sys, report.sweep_figures, report.sweep_page, report.sweep_table;"
-        "print(sorted({'matplotlib.pyplot', 'torch', 'sklearn', 'scipy', 'nas', 'assembly'}"
+        "print(sorted({'matplotlib.pyplot', 'torch', 'sklearn', 'scipy', 'nas', 'pipeline'}"
         " & set(sys.modules)))"
     )
     done_ = subprocess.run(

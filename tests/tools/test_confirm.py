@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from assembly.confirming import latencies, same_networks, verdict_line
 from model import default_candidates, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
+from pipeline.confirm import latencies, same_networks, verdict_line
 from tools import confirm
 
 SMALL = [
@@ -184,7 +184,7 @@ def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once
     assert said.startswith("one and two derived one network with 1 of 2 seeds (7); ")
     assert same_networks(*sides, [8], tmp_path) == ""
     monkeypatch.setattr(
-        "assembly.confirming.time_models",
+        "pipeline.confirm.time_models",
         lambda bench, models: Latencies({key: 2.0 + i for i, key in enumerate(models)}, "", {}),
     )
     nothing: Any = None

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import retrain
-from assembly import measuring
 from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
 from data.tokenizers.byte_level import Bytes
 from model import (
@@ -27,6 +26,7 @@ from model import (
     save_model,
 )
 from model.state import Segment
+from pipeline import evaluate as measuring
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
 from tests.test_pipeline import ROOT

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import retrain
-from assembly.layoutbench import key_of, layouts_of, make_table, remake
-from assembly.workbench import set_up
-from experiment import load_experiment
 from nas.costs.latency import Latencies
 from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
+from pipeline.context import set_up
+from pipeline.experiment import load_experiment
+from pipeline.layoutbench import key_of, layouts_of, make_table, remake
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest
@@ -68,7 +68,7 @@ def test_a_table_is_made_timed_checked_and_searched(
     assert row.parameters == result["parameters"]
 
     with monkeypatch.context() as patched:
-        patched.setattr("assembly.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
+        patched.setattr("pipeline.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
         assert layoutbench.main(make) == 0
         assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
@@ -115,7 +115,7 @@ def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
     bench = set_up(load_experiment(experiment_file, SMALL[1::2]), tmp_path / "again")
     made = tmp_path / "made.csv"
     made.write_text(as_csv([Row("aa", seed, 10, 20.0, 3.8, 3.8) for seed in (100, 101)]))
-    monkeypatch.setattr("assembly.layoutbench.make_table", lambda *_, **__: made)
+    monkeypatch.setattr("pipeline.layoutbench.make_table", lambda *_, **__: made)
     assert [one.row.seed for one in remake(bench, table, ["aa"], 101)] == [101]
 
 
@@ -134,7 +134,7 @@ def test_every_network_of_a_space_with_identity_is_trained_once(
     assert layouts_of(tied) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
     jobs: list[str] = []
     monkeypatch.setattr(
-        "assembly.layoutbench.run_all",
+        "pipeline.layoutbench.run_all",
         lambda found, **rest: jobs.extend(f"{job.folder.parent.name}" for job in found),
     )
     how = {"workers": 1, "stop": StopRequest()}
@@ -158,7 +158,7 @@ def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
     ]  # fmt: skip
     jobs: list[str] = []
     monkeypatch.setattr(
-        "assembly.layoutbench.run_all",
+        "pipeline.layoutbench.run_all",
         lambda found, **rest: jobs.extend(f"{each.folder.parent.name}" for each in found),
     )
     make_table(bench, layouts_of(bench), [1], workers=1, stop=StopRequest())
@@ -202,13 +202,13 @@ def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_no
     (tmp_path / "table.json").rename(run / "layoutbench.json")
     latency = ["latency", str(experiment_file), *SMALL, "--run", str(run)]
     measured = Latencies({"aa": 4.0, "ad": 3.0, "da": 2.0, "dd": 1.0}, "timed", {"threads": 1})
-    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: measured)
+    monkeypatch.setattr("pipeline.layoutbench.time_models", lambda bench, models: measured)
     assert layoutbench.main(latency) == 0
     rows = read_table(run / "layoutbench.csv").rows
     assert {(row.layout, row.latency_ms) for row in rows} == set(measured.median_ms.items())
     assert json.loads((run / "layoutbench.json").read_text())["latency"] == {"threads": 1}
     busy = Latencies({}, "not measured", {})
-    monkeypatch.setattr("assembly.layoutbench.time_models", lambda bench, models: busy)
+    monkeypatch.setattr("pipeline.layoutbench.time_models", lambda bench, models: busy)
     assert layoutbench.main(latency) == 1
     assert read_table(run / "layoutbench.csv").rows == rows
     assert "rows under another key" in refused(

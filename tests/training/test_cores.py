@@ -30,7 +30,7 @@ def test_nobody_else_asks_for_what_some_systems_lack() -> None:
     askers = [
         path.relative_to(ROOT).as_posix()
         for folder in (
-            "assembly",
+            "pipeline",
             "benchmarks",
             "data",
             "model",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import endings
 import search
+from pipeline import exit_codes
 from tests import tiny
 from tests.double_start import Ending, double_start
 from training.config import RunConfig
@@ -61,7 +61,7 @@ def phase_of(folder: Path, **parts: Any) -> Phase:
 
 
 def opened_by(phase: Phase) -> None:
-    with endings.user_errors():
+    with exit_codes.user_errors():
         phase.open()
 
 

@@ -1,0 +1,1 @@
+"""What verbs and tools are made of: the experiment, the phases, comparisons, sweeps."""

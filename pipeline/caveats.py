@@ -1,0 +1,190 @@
+"""What a search says against itself: warnings at its end, kept in caveats.json for the report."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model import Agreement, Evidence
+from nas.search.diagnostics import alpha_path, warnings_of, watch
+from nas.search.plan import SearchPlan
+from nas.search.trajectory import load_pi
+from pipeline.build import search_steps
+from pipeline.context import Workbench
+from pipeline.search import adds_nothing
+from utils.files import append_line, read_object, write_whole
+
+FILE = "caveats.json"
+ONE_SEARCH = (
+    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
+    "and with a placebo (docs/experiments.md)"
+)
+# One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
+# below which a slot counts as open.
+_MOST_RATIO, _OPEN = 1.03, 0.1
+# Probability of so much agreement by chance above which nothing follows from it.
+_MOST_CHANCE = 0.05
+
+
+def agreement_line(found: Agreement) -> str:
+    """Kappa with its interval, and whether chance does as well."""
+    searches = f"agreement of {len(found.searches)} searches"
+    if found.kappa is None:
+        return f"{searches}: all chose one candidate in every slot; no kappa"
+    interval = "no interval (too few slots, or too few that differ)"
+    if found.interval is not None:
+        low, high = found.interval
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
+    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
+    if found.p_by_chance is not None:
+        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
+    return said
+
+
+def agreement_caveats(found: Agreement) -> list[str]:
+    """The agreement of several searches, and a warning where chance may explain it."""
+    lines = [agreement_line(found)]
+    if found.p_by_chance is not None and found.p_by_chance > _MOST_CHANCE:
+        lines.append(
+            f"warning: no agreement beyond chance is shown (p = {found.p_by_chance:.2f}, above "
+            f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
+            "with more seeds, and compare the layout with rules and random ones (compare.py)"
+        )
+    return lines
+
+
+def gap_caveats(evidence: Evidence) -> list[str]:
+    """A warning where a layout read off pi lies far from pi's mixture."""
+    gap = evidence.gap
+    # One that was chosen by its score is no reading of pi that could be wrong.
+    if gap is None or evidence.inherited is not None or gap.ratio <= _MOST_RATIO:
+        return []
+    numbers = [str(slot) for slot, margin in enumerate(evidence.margins) if margin < _OPEN]
+    where = f"; slots that pi leaves open (margin below {_OPEN}): {', '.join(numbers)}"
+    return [
+        f"warning: this layout costs {gap.ratio - 1:.1%} more perplexity than pi's mixture (more "
+        f"than {_MOST_RATIO - 1:.0%}){where if numbers else ''}. Derive another by --method top_k, "
+        "which scores the likeliest layouts, and retrain both"
+    ]
+
+
+def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, ...]:
+    """What goes with a layout that was derived from searches, by their folders.
+
+    Raises:
+        ValueError: a search's caveats are damaged.
+        OSError: they cannot be read.
+    """
+    several = len(searches) > 1
+    lines = [
+        f"{folder.name}: {line}" if several else line
+        for folder in searches
+        for line in read_caveats(folder)
+    ]
+    if evidence.agreement is not None:
+        lines += agreement_caveats(evidence.agreement)
+    if not several:
+        lines.append(ONE_SEARCH)
+    return (*lines, *gap_caveats(evidence))
+
+
+def write_caveats(folder: Path, caveats: Sequence[str]) -> None:
+    """Keep what the report shows of a search.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_whole(folder / FILE, json.dumps({"caveats": list(caveats)}, indent=1) + "\n")
+
+
+def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[str]) -> None:
+    """Keep what several searches come to together, or that one is alone, in the folder above them.
+
+    There is one entry for each set of seeds, so that a later search of one seed does not take away
+    what was said of several.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    entry = {"searches": sorted(seeds), "caveats": list(caveats)}
+    others = [each for each in _joint(folder / FILE) if each["searches"] != entry["searches"]]
+    entries = sorted([*others, entry], key=lambda each: each["searches"])
+    write_whole(folder / FILE, json.dumps({"together": entries}, indent=1) + "\n")
+
+
+def _joint(path: Path) -> list[dict[str, Any]]:
+    """The entries of a file that is about to be written anew; what is damaged in it goes.
+
+    A file of an older version is one entry itself.
+    """
+    try:
+        content = read_object(path, "")
+    except (FileNotFoundError, ValueError):
+        return []
+    entries = content.get("together", [content])
+    return [entry for entry in entries if _is_entry(entry)] if isinstance(entries, list) else []
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"searches", "caveats"}
+        and isinstance(entry["searches"], list)
+        and all(isinstance(seed, int) for seed in entry["searches"])
+    )
+
+
+def read_caveats(folder: Path) -> list[str]:
+    """What a finished search was found to lack.
+
+    Raises:
+        ValueError: the file is damaged.
+        OSError: it cannot be read.
+    """
+    path, remedy = folder / FILE, "start search.py again, which writes it anew"
+    if not path.exists():
+        return [f"warning: {path}: not found, so what pi lacks is not known; {remedy}"]
+    caveats = read_object(path, remedy).get("caveats")
+    if not isinstance(caveats, list) or not all(isinstance(line, str) for line in caveats):
+        raise ValueError(f"{path}: caveats: expected a list of texts; {remedy}")
+    return caveats
+
+
+def log_once(log: Path, lines: Sequence[str]) -> None:
+    """Add those lines to a train.log that it does not have: a command may be given again.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    kept = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    missing = [line for line in lines if line not in kept.splitlines()]
+    if missing:
+        append_line(log, "\n".join(missing))
+
+
+def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
+    """What alpha's path shows, and warnings.
+
+    Raises:
+        ValueError, OSError: the trajectory is damaged or cannot be read.
+    """
+    experiment = bench.experiment
+    # Only draws are held for longer where there is memory; alpha's steps are the same.
+    plan = SearchPlan(experiment.search, search_steps(bench), 0, experiment.data.segment)
+    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], plan)
+    nothing = adds_nothing(bench)
+    found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
+    said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
+    return [said + _direction(found.directed_L), *warnings_of(found, plan)]
+
+
+def _direction(directed_L: NDArray[np.float64]) -> str:
+    judged_L = directed_L[~np.isnan(directed_L)]
+    if not len(judged_L):
+        return ", too few steps of alpha until it settled to say how directed they were"
+    said = f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
+    few = len(directed_L) - len(judged_L)
+    return said + (f" ({few} of {len(directed_L)} settled in too few steps to tell)" if few else "")

@@ -1,0 +1,334 @@
+"""Arguments that all commands take, where a run lies, and the command that goes on with it."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from training.launch import launched
+from utils.text import masked
+
+# No file of a run names a machine's folders, and who reads it has an interpreter of his own.
+INTERPRETER_IN_FILES = "python"
+
+
+def command(script: str, run: Path, *settings: str, interpreter: str | None = None) -> str:
+    """A command line that a person can paste.
+
+    Args:
+        script: one of the scripts.
+        run: its first argument.
+        settings: for --set.
+        interpreter: `INTERPRETER_IN_FILES` for what a file says; None: the one that runs, for the
+            screen.
+    """
+    extra = [part for setting in settings for part in ("--set", setting)]
+    program = [interpreter or interpreter_typed(), _script(script)]
+    return _pasted([*program, str(run), *extra])
+
+
+def again() -> str:
+    """This command line, to be pasted."""
+    script = Path(sys.argv[0])
+    program = [interpreter_typed(), _script(script.name)]
+    if script.parent.name == "tools":
+        program = [program[0], "-m", f"tools.{script.stem}"]
+    launch = launched()
+    if launch is None:
+        return _pasted([*program, *sys.argv[1:]])
+    torchrun = [program[0], "-m", "torch.distributed.run"]
+    torchrun += ["--standalone"] if launch.machines == 1 else ["--nnodes", str(launch.machines)]
+    torchrun += ["--nproc_per_node", str(launch.local_world)]
+    # Behind the two dashes, since torchrun would take --run for one of its own.
+    line = _pasted([*torchrun, "--", *program[1:], *sys.argv[1:]])
+    remark = "  # on every machine, with the --node_rank or --rdzv options of before"
+    return line if launch.machines == 1 else line + remark
+
+
+def _pasted(parts: list[str]) -> str:
+    """Parts as one line, without the passwords in them."""
+    shown = [masked(part) for part in parts]
+    line = shlex.join(shown)
+    return line if shown == parts else f"{line}  # put the password in the place of ***"
+
+
+def _script(name: str) -> str:
+    """A script as it is reached from the current folder."""
+    return str(_from_here(Path(sys.argv[0]).parent / name))
+
+
+def interpreter_typed() -> str:
+    """The interpreter as it was typed, or shorter from the current folder; for the screen alone.
+
+    A process that another one started was given an absolute path. It stays, because a plain
+    `python` may be another one, without the packages.
+    """
+    given = Path(sys.orig_argv[0])
+    shown = _from_here(given)
+    # Without a folder the shell would look for it elsewhere.
+    return f"./{shown}" if given.is_absolute() and len(shown.parts) == 1 else str(shown)
+
+
+def _from_here(path: Path) -> Path:
+    """Without the current folder where the path is inside it."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+SAVED = (
+    "search/seed-*/experiment.yaml",
+    "retrain/*/seed-*/experiment.yaml",
+    "architectures/experiment.yaml",
+    "sweep/experiment.yaml",
+)
+# What a command with workers looks for first: the sweep's own, also where search.py ran there too.
+SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
+
+
+# What may follow `--seeds 0`: numbers with commas between, before or behind them.
+_MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The experiment file that a command reads and the run directory that it writes to."""
+
+    file: Path
+    run: Path
+
+
+def parser(
+    doc: str | None,
+    *,
+    experiment: str = "experiment",
+    writes: bool = True,
+    saved: Sequence[str] = SAVED,
+) -> "Parser":
+    """The argument parser of a script.
+
+    Args:
+        doc: the script's docstring; `--help` shows it as it stands.
+        experiment: what the positional argument is called in `--help`; the attribute is always
+            `experiment`.
+        writes: whether it writes to a run directory, which `--run` names.
+        saved: where in a run directory its experiment may lie, the first that is there counts.
+    """
+    made = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
+    made.add_argument(
+        "experiment",
+        type=Path,
+        metavar=experiment,
+        help="a YAML file, or a run directory that holds a saved one",
+    )
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one key, for example search.tau.end=0.1; may be given several times",
+    )
+    made.set_defaults(run=None, saved=saved)
+    if writes:
+        made.add_argument(
+            "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
+        )
+    made.add_argument(
+        "--check",
+        action="store_true",
+        help="check keys, values and that the files are there, and stop",
+    )
+    return made
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose refusals are one line, and whose --seeds may have blanks between them."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but `--seeds 0 1 FILE` gives FILE to the next argument."""
+        given = sys.argv[1:] if args is None else args
+        return super().parse_known_args(list(_with_seeds_joined(given)), namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2 and one line."""
+        self.exit(2, f"{self.prog}: {message}; --help says more\n")
+
+
+def _with_seeds_joined(arguments: Sequence[str]) -> Iterator[str]:
+    """The numbers behind --seeds as one argument; argparse would take FILE for a seed."""
+    waiting = list(arguments)
+    while waiting:
+        argument = waiting.pop(0)
+        yield argument
+        if argument == "--":
+            yield from waiting
+            return
+        seeds = []
+        while argument == "--seeds" and waiting and _MORE_SEEDS.fullmatch(waiting[0]):
+            seeds.append(waiting.pop(0))
+        if seeds:
+            yield " ".join(seeds)
+
+
+def tool_parser(name: str, doc: str | None) -> Parser:
+    """The argument parser of a tool that reads no experiment; `--help` shows its docstring."""
+    return Parser(
+        prog=f"python -m tools.{name}",
+        description=doc,
+        formatter_class=HelpWithDefaults,
+        allow_abbrev=False,
+    )
+
+
+def add_tensorboard(made: Parser) -> None:
+    """The flag of the two phases that train."""
+    made.add_argument(
+        "--tensorboard",
+        dest="set",
+        action="append_const",
+        const="run.tensorboard=true",
+        help="also write TensorBoard event files (optional extra)",
+    )
+
+
+def locate(arguments: argparse.Namespace) -> Place:
+    """The experiment file and the run directory of parsed arguments.
+
+    Raises:
+        ValueError: the positional argument is a directory without a saved experiment, or what a
+            run has written.
+    """
+    given: Path = arguments.experiment
+    saved = next(_saved(given, arguments.saved), None) if given.is_dir() else None
+    if saved is not None:
+        return Place(saved, check_run(arguments.run or given))
+    if given.is_dir() or (given.is_file() and given.suffix not in (".yaml", ".yml")):
+        for folder in given.parents:
+            if any(_saved(folder, SAVED)):
+                raise ValueError(
+                    f"{given}: no experiment, but part of a run; give the run directory {folder}"
+                )
+    if given.is_dir():
+        raise _without_experiment(given)
+    return Place(given, check_run(arguments.run or Path("runs") / given.stem))
+
+
+def check_run(run: Path) -> Path:
+    """The run directory itself.
+
+    Raises:
+        ValueError: a file is in its place, or in that of a folder above it.
+    """
+    taken = next(path for path in (run, *run.absolute().parents) if path.exists())
+    if not taken.is_dir():
+        raise ValueError(f"--run {run}: {taken} is a file; give a directory")
+    return run
+
+
+def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """The experiments that a run directory saved, the first one that counts first."""
+    for pattern in patterns:
+        yield from sorted(run.glob(pattern), key=_seed_then_name)
+
+
+def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
+    """The experiment that a run directory saved: of search, else of a retraining; lowest seed.
+
+    Args:
+        run: the run directory.
+        patterns: where it may lie, the first that is there counts.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if (first := next(_saved(run, patterns), None)) is not None:
+        return first
+    raise _without_experiment(run)
+
+
+def _without_experiment(run: Path) -> ValueError:
+    return ValueError(
+        f"{run}: a directory without {' or '.join(SAVED)}; "
+        "give a YAML file, or run search.py or retrain.py first"
+    )
+
+
+def _seed_then_name(saved: Path) -> tuple[float, str]:
+    digits = saved.parent.name.removeprefix("seed-")
+    return (float(digits) if digits.isdecimal() else float("inf"), str(saved))
+
+
+def add_seeds(made: Parser, words: str, default: Sequence[int] | None = None) -> None:
+    """The option of several seeds: `0,1,2` or `0 1 2`."""
+    made.add_argument(
+        "--seeds",
+        type=_seeds,
+        action=_Once,
+        default=None if default is None else list(default),
+        metavar="N,N",
+        help=words,
+    )
+
+
+class _Once(argparse.Action):
+    """Refuses an option that is given twice, where argparse would forget the first one."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        if getattr(namespace, self.dest) is not self.default:
+            raise argparse.ArgumentError(self, f"given twice; give all at once, {option} 0,1,2")
+        setattr(namespace, self.dest, values)
+
+
+def _seeds(text: str) -> list[int]:
+    parts = re.split(r"\s*,\s*|\s+", text.strip())
+    seeds = [int(part) for part in parts if part.isdecimal()]
+    if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
+        raise argparse.ArgumentTypeError(
+            f"expected different seeds like 0,1,2, each from 0 and below 2^31, found {text!r:.80}"
+        )
+    return seeds
+
+
+def is_lowest_seed(folder: Path) -> bool:
+    """Whether a seed folder is the one that the next command would take by itself."""
+    return min(folder.parent.glob("seed-*"), key=_seed_then_name_of) == folder
+
+
+def _seed_then_name_of(folder: Path) -> tuple[float, str]:
+    return _seed_then_name(folder / "experiment.yaml")
+
+
+def checked(file: Path) -> int:
+    """Say that an experiment is valid; the exit code of --check."""
+    if (launch := launched()) is None or not launch.rank:
+        print(f"{file}: valid; no text was read and nothing was run")
+    return 0
+
+
+class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
+    """`--help` that shows the docstring as it stands and what each option is where it is left out.
+
+    A default that is no value but a rule (None) must be said by the option's help itself.
+    """
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """As argparse, which leaves out the default of an option without help."""
+        if action.help is None:
+            action.help = _default_words(action)
+        super().add_argument(action)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        words = action.help or ""
+        return words if "default" in words else f"{words} {_default_words(action)}".strip()
+
+
+def _default_words(action: argparse.Action) -> str:
+    """`(default: 1)`; nothing for a flag, and where there is no value."""
+    value = action.default
+    if value is None or value == [] or value == argparse.SUPPRESS or action.nargs == 0:
+        return ""
+    between = "," if action.nargs is None else " "
+    shown = between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return f"(default: {shown.replace('%', '%%')})"

@@ -1,0 +1,259 @@
+"""The derived layout against its opponents: same steps, same text, same seeds."""
+
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model import Architecture, load_architecture, load_model
+from nas.costs.latency import Latencies
+from nas.derivation import NoOtherNetwork
+from nas.statistics.intervals import verdict
+from pipeline.build import check_tokenizer
+from pipeline.context import Workbench, say, with_seed
+from pipeline.costs import layout_costs, time_models
+from pipeline.derive import derive, write_architecture
+from pipeline.results import check_validations, read_result
+from pipeline.retrain import finish_retrain, retrain_folder, retrain_phase
+from training.console import announce
+from training.evaluation import Evaluation
+from utils.files import csv_of, write_whole
+
+COLUMNS = (
+    "name",
+    "role",
+    "layout",
+    "n",
+    "parameters",
+    "flops_per_token",
+    "latency_ms",
+    "nats_per_token",
+    "perplexity",
+    "bits_per_byte",
+    "word_perplexity",
+    "valid_nats_per_token",
+)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One network of the comparison.
+
+    Attributes:
+        architecture: a layout of it, which is trained.
+        role: searched, chosen or opponent.
+        remarks: which opponents are the same network; of the chosen one also which there are not.
+    """
+
+    architecture: Architecture
+    role: str
+    remarks: tuple[str, ...] = ()
+
+
+def contestants(bench: Workbench) -> list[Contestant]:
+    """The chosen architecture and its opponents; each network stands once.
+
+    Every folder is opened before anything trains, so that nothing is refused hours later.
+
+    Raises:
+        ValueError: nothing was derived yet, the chosen architecture is of other sizes, an opponent
+            cannot be made, or a folder holds another experiment.
+    """
+    chosen = _chosen(bench)
+    say("preparing the opponents: their layouts, folders and forecasts of memory")
+    searched = chosen.evidence is not None and bool(chosen.evidence.pi)
+    entries = [Contestant(chosen, "searched" if searched else "chosen")]
+    for method in bench.experiment.compare.opponents:
+        if method == "random":
+            _add_random(bench, entries)
+        else:
+            _add_derived(bench, entries, method)
+    for seed in bench.experiment.compare.seeds:
+        for entry in entries:
+            with closing(retrain_phase(with_seed(bench, seed), entry.architecture)) as phase:
+                phase.open()
+    return entries
+
+
+def _add_derived(bench: Workbench, entries: list[Contestant], method: str) -> None:
+    """Add an opponent, or its name to what is the same network already."""
+    config = bench.experiment.derive.model_copy(update={"method": method})
+    architecture = derive(bench, config)
+    network = architecture.network
+    for place, entry in enumerate(entries):
+        if entry.architecture.network == network:
+            shown = entry.architecture.name
+            _remark(
+                entries,
+                place,
+                f"{architecture.name} = {shown}: one network, trained and shown once",
+            )
+            return
+    entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+
+
+def _remark(entries: list[Contestant], place: int, remark: str) -> None:
+    print(remark)
+    entry = entries[place]
+    entries[place] = replace(entry, remarks=(*entry.remarks, remark))
+
+
+def _add_random(bench: Workbench, entries: list[Contestant]) -> None:
+    """Add random networks that cost what the chosen one costs, as far as there are others."""
+    chosen, wanted = entries[0].architecture, bench.experiment.compare.random_layouts
+    cost = layout_costs(bench)
+    labels = {candidate.label for candidate in chosen.slots}
+    if not labels <= cost.by_label.keys():
+        unknown = ", ".join(sorted(labels - cost.by_label.keys()))
+        raise ValueError(
+            f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
+            f"which lacks {unknown}"
+        )
+    same_cost = {"method": "random", "flops": cost(chosen.slots)}
+    for seed in range(wanted):
+        config = bench.experiment.derive.model_copy(update={**same_cost, "seed": seed})
+        taken = frozenset(entry.architecture.network for entry in entries)
+        try:
+            architecture = derive(bench, config, taken)
+        except NoOtherNetwork as error:
+            _remark(entries, 0, f"{error}: {seed} of {wanted} random opponents")
+            return
+        entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+
+
+def _chosen(bench: Workbench) -> Architecture:
+    path = bench.run_dir / "architecture.json"
+    if not path.exists():
+        raise ValueError(f"{path}: not found; run derive.py {bench.run_dir} first")
+    chosen = load_architecture(path)
+    check_tokenizer(bench, chosen)
+    for key, theirs, ours in _sizes(bench, chosen):
+        if theirs != ours:
+            raise ValueError(
+                f"{path}: {key} {theirs}, but model.{key} is {ours}: opponents of other "
+                "sizes are no comparison; derive again, or use the experiment it came from"
+            )
+    return chosen
+
+
+def _sizes(bench: Workbench, chosen: Architecture) -> Iterator[tuple[str, object, object]]:
+    """What the chosen architecture and its opponents must have in common: theirs, ours."""
+    config = bench.experiment.model
+    yield "d_model", chosen.d_model, config.d_model
+    yield "slots", len(chosen.slots), config.slots
+    yield "tie_slots", chosen.tie_slots, config.tie_slots
+    yield "softmax", chosen.softmax, bench.softmax
+    candidates = {candidate.label: candidate for candidate in config.completed_candidates()}
+    for slot in chosen.slots:
+        if slot.label in candidates:
+            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
+            for name in sorted(theirs.keys() | ours.keys()):
+                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
+
+
+def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
+    """Train every architecture with every seed, as retrain.py does it.
+
+    Raises:
+        ValueError: a folder holds another experiment, or a file in it is damaged.
+        Stopped, Diverged: as in a single retraining.
+    """
+    heard = set[str]()
+    trainings = [(seed, entry) for seed in bench.experiment.compare.seeds for entry in entries]
+    for number, (seed, entry) in enumerate(trainings, start=1):
+        seeded = with_seed(bench, seed)
+        phase = retrain_phase(seeded, entry.architecture)
+        with closing(phase):
+            phase.open()
+            begins = not phase.state.step
+            done = ", which is done" if phase.state.step >= phase.steps else ""
+            name = entry.architecture.name
+            announce(f"training {number} of {len(trainings)}: {name}, seed {seed}{done}")
+            phase.run(seeded.experiment.run, heard)
+            if begins:
+                heard |= set(phase.summary.splitlines())
+            finish_retrain(seeded, phase, entry.architecture)
+
+
+def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
+    """Measure latencies, write table and verdict, make the report, print it all."""
+    from report.comparison import read_comparison, text_table
+    from report.page import write_report
+
+    results = {entry.architecture.name: _results(bench, entry) for entry in entries}
+    check_validations(results)
+    latencies = _latencies(bench, entries)
+    rows = [_row(entry, results[entry.architecture.name], latencies) for entry in entries]
+    nats = {
+        name: [result["test"]["nats_per_token"] for result in found]
+        for name, found in results.items()
+    }
+    searched = entries[0].architecture.name
+    lines = verdict(searched, nats[searched], {k: v for k, v in nats.items() if k != searched})
+    table = {
+        "verdict": "\n".join(lines),
+        "remarks": [remark for entry in entries for remark in entry.remarks],
+        "latency_note": latencies.note,
+        "latency_key": latencies.key,
+        "rows": rows,
+        "results": results,
+    }
+    write_whole(bench.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
+    write_whole(bench.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
+    announce("drawing the report")
+    page = write_report(bench.run_dir)
+    print("\n" + text_table(read_comparison(bench.run_dir)))
+    print(f"report: {page}")
+
+
+def _folder(bench: Workbench, entry: Contestant, seed: int) -> Path:
+    return retrain_folder(with_seed(bench, seed), entry.architecture.name)
+
+
+def _results(bench: Workbench, entry: Contestant) -> list[dict[str, Any]]:
+    seeds = bench.experiment.compare.seeds
+    return [read_result(_folder(bench, entry, seed) / "result.json") for seed in seeds]
+
+
+def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:
+    seed = bench.experiment.compare.seeds[0]
+    return time_models(
+        bench,
+        {
+            entry.architecture.name: load_model(_folder(bench, entry, seed) / "model")
+            for entry in entries
+        },
+    )
+
+
+def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies) -> dict[str, Any]:
+    """Means over seeds of nats and bits per byte; perplexity is exp of the mean nats."""
+
+    def mean(split: str, measure: str) -> float:
+        return statistics.fmean(result[split][measure] for result in results)
+
+    test = results[0]["test"]
+    nats = mean("test", "nats_per_token")
+    total = Evaluation(
+        nats=nats * test["tokens"],
+        tokens=test["tokens"],
+        bytes=test["bytes"],
+        words=test.get("words"),
+    )
+    return {
+        "name": entry.architecture.name,
+        "role": entry.role,
+        "layout": entry.architecture.letters(),
+        "n": len(results),
+        "parameters": results[0]["parameters"],
+        "flops_per_token": results[0]["flops_per_token"],
+        "latency_ms": latencies.median_ms.get(entry.architecture.name),
+        "nats_per_token": nats,
+        "perplexity": total.perplexity,
+        "bits_per_byte": total.bits_per_byte,
+        "word_perplexity": total.word_perplexity,
+        "valid_nats_per_token": mean("valid", "nats_per_token"),
+    }

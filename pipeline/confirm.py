@@ -1,0 +1,184 @@
+"""Two experiments, each searched, derived and retrained with fresh seeds, compared in pairs."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model import Architecture, build_model, load_architecture
+from nas.costs.latency import Latencies
+from nas.statistics.intervals import comparison_words, paired_interval, smallest_visible
+from pipeline.build import network_hash
+from pipeline.context import Workbench
+from pipeline.costs import time_models
+from pipeline.experiment import Experiment, with_settings
+from pipeline.jobs import Job, run_all
+from pipeline.results import check_validations, read_result
+from pipeline.sweep.trial import SCRIPTS
+from training.signals import StopRequest
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two.
+
+    Attributes:
+        name: how it is called; its runs are in a folder of this name.
+        experiment: what is run.
+    """
+
+    name: str
+    experiment: Experiment
+
+
+def check_sides(one: Side, two: Side) -> None:
+    """Raise ValueError where a difference would say nothing: no other setting, or other text."""
+    bare = [with_settings(side.experiment, {}) for side in (one, two)]
+    if bare[0] == bare[1]:
+        raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")
+    if one.experiment.data != two.experiment.data:
+        texts = [side.experiment.data.model_dump(mode="json") for side in (one, two)]
+        keys = ", ".join(f"data.{key}" for key in texts[0] if texts[0][key] != texts[1][key])
+        raise ValueError(
+            f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
+            "otherwise, cannot be compared; --set changes a key of both"
+        )
+    ours, theirs = (side.experiment.run.validate_every for side in (one, two))
+    if ours != theirs:
+        raise ValueError(
+            f"run.validate_every: {one.name} has {ours}, {two.name} {theirs}; the best steps would "
+            "be chosen among more or fewer; --set run.validate_every=N gives both the same"
+        )
+
+
+def check_text(bench: Workbench) -> None:
+    """Raise ValueError where results have no bits per byte, which are what is compared."""
+    if bench.byte_length_V is None:
+        raise ValueError(
+            "data.tokenizer: it does not give the text back exactly, so there are no bits per byte "
+            "to compare; take one that does (kind bpe, unigram or bytes, without lower_case)"
+        )
+
+
+def train_sides(
+    sides: Sequence[Side], seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
+) -> None:
+    """Run every phase of every side and seed, so many at a time; the sides take turns.
+
+    Raises:
+        ValueError: a run failed.
+        Stopped: a signal came; every run has saved its state.
+    """
+    jobs = [
+        Job(
+            f"{side.name}, seed {seed}",
+            with_settings(side.experiment, {"run.seed": seed}),
+            SCRIPTS,
+            run / side.name / f"seed-{seed}",
+        )
+        for seed in seeds
+        for side in sides
+    ]
+
+    def said(job: Job) -> None:
+        bits = result_of(job.folder, job.experiment.run.seed)["test"]["bits_per_byte"]
+        print(f"{job.name}: test {bits:.4f} bits per byte", flush=True)
+
+    run_all(jobs, workers=workers, stop=stop, done=said)
+
+
+def result_of(folder: Path, seed: int) -> dict[str, Any]:
+    """The result of a run's chosen architecture."""
+    name = load_architecture(folder / "architecture.json").name
+    return read_result(folder / "retrain" / name / f"seed-{seed}" / "result.json")
+
+
+def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dict[str, Any]]:
+    """One row for each side and seed.
+
+    Raises:
+        ValueError: the tests did not score the same bytes, or best steps were chosen among more or
+            fewer.
+    """
+    rows = []
+    results: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
+    for side in sides:
+        for seed in seeds:
+            found = result_of(run / side.name / f"seed-{seed}", seed)
+            results[side.name].append(found)
+            rows.append(
+                {
+                    "experiment": side.name,
+                    "seed": seed,
+                    "layout": found["layout"],
+                    "parameters": found["parameters"],
+                    "flops_per_token": found["flops_per_token"],
+                    "test_bits_per_byte": found["test"]["bits_per_byte"],
+                    "test_bytes": found["test"]["bytes"],
+                    "valid_bits_per_byte": found["valid"]["bits_per_byte"],
+                }
+            )
+    if len({row["test_bytes"] for row in rows}) > 1:
+        raise ValueError("test_bytes: the runs were tested on texts of different lengths")
+    for name, own in results.items():
+        check_validations({name: own})
+    return rows
+
+
+def latencies(
+    bench: Workbench, sides: Sequence[Side], seeds: Sequence[int], run: Path
+) -> Latencies:
+    """Forward latency of every derived network, all in turn, by `side/seed`."""
+    architectures = {
+        f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds
+    }
+    network = {key: network_hash(each) for key, each in architectures.items()}
+    once = {network[key]: each for key, each in architectures.items()}
+    found = time_models(bench, {key: build_model(each) for key, each in once.items()})
+    median_ms = {
+        key: found.median_ms[each] for key, each in network.items() if each in found.median_ms
+    }
+    return replace(found, median_ms=median_ms)
+
+
+def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
+    """With which seeds the two came to one network, in a line; nothing where with none."""
+    alike = [
+        str(seed)
+        for seed in seeds
+        if network_hash(_architecture(run, one, seed))
+        == network_hash(_architecture(run, two, seed))
+    ]
+    if not alike:
+        return ""
+    return (
+        f"{one.name} and {two.name} derived one network with {len(alike)} of {len(seeds)} seeds "
+        f"({', '.join(alike)}); trained alike it gives both the same"
+    )
+
+
+def _architecture(run: Path, side: Side, seed: int) -> Architecture:
+    return load_architecture(run / side.name / f"seed-{seed}" / "architecture.json")
+
+
+def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
+    """What may be said of the first against the second, paired by seed."""
+    bits = {
+        name: [row["test_bits_per_byte"] for row in rows if row["experiment"] == name]
+        for name in (one, two)
+    }
+    n = len(bits[one])
+    if n < 2:
+        return f"no verdict possible (n = {n})"
+    mean, half = paired_interval([a - b for a, b in zip(bits[one], bits[two], strict=True)])
+    interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
+    spread = ", ".join(
+        f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
+        for name, values in bits.items()
+    )
+    return (
+        f"{comparison_words(one, two, interval, visible)}: {one} less {two} {mean:+.4f} bits per "
+        f"byte of test, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} seeds, each "
+        f"a search, a derivation and a retraining; {spread}"
+    )

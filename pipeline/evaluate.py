@@ -1,0 +1,230 @@
+"""A saved model on any text: what `python -m tools.evaluate` does between reading and printing."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from data import (
+    EvaluationBatch,
+    EvaluationStreams,
+    Tokenizer,
+    count_words,
+    encode_documents,
+    load_tokenizer,
+)
+from data.text import to_utf8_text
+from model import Architecture, adjusted, load_architecture, load_model
+from model.saving import shapes_of_architecture
+from pipeline.resources import memory_bytes
+from pipeline.retrain import MODEL
+from training.evaluation import Evaluation, evaluate
+from training.step import Forward
+
+# How a text is cut where the model's own test does not say.
+CUT = {"streams": 8, "segment": 64, "warm": 0}
+Options = Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A model folder that was looked at: its files are there and belong together."""
+
+    folder: Path
+    architecture: Architecture
+    tokenizer: Tokenizer
+    cut: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Documents: their ids with `<doc>` before each, and how much they hold.
+
+    `words` is None where there is none, or where the tokenizer loses text.
+    """
+
+    tokens: NDArray[np.int64]
+    documents: int
+    bytes: int
+    words: int | None
+
+
+def open_folder(folder: Path) -> Saved:
+    """Read all of a model folder, the weights only to see that they are whole.
+
+    Raises:
+        ValueError: it is no model folder, or a file is damaged or does not fit the others.
+        OSError: a file cannot be read.
+    """
+    if missing := [name for name in MODEL if not (folder / name).is_file()]:
+        raise ValueError(
+            f"{folder}: not a model folder ({', '.join(missing)} not found); "
+            "give RUN/model or RUN/retrain/NAME/seed-N/model"
+        )
+    architecture = load_architecture(folder / "architecture.json")
+    tokenizer = load_tokenizer(folder)
+    # Equal digests give equal ids, and so equal vocabularies.
+    if tokenizer.digest != architecture.tokenizer.digest:
+        raise ValueError(
+            f"{folder}: the tokenizer has digest {tokenizer.digest[:12]}, but the model was "
+            f"trained with {architecture.tokenizer.digest[:12]}; copy the whole folder again"
+        )
+    load_model(folder)
+    return Saved(folder, architecture, tokenizer, own_cut(folder))
+
+
+def own_cut(folder: Path) -> dict[str, int]:
+    """How the text was cut in the model's own test, from the result.json in or above its folder.
+
+    `CUT` where there is none, or one of a version that did not say so.
+
+    Raises:
+        ValueError: the file is damaged.
+        OSError: it cannot be read.
+    """
+    for path in (folder / "result.json", folder.parent / "result.json"):
+        if not path.is_file():
+            continue
+        try:
+            found = json.loads(path.read_bytes()).get("evaluation", CUT)
+            if {name: type(value) for name, value in found.items()} != dict.fromkeys(CUT, int):
+                raise ValueError(f"evaluation: {found!r:.60}")
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path}: damaged ({error}); delete it or copy it again") from None
+        return {name: found[name] for name in CUT}
+    return dict(CUT)
+
+
+def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bool) -> Text:
+    """Read UTF-8 files, one document each.
+
+    Args:
+        files: in the order in which they are scored.
+        tokenizer: the model's own.
+        line_ends: whether the end of a line counts as a word (`count_words`).
+
+    Raises:
+        ValueError: a file is empty or no UTF-8.
+        OSError: a file cannot be read.
+    """
+    texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
+    words = sum(count_words(text, line_ends=line_ends) for text in texts)
+    return Text(
+        tokens=encode_documents(tokenizer, texts),
+        documents=len(texts),
+        bytes=sum(len(text.encode()) for text in texts),
+        words=None if tokenizer.losses else words or None,
+    )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A model, a text, and how the one reads the other.
+
+    Attributes:
+        saved: the model.
+        text: what is scored.
+        cut: streams, tokens of a segment, unscored tokens before each stream's part.
+        device: where the model runs.
+        precision: of its products; with float64 its weights are of this type too.
+    """
+
+    saved: Saved
+    text: Text
+    cut: dict[str, int]
+    device: torch.device
+    precision: str
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    def check_memory(self, options: Options) -> None:
+        """Raise ValueError where the streams' memories alone are more than the machine has."""
+        architecture = adjusted(self.saved.architecture, self._readable(options))
+        rows = shapes_of_architecture(architecture).memory_rows
+        # The old and the new buffer are there at once.
+        values = 2 * self.cut["streams"] * rows * architecture.d_model
+        needed, there = values * self._dtype.itemsize, memory_bytes(self.device)
+        if needed > there:
+            raise ValueError(
+                f"{rows:,} rows of memory in all slots for each of {self.cut['streams']:,} streams "
+                f"need {needed / 1e9:,.1f} GB, and {self.device} has {there / 1e9:,.1f} GB; "
+                "lower --memory or --streams"
+            )
+
+    def _readable(self, options: Options) -> Options:
+        """The options without rows of memory that no stream is long enough to fill."""
+        if (memory := options.get("memory")) is None:
+            return options
+        longest = (len(self.text.tokens) - 1) // self.cut["streams"] + 1 + self.cut["warm"]
+        return {**options, "memory": min(memory, longest)}
+
+    def run(self, options: Options) -> Evaluation:
+        """Score the text once.
+
+        Args:
+            options: what is changed in the model (`adjusted`).
+
+        Raises:
+            ValueError: the machine's memory does not suffice, or the model gives no finite number.
+            OSError: the model cannot be read any more.
+        """
+        model = load_model(self.saved.folder, self._readable(options))
+        model = model.to(self.device, self._dtype)
+        streams = EvaluationStreams(self.text.tokens, **self.cut, words=self.text.words)
+        products = "bfloat16" if self.precision == "bfloat16" else "float32"
+        lengths_V = self.saved.tokenizer.byte_length_V
+        try:
+            with Forward(self.device, products).autocast():
+                found = evaluate(
+                    model,
+                    _WithBar(streams),
+                    byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
+                    device=self.device,
+                )
+        except RuntimeError as error:
+            # torch has a class of its own for this on a GPU, but none on a CPU.
+            if "allocate" not in str(error):
+                raise
+            raise ValueError(
+                f"the memory of {self.device} does not suffice; "
+                "lower --streams, --segment or --memory"
+            ) from None
+        if found.bytes not in (None, self.text.bytes):
+            raise ValueError(
+                f"{self.saved.folder}: its tokenizer makes {found.bytes} bytes of the text's "
+                f"{self.text.bytes}; copy the whole folder again"
+            )
+        if not math.isfinite(found.nats):
+            raise ValueError(
+                f"{self.saved.folder}: the model gives {found.nats} nats for this text; "
+                "its weights are of no use"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class _WithBar:
+    """Evaluation streams that show on a terminal how far they are."""
+
+    streams: EvaluationStreams
+
+    @property
+    def scored(self) -> int:
+        return self.streams.scored
+
+    @property
+    def words(self) -> int | None:
+        return self.streams.words
+
+    def __iter__(self) -> Iterator[EvaluationBatch]:
+        yield from tqdm(
+            self.streams, total=len(self.streams), unit="batch", disable=None, leave=False
+        )

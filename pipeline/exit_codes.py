@@ -1,0 +1,147 @@
+"""How a script ends: one line instead of a traceback for a user's mistake, and an exit code."""
+
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.cli import again
+from training.launch import Lost, is_first_to_say, launched
+
+USER_MISTAKE = 2
+DIVERGED = 3
+LOST = 4
+INTERRUPTED = 130
+
+
+@contextmanager
+def user_errors(loads: str = "torch") -> Iterator[None]:
+    """Turn ValueError and OSError into their message on stderr and exit code 2.
+
+    Belongs around the set-up stage only, imports included: past it the same errors are our own
+    mistakes. With
+    PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
+
+    Args:
+        loads: the package whose import takes seconds, on a cold disk half a minute; said at once.
+
+    Raises:
+        SystemExit: with code 2.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path may hold what the terminal's encoding, or any, cannot show.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        _announce_import(loads)
+        yield
+    except KeyboardInterrupt:
+        _complain(f"interrupted; what was written until then is kept. Go on with:\n  {again()}")
+        raise SystemExit(_at_once(INTERRUPTED)) from None
+    except Lost as lost:
+        _complain(f"{lost} before the first step. Again with:\n  {again()}", lost=True)
+        raise SystemExit(_at_once(LOST)) from None
+    except ModuleNotFoundError as error:
+        if error.name is None or (Path(__file__).parents[1] / error.name.split(".")[0]).exists():
+            raise
+        _complain(
+            f"the package {error.name} is missing: run `make setup`, then use .venv/bin/python"
+        )
+        raise SystemExit(USER_MISTAKE) from None
+    except (ValueError, OSError) as error:
+        if os.environ.get("PARNAS_TRACEBACK") == "1":
+            traceback.print_exc()
+        _let_go_of_stdout()
+        _complain(_message(error))
+        raise SystemExit(_at_once(USER_MISTAKE)) from None
+
+
+def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
+    """Run a phase and what follows it; turn its known endings into a line and an exit code.
+
+    Returns:
+        0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped. Where
+        another process of the run is lost, this one ends here, with 4.
+    """
+    from training.divergence import Diverged
+    from training.signals import Stopped
+
+    line = again()
+    try:
+        run()
+        then()
+        sys.stdout.flush()
+    except Stopped as stopped:
+        _complain(f"stopped by {stopped}; the state is saved. Go on with:\n  {line}")
+        return _at_once(stopped.exit_code)
+    except KeyboardInterrupt:
+        _complain(f"interrupted; go on from the last checkpoint with:\n  {line}")
+        return _at_once(INTERRUPTED)
+    except Lost as lost:
+        _complain(f"{lost}. Go on with:\n  {line}", lost=True)
+        return _at_once(LOST)
+    except ValueError as error:
+        if os.environ.get("PARNAS_TRACEBACK") == "1":
+            traceback.print_exc()
+        _complain(_message(error))
+        return _at_once(USER_MISTAKE)
+    except Diverged as diverged:
+        _complain(str(diverged))
+        return _at_once(DIVERGED)
+    except OSError as error:
+        _let_go_of_stdout()
+        _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {line}")
+        return _at_once(USER_MISTAKE)
+    return _at_once(0)
+
+
+def refuse_several(script: str) -> None:
+    """Raise ValueError where torchrun has started a script that is one process."""
+    if (launch := launched()) is not None:
+        raise ValueError(
+            f"{script}: is one process, but torchrun has started {launch.world}; start it without "
+            "torchrun (search.py and retrain.py can be several)"
+        )
+
+
+def _announce_import(package: str) -> None:
+    launch = launched()
+    if package not in sys.modules and (launch is None or not launch.rank):
+        print(f"loading {package}", file=sys.stderr, flush=True)
+
+
+def _complain(text: str, *, lost: bool = False) -> None:
+    """Print a line on stderr; of several processes that have the same one, one prints it."""
+    if is_first_to_say(text, lost=lost):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _at_once(code: int) -> int:
+    """The exit code of a process alone; one of several ends here.
+
+    The interpreter's own way out might wait for a process that is gone (see Ranks.leave).
+    """
+    if launched() is not None:
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _let_go_of_stdout() -> None:
+    """What could not be printed must not be tried again when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _message(error: ValueError | OSError) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{os.fspath(error.filename)!s}: {error.strerror}"
+    # Words from a file may stand in it, and nothing from a file steers a terminal.
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
+    )

@@ -1,0 +1,295 @@
+"""Whether a run fits the machine: sizes, the forecast of memory, cores that others use."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path, PurePosixPath
+
+import torch
+from torch import Tensor
+
+from model import Architecture
+from model.saving import Shapes, shapes_of, shapes_of_architecture
+from nas.search.estimators import HARD
+from nas.search.step import SearchStep
+from pipeline.context import Workbench
+from training.loop import Batch, Step, TrainState
+from training.memory import Forecast, Maker, forecast
+from training.step import Forward, WeightStep
+from utils.cores import (
+    MOST_OTHER_CORES,
+    CpuReading,
+    core_numbers,
+    other_cores,
+    read_cpu,
+    usable_cores,
+)
+
+_BYTES = 4
+
+
+def check_architecture_size(bench: Workbench, architecture: Architecture) -> None:
+    """Raise ValueError where a derived model is too large for the device."""
+    shapes = shapes_of_architecture(architecture)
+    _check(bench, shapes, architecture.d_model, f"architecture {architecture.name}")
+
+
+def check_supernet_size(bench: Workbench) -> None:
+    """Raise ValueError where the SuperNet is too large for the device."""
+    config = bench.experiment.model
+    shapes = shapes_of(
+        [config.completed_candidates()] * config.slots,
+        d_model=config.d_model,
+        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
+        softmax=bench.softmax,
+        tie_slots=config.tie_slots,
+    )
+    _check(bench, shapes, config.d_model, "model")
+
+
+def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
+    memory = bench.experiment.data.batch * shapes.memory_rows * d_model
+    # Weights and gradients; what passes may still be too large with activations and moments.
+    needed = _BYTES * (2 * shapes.parameters + memory)
+    there = memory_bytes(bench.device)
+    if needed > there:
+        raise ValueError(
+            f"{what}: {shapes.parameters:,} parameters and {shapes.memory_rows:,} memory rows "
+            f"a stream need more than {needed / 1e9:,.0f} GB, and {bench.device} has "
+            f"{there / 1e9:,.0f} GB; use fewer slots, smaller widths or less memory"
+        )
+
+
+def memory_bytes(device: torch.device, root: Path = Path("/")) -> int:
+    """How much memory a GPU has, or this process may take: the machine's, or less in a container.
+
+    Args:
+        device: the GPU, or the CPU.
+        root: where /proc and /sys are.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([machine, *_group_limits(root)])
+
+
+def _group_limits(root: Path) -> Iterator[int]:
+    """Limits in bytes of the control groups that this process is in, from its own upwards."""
+    lines = list[str]()
+    with suppress(OSError):  # Linux alone has them
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:  # version 2
+            mount, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        path = PurePosixPath(group).relative_to("/")
+        # A container sees its own group as the mount, whatever the name that the host has for it.
+        above = [] if ".." in path.parts else [path, *path.parents]
+        for folder in [*above, PurePosixPath()]:
+            # The topmost group of the machine has no such file, and no limit is the word "max".
+            with suppress(OSError, ValueError):
+                yield int((mount / folder / name).read_text())
+
+
+# The kernel counts in hundredths of a second; less time says too little.
+_LEAST_S = 0.1
+
+
+def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
+    """A warning where runs at a time have more threads together than there are cores.
+
+    Args:
+        threads: of each run.
+        workers: runs at a time.
+        cores: that they share.
+    """
+    if threads * workers <= cores:
+        return None
+    why, remedy = "each run has a part of one", f"--workers {max(1, cores // threads)}"
+    if threads > 1:
+        why = "threads that share a core wait for each other, training may be many times slower"
+        remedy += f", or --set run.threads={max(1, cores // workers)}"
+    return f"warning: {workers} x {threads} threads for {cores} cores: {why}; give {remedy}"
+
+
+def too_busy(
+    before: CpuReading | None, after: CpuReading | None, *, threads: int, cores: int
+) -> str | None:
+    """A warning where a training has more threads than the machine has free cores.
+
+    Args:
+        before: the counters a moment ago.
+        after: the counters now; None where the system has none.
+        threads: of the training; one alone waits for nobody of its own.
+        cores: that it may use, and that were counted.
+    """
+    if threads < 2 or before is None or after is None or after.at_s - before.at_s < _LEAST_S:
+        return None
+    others = other_cores(before, after)
+    free = max(0.0, cores - others)
+    if free + MOST_OTHER_CORES >= threads:
+        return None
+    return (
+        f"warning: {threads} threads for {free:.1f} free cores (other processes use {others:.1f} "
+        f"of {cores}): the threads wait for each other, and training may be many times slower; "
+        f"stop the others, or --set run.threads={max(1, int(free + MOST_OTHER_CORES))}"
+    )
+
+
+def busy_lines(
+    bench: Workbench,
+    before: CpuReading | None,
+    read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
+) -> list[str]:
+    """What a phase says of the other load of its cores before its first step.
+
+    A share of time that a container's control group allows (`cpu.max`) is not known here.
+
+    Args:
+        bench: where it trains; on a GPU, and where several processes train together (of which each
+            would take its like for others), nothing is said.
+        before: the counters of the cores that it may use, when it began to be built.
+        read: the counters now.
+    """
+    if bench.device.type != "cpu" or bench.ranks.world > 1:
+        return []
+    cores = usable_cores()
+    line = too_busy(before, read(), threads=torch.get_num_threads(), cores=cores)
+    return [] if line is None else [line]
+
+
+# Seen: 0.58 MB for each shape of a product, of which 1024 are kept; tails have new ones each step.
+_KERNELS = (
+    "besides, oneDNN keeps a kernel for each shape of a bfloat16 product, in time up to 600 MB; "
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY=64 in the environment keeps 40"
+)
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A text that is one batch."""
+
+    whole: Batch
+
+    def batch(self, index: int) -> Batch:
+        return self.whole
+
+
+def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast:
+    """The memory of a search: a step in which alpha moves, under the greediest draw.
+
+    Where a step computes the drawn candidates alone, each choice of them is tried in all slots.
+    """
+    config = step.plan.config
+    slots, count = state.parameters["alpha"].shape
+    names = (config.weights_estimator, config.alpha_estimator)
+    computed = max(HARD.get(name) or 0 for name in names)
+    makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, computed, count)]
+    return forecast(state, batch, step.weight_step.forward, makers, step.plan.alpha_start)
+
+
+def _draws(slots: int, computed: int, count: int) -> Iterator[Tensor]:
+    """Noise under which every slot draws the same candidates first, for each order of them."""
+    for drawn in permutations(range(count), min(computed, count)):
+        places = torch.tensor(drawn, dtype=torch.int64)
+        noise_C = torch.zeros(count).index_put_((places,), 1e3 / (1.0 + torch.arange(len(drawn))))
+        yield noise_C.expand(slots, count)
+
+
+def _maker(step: SearchStep, noise_LC: Tensor) -> Maker:
+    def make(forward: Forward, batch: Batch) -> Step:
+        return replace(
+            step,
+            weight_step=replace(step.weight_step, forward=forward),
+            alpha_batches=None if step.alpha_batches is None else _Same(batch),
+            noise=lambda *_: noise_LC,
+        )
+
+    return make
+
+
+def retrain_memory(step: WeightStep, state: TrainState, batch: Batch) -> Forecast:
+    """The memory of a retraining."""
+
+    def make(forward: Forward, batch: Batch) -> Step:
+        return replace(step, forward=forward)
+
+    return forecast(state, batch, step.forward, [make])
+
+
+@dataclass(frozen=True)
+class MemoryNotes:
+    """What a phase says of its forecast.
+
+    Attributes:
+        lines: of its summary.
+        refusal: why it may take no step, the same in all processes; None where it may.
+    """
+
+    lines: list[str]
+    refusal: str | None
+
+
+def memory_notes(bench: Workbench, found: Forecast, folder: Path) -> MemoryNotes:
+    """Compare a forecast with what the device has for each process of the run.
+
+    Args:
+        bench: where it trains.
+        found: the forecast.
+        folder: the phase's; where it is claimed, what makes the phase what it is may not change.
+    """
+    sharing = bench.ranks.local_world if bench.device.type == "cpu" else 1
+    available = memory_bytes(bench.device) // sharing
+    claimed = (folder / "identity.json").exists()
+    shortage = bench.ranks.first_words(
+        memory_shortage(found, bench.forward, available, claimed=claimed)
+    )
+    lines = forecast_lines(found, bench.forward)
+    if shortage is None:
+        return MemoryNotes(lines, None)
+    if bench.experiment.run.ignore_memory_forecast:
+        return MemoryNotes([*lines, f"warning: {shortage}"], None)
+    remedy = "--set run.ignore_memory_forecast=true trains all the same"
+    return MemoryNotes(lines, f"{shortage}; {remedy}")
+
+
+def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
+    """The forecast, and what it leaves out."""
+    parts = (
+        f"weights {_mb(found.weights)}, gradients {_mb(found.gradients)}, optimiser "
+        f"{_mb(found.optimiser)}, streams {_mb(found.streams)}, activations "
+        f"{_mb(found.activations)}, gaps {_mb(found.gaps)}"
+    )
+    lines = [f"memory: about {_mb(found.total)} MB beyond start ({parts})"]
+    if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):
+        lines.append(_KERNELS)
+    return lines
+
+
+def memory_shortage(
+    found: Forecast, forward: Forward, available: int, *, claimed: bool
+) -> str | None:
+    """What is missing where a forecast exceeds the bytes that a process may take; the remedies."""
+    if found.total <= available:
+        return None
+    remedies = [] if forward.recompute else ["set run.recompute=true"]
+    remedies.append(f"raise run.micro_batches (now {forward.micro_batches})")
+    if not claimed:
+        remedies.append("lower data.batch")
+    *others, last = remedies
+    several = forward.ranks.local_world > 1 and forward.device.type == "cpu"
+    return (
+        f"about {_mb(found.total)} MB of memory are needed, and {forward.device} has "
+        f"{_mb(available)} MB{' for each process' * several}: "
+        f"{', '.join(others)}{', or ' * bool(others)}{last}"
+    )
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f}" if size >= 9.5e5 else f"{size / 1e6:.1g}"

@@ -1,0 +1,134 @@
+"""Results of retrainings, the folders and names of a run's files, and a digest of the sources."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipeline.cli import SAVED
+from utils.files import read_object
+
+MOST_NAME = 60
+
+
+def short_text(text: str) -> str:
+    """The text; of a long one its beginning and its hash, so that a file may be called so."""
+    if len(text) <= MOST_NAME:
+        return text
+    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def layout_name(layout: str) -> str:
+    """A layout as part of a file name: letters without blanks, a long one with its hash."""
+    words = layout.split()
+    return short_text(("" if all(len(word) == 1 for word in words) else "-").join(words))
+
+
+# Each command writes one of these before anything else that could be taken for text; where a line
+# has several, all must be there.
+_MARKS = (
+    *((saved,) for saved in SAVED),
+    ("sweep/study.journal",),
+    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
+    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
+    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
+)
+
+
+def run_folders(run_dir: Path) -> Callable[[Path], bool]:
+    """What says whether a folder is a run folder: this one, also before it is written, or another.
+
+    Args:
+        run_dir: the run directory of this command.
+    """
+    here = run_dir.resolve()
+    return lambda folder: folder == here or folder.resolve() == here or is_run_folder(folder)
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a command has written its run here, or one of several jobs its part of one."""
+    job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
+    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
+
+
+_ROOT = Path(__file__).resolve().parent.parent
+# All that a score by a SuperNet's weights passes through.
+_PACKAGES = ("data", "model", "nas", "pipeline", "training", "utils")
+
+
+@cache
+def source_digest(root: Path = _ROOT) -> str:
+    """SHA-256 of the Python files that decide a score, as they were at the first call.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
+        content = path.read_bytes()
+        # With the length, so that no text can move from one file to the next unseen.
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Scores(_Part):
+    nats_per_token: float = Field(ge=0)
+    perplexity: float = Field(ge=1)
+    bits_per_byte: float | None = Field(ge=0)  # none where text may be lost
+    tokens: int = Field(ge=1)
+    bytes: int | None = Field(ge=1)
+    # Absent where the words are not known, but never null.
+    word_perplexity: float = Field(default=1, ge=1)
+    words: int = Field(default=1, ge=1)
+
+
+class _Result(_Part):
+    """What others read of it; more may stand there."""
+
+    name: str = Field(max_length=200)
+    seed: int = Field(ge=0)
+    layout: str
+    steps: int = Field(ge=1)
+    best_step: int = Field(ge=0)
+    parameters: int = Field(ge=0)
+    flops_per_token: float = Field(ge=0)
+    validations: int = Field(ge=0)
+    valid: _Scores
+    test: _Scores
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """The content of a result.json.
+
+    Raises:
+        ValueError: it is damaged; one line names the first key that is wrong.
+        OSError: it cannot be read.
+    """
+    remedy = "remove it and run retrain.py or compare.py again"
+    content = read_object(path, remedy)
+    try:
+        _Result.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{path}: {where}: {first['msg']}; {remedy}") from None
+    return content
+
+
+def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Raise ValueError where one side could choose its best step among more than another."""
+    counts = {name: [r["validations"] for r in found] for name, found in results.items()}
+    if len({count for found in counts.values() for count in found}) > 1:
+        shown = ", ".join(f"{name} {found}" for name, found in counts.items())
+        raise ValueError(
+            f"run.validate_every: differed between the retrainings (validations: {shown}), so "
+            "their best steps were chosen among more or fewer; train them alike in another --run"
+        )

@@ -1,0 +1,162 @@
+"""What a phase says before its first step; train.log keeps it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from data import Tokenizer
+from model import AutoSoftmaxConfig, Dropout, LanguageModel, SoftmaxConfig
+from pipeline.context import Workbench
+from pipeline.costs import cluster_mass
+from training.config import OptimiserConfig
+from training.optim import Stages, warmup_steps
+
+# Nats of fewer tokens say hardly anything.
+LEAST_TOKENS = 100
+# A larger part of a split that stands in the training text is worth a warning.
+MOST_OVERLAP = 0.2
+
+
+def text_summary(bench: Workbench) -> str:
+    """Text, streams, seed and machine, with warnings."""
+    data, prepared, run = bench.experiment.data, bench.prepared, bench.experiment.run
+    counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
+    caps = {"validation": data.validation_tokens, "test": data.test_tokens}
+    capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
+    shares = prepared.notes["lines_found_in_train"]
+    least = shares["valid"]["at_least_characters"]
+    overlap = ", ".join(
+        f"{shares[split]['found']} of {shares[split]['lines']} in {split}"
+        for split in ("valid", "test")
+    )
+    lines = [
+        f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
+        f"vocabulary {prepared.tokenizer.vocabulary_size}",
+        tokenizer_line(prepared.tokenizer, prepared.notes),
+        f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
+        f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
+        f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}"
+        + (f"; shared out to {bench.ranks.world} processes" if bench.ranks.world > 1 else "")
+        + ("; every epoch begins at another place" if data.random_offset else "")
+        + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
+        + (f"; attention {run.attention}" if run.attention != "auto" else "")
+        + ("; slots compiled" if run.compile else "")
+        + ("; slots computed again in the backward pass" if run.recompute else ""),
+        dropout_line(bench.experiment.model.dropouts()),
+    ]
+    return "\n".join(lines + text_warnings(bench))
+
+
+def dropout_line(dropout: Dropout) -> str:
+    """What training drops, by place."""
+    places = ", ".join(f"{place} {part:g}" for place, part in asdict(dropout).items())
+    return f"dropout: {places}"
+
+
+def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
+    """Which tokenizer it is, what it loses, and how much of the text it does not know."""
+    line = f"tokenizer: {tokenizer.kind}, "
+    if not tokenizer.losses:
+        return line + "lossless"
+    line += f"lossy: {'; '.join(tokenizer.losses)}; bits per byte, word perplexity: none"
+    if tokenizer.unknown_id is not None:
+        unknown, tokens = notes["unknown"], notes["tokens"]
+        shares = ", ".join(f"{split} {unknown[split] / tokens[split]:.2%}" for split in unknown)
+        line += f"; part of the tokens that is <unk>: {shares}"
+    return line
+
+
+def text_warnings(bench: Workbench) -> list[str]:
+    """What is allowed but seldom meant, and makes figures say less than they seem to."""
+    lines = [
+        f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
+        "training text too: its perplexity says little about new text"
+        for split, share in bench.prepared.notes["lines_found_in_train"].items()
+        if share["found"] > MOST_OVERLAP * share["lines"]
+    ]
+    lines += [
+        f"warning: {split} has {len(ids):,} tokens: figures of so few say hardly anything"
+        for split, ids in bench.prepared.tokens.items()
+        if len(ids) < LEAST_TOKENS
+    ]
+    for candidate in bench.experiment.model.completed_candidates():
+        options = candidate.model_dump()
+        window, memory = options.get("window"), options.get("memory")
+        if window is not None and memory is not None and memory < window - 1:
+            lines.append(
+                f"warning: {candidate.label}: window {window} needs memory {window - 1}, found "
+                f"{memory}: results depend on how the text is cut"
+            )
+    return lines
+
+
+def softmax_line(bench: Workbench, softmax: SoftmaxConfig) -> str:
+    """The cutoffs in numbers, and what the head holds of the training tokens."""
+    if not softmax.cutoffs:
+        return "softmax: plain"
+    found = isinstance(bench.experiment.model.softmax, AutoSoftmaxConfig)
+    computed = found and softmax == bench.softmax
+    mass = cluster_mass(bench.prepared.counts_V, softmax.cutoffs)
+    return (
+        f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if computed else ''}, "
+        f"{mass[0]:.1%} of the training tokens in the head"
+    )
+
+
+def optimiser_line(config: OptimiserConfig, steps: int) -> str:
+    """The weights' optimiser and its schedule."""
+    warmup = warmup_steps(config, steps)
+    momentum = f", momentum {config.momentum:g}" if config.momentum else ""
+    then = (
+        "constant"
+        if config.schedule == "constant"
+        else f"{config.schedule} to {config.final or 0:g} of it"
+    )
+    return (
+        f"weights: {config.kind}{momentum}, learning rate {config.lr:g} after {warmup} steps of "
+        f"warm-up, then {then}, decay {config.weight_decay:g}, {clip_text(config)}"
+    )
+
+
+def fine_tune_lines(stages: Stages) -> list[str]:
+    """The last stage, where there is one."""
+    stage = stages.config.fine_tune
+    if stage is None:
+        return []
+    return [
+        f"fine-tuning: the last {stages.fine_tune} of {stages.steps} steps, learning rate "
+        f"{stage.lr:g}, {stage.schedule}"
+    ]
+
+
+def clip_text(config: OptimiserConfig) -> str:
+    """How gradients are clipped, in the order in which it is done."""
+    limits = {
+        "value": config.clip_value,
+        "each tensor's norm": config.clip_each_norm,
+        "norm": config.clip_norm,
+    }
+    said = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
+    return f"clip {', '.join(said)}" if said else "no clipping"
+
+
+def tying_lines(model: LanguageModel) -> list[str]:
+    """How many slots share their weights, where the experiment asks for it."""
+    modules = len(model.slots)
+    if modules == len(model.tied.own):
+        return []
+    holders: dict[tuple[int, int], int] = {}
+    for slot, own in enumerate(model.tied.own):
+        for index in own:
+            place = (model.tied.module_of(slot), index)
+            holders[place] = holders.get(place, 0) + 1
+    shared = sum(count for count in holders.values() if count > 1)
+    found = sum(holders.values())
+    return [f"tied: {shared} of {found} candidates of slots share weights with another slot's"]
+
+
+def parameter_count(model: torch.nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,373 @@
+"""Scores of layouts by the weights of a SuperNet, kept as they come."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from data import EvaluationStreams, TokenArray
+from model import (
+    Architecture,
+    Evidence,
+    Gap,
+    LanguageModel,
+    Mix,
+    Network,
+    layout_letters,
+    network_of,
+)
+from model.saving import tensors_digest
+from nas.derivation import Considered, Derived, Layout, Request
+from nas.derivation.gap import discretisation_gap
+from nas.derivation.pi import draws
+from nas.derivation.searched import read_searches
+from nas.search.estimators import all_terms
+from nas.statistics.paired_scores import Score, mean_score, score_of
+from pipeline.build import build_supernet, search_steps
+from pipeline.context import Workbench, say, with_seed
+from pipeline.resources import check_supernet_size
+from pipeline.results import source_digest
+from pipeline.search import search_folder, search_identity, searched_folder
+from training.checkpoint import read_weights, restore_weights
+from training.evaluation import evaluate_cells
+from training.loop import TrainState
+from training.resume import LAST
+from training.run_dir import identity_hash, machine
+from utils.files import append_line, csv_of, words_of
+
+_SHOWN = 10
+COLUMNS = (
+    "layout",
+    "log_pi",
+    "nats_per_token",
+    "standard_error",
+    "less_best",
+    "less_best_error",
+    "flops_per_token",
+)
+
+
+def considered_csv(considered: Sequence[Considered]) -> str:
+    """All scored layouts in the order in which they were scored; differences paired by text."""
+    best = _best(considered)
+    rows = []
+    for each in considered:
+        score, (less, error) = each.score, each.score.less(best.score)
+        numbers = (each.log_pi, score.nats_per_token, score.standard_error, less, error)
+        rounded = [round(value, 6) for value in numbers]
+        row = [layout_letters(each.layout), *rounded, each.flops_per_token]
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
+    return csv_of(rows, COLUMNS)
+
+
+def considered_text(considered: Sequence[Considered]) -> str:
+    """The best of them for the screen."""
+    best = _best(considered)
+    ranked = sorted(considered, key=lambda each: each.score.nats_per_token)
+    width = max(len("layout"), *(len(layout_letters(each.layout)) for each in ranked[:_SHOWN]))
+    lines = [f"{'layout':<{width}}  {'log pi':>8}  {'nats':>8}  {'error':>7}  less the best"]
+    for each in ranked[:_SHOWN]:
+        score, (less, error) = each.score, each.score.less(best.score)
+        lines.append(
+            f"{layout_letters(each.layout):<{width}}  {each.log_pi:>8.3f}  "
+            f"{score.nats_per_token:>8.4f}  {score.standard_error:>7.4f}  "
+            f"{less:+.4f} ({error:.4f})"
+        )
+    if len(ranked) > _SHOWN:
+        lines.append(f"and {len(ranked) - _SHOWN} more")
+    return "\n".join(lines)
+
+
+def _best(considered: Sequence[Considered]) -> Considered:
+    return min(considered, key=lambda each: each.score.nats_per_token)
+
+
+def describe(architecture: Architecture) -> str:
+    """Layout, confidence per slot, costs, gap and caveats, for the screen."""
+    evidence = architecture.evidence or Evidence(method="unknown")
+    costs = architecture.costs
+    lines = [f"layout {architecture.letters()}   ({architecture.name})"]
+    alike = evidence.agreement.slots if evidence.agreement else None
+    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
+        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
+        agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"
+        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}{agree}")
+    if costs is not None:
+        lines.append(
+            f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
+        )
+    return "\n".join([*lines, *_gap_lines(evidence.gap), *evidence.caveats])
+
+
+def _gap_lines(gap: Gap | None) -> list[str]:
+    if gap is None:
+        return []
+    parts = ", ".join(
+        f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
+        for name, measured in (
+            ("soft", gap.soft),
+            (f"sampled x {gap.draws}", gap.sampled),
+            ("one-hot", gap.one_hot),
+        )
+    )
+    return [
+        f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over the "
+        f"text, not over searches): {parts}",
+        f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
+    ]
+
+
+Labels = tuple[str, ...]
+
+
+@dataclass
+class ScoreCache:
+    """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
+
+    Attributes:
+        path: a file of lines, also those of other keys.
+        key: hash of all that a score depends on but the layout.
+        scores: by the labels of the layout's candidates.
+    """
+
+    path: Path
+    key: str
+    scores: dict[Labels, Score] = field(default_factory=dict)
+
+    def add(self, labels: Labels, score: Score) -> None:
+        """Keep a score.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        row = {
+            "key": self.key,
+            "layout": list(labels),
+            "nats": score.nats_P.tolist(),
+            "tokens": score.tokens_P.tolist(),
+        }
+        append_line(self.path, json.dumps(row | {"crc32": _checksum(row)}))
+        self.scores[labels] = score
+
+
+def open_scores(path: Path, key: str) -> ScoreCache:
+    """The scores of a key that a file holds; an empty cache where there is no file.
+
+    Lines whose checksum does not hold are left out, so what they said is scored again: a kill may
+    have torn the last one, which then gets its line end.
+
+    Raises:
+        ValueError: something else than a file is there.
+        OSError: it cannot be read or mended.
+    """
+    if not path.exists():
+        return ScoreCache(path, key)
+    if not path.is_file():
+        raise ValueError(f"{path}: is not a file; remove it")
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        append_line(path, "")
+    return ScoreCache(path, key, dict(_scores_of(content, key)))
+
+
+def _scores_of(content: bytes, key: str) -> Iterator[tuple[Labels, Score]]:
+    for line in content.splitlines():
+        try:
+            row = json.loads(line)
+            if row.pop("crc32") == _checksum(row) and row["key"] == key:
+                nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
+                yield tuple(row["layout"]), Score(nats_P, tokens_P)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue
+
+
+def _checksum(row: Mapping[str, Any]) -> int:
+    return crc32(json.dumps(row, sort_keys=True).encode())
+
+
+_EVERY_S = 10.0
+
+
+@dataclass
+class Inherited:
+    """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
+
+    With several searches a score is the mean over their SuperNets. The weights are those of the
+    last step, which are loaded when the first score is asked for. A layout's score is kept in the
+    search's folder as soon as it is there: the same command goes on from what was scored.
+
+    Attributes:
+        bench: the experiment.
+        seeds: of the searches.
+        tokens: how many tokens of the validation text are read; None: all.
+    """
+
+    bench: Workbench
+    seeds: Sequence[int]
+    tokens: int | None = None
+    _scores: dict[Network, dict[tuple[str, ...], Score]] = field(default_factory=dict)
+    _said_s: float = field(default_factory=time.monotonic)
+
+    def score(self, layout: Layout) -> Score:
+        """The score of a layout's network: the mean over its layouts that were scored so far.
+
+        The SuperNet has other weights for each of them, and none is nearer to the network.
+
+        Raises:
+            ValueError: a search's weights are not there, or damaged.
+        """
+        own = self.score_of_layout(layout)
+        scores = list(self._scores[self._network(layout)].values())
+        return own if len(scores) == 1 else mean_score(scores)
+
+    def score_of_layout(self, layout: Layout) -> Score:
+        """The score of a layout alone: in every slot its candidate, with weight 1.
+
+        Raises:
+            ValueError: a search's weights are not there, or damaged.
+        """
+        scores = self._scores.setdefault(self._network(layout), {})
+        key = tuple(candidate.label for candidate in layout)
+        if key not in scores:
+            scores[key] = self._one_hot(key)
+            self._tell()
+        return scores[key]
+
+    def _network(self, layout: Layout) -> Network:
+        return network_of(layout, self.bench.experiment.model.tie_slots)
+
+    def _one_hot(self, key: Labels) -> Score:
+        """Of a layout by its labels; what a search's folder keeps of it is not scored again."""
+        candidates = self.bench.experiment.model.completed_candidates()
+        labels = [candidate.label for candidate in candidates]
+        mix: Mix = [[(labels.index(label), None)] for label in key]
+        for net, cache in zip(self._nets, self._caches, strict=True):
+            if key not in cache.scores:
+                cache.add(key, self._pass(net, mix))
+        return mean_score([cache.scores[key] for cache in self._caches])
+
+    def soft(self, pi_RLC: NDArray[Any]) -> Score:
+        """The score of the nets that hold every candidate with its pi, without noise.
+
+        Args:
+            pi_RLC: of each of the R searches; a SuperNet was trained under its own.
+        """
+        scores = []
+        for net, pi_LC in zip(self._nets, pi_RLC.astype(np.float32), strict=True):
+            scores.append(self._pass(net, all_terms(torch.from_numpy(pi_LC).to(self.bench.device))))
+        return mean_score(scores)
+
+    def _pass(self, net: LanguageModel, mix: Mix) -> Score:
+        nats_NB, tokens_NB = evaluate_cells(net, self._streams, device=self.bench.device, mix=mix)
+        return score_of(nats_NB.numpy(), tokens_NB.numpy())
+
+    def _tell(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._said_s > _EVERY_S:
+            self._said_s = now_s
+            count = sum(map(len, self._scores.values()))
+            say(f"{count} layouts scored with the SuperNet's weights")
+
+    @cached_property
+    def _text(self) -> TokenArray:
+        return self.bench.prepared.tokens["valid"][: self.tokens]
+
+    @cached_property
+    def _streams(self) -> EvaluationStreams:
+        return EvaluationStreams(self._text, **self.bench.cut())
+
+    @cached_property
+    def _caches(self) -> list[ScoreCache]:
+        caches = [
+            open_scores(
+                search_folder(self.bench, seed) / "scores.jsonl",
+                _score_key(self.bench, net, self._text),
+            )
+            for seed, net in zip(self.seeds, self._nets, strict=True)
+        ]
+        if count := len(set.intersection(*(set(cache.scores) for cache in caches))):
+            say(f"{count} layouts are scored already ({', '.join(str(c.path) for c in caches)})")
+        return caches
+
+    @cached_property
+    def _nets(self) -> list[LanguageModel]:
+        check_supernet_size(self.bench)
+        seeds = ", ".join(map(str, self.seeds))
+        say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
+        return [load_supernet(self.bench, seed) for seed in self.seeds]
+
+
+def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
+    """Hash of all that a score depends on but the layout, to the last bit.
+
+    The search's identity knows what the weights do not show, such as a window or a number of heads.
+    A commit would not do: every changed tree has the same one, and without git there is none.
+    """
+    parts = {
+        "search": identity_hash(search_identity(bench)),
+        "weights": tensors_digest(net.state_dict()),
+        "tokens": hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest(),
+        "cut": bench.cut(),
+        "machine": machine(bench.device),
+        "sources": source_digest(),
+    }
+    return identity_hash(parts)
+
+
+def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derived:
+    """Add the discretisation gap; say why where the SuperNet's weights are not to be had.
+
+    With several searches each SuperNet has its own pi in the soft net, and layouts are drawn from
+    pi of their mean alpha, as the derived one was found.
+    """
+    config = request.config
+    searched = read_searches(request, config.method)
+    drawn = [
+        tuple(request.candidates[k] for k in choice)
+        for choice in draws(searched.pi_LC, config.draws, config.seed)
+    ]
+    try:
+        soft = inherited.soft(searched.own_pi_RLC)
+        gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
+    except (ValueError, OSError) as error:
+        caveat = f"discretisation gap: not measured: {words_of(error)}"
+        return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))
+    evidence = derived.evidence.model_copy(update={"gap": gap})
+    return replace(derived, evidence=evidence)
+
+
+def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
+    """The SuperNet of a finished search, at its last step.
+
+    Raises:
+        ValueError: the search is not finished, of another experiment, or its weights are damaged.
+    """
+    bench = with_seed(bench, seed)
+    path = searched_folder(bench, seed) / LAST
+    slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
+    alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
+    state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})
+    try:
+        identity = identity_hash(search_identity(bench))
+        restore_weights(state, read_weights(path, state, identity, search_steps(bench)))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path}: not found; the SuperNet's weights are needed: run search.py with "
+            f"run.seed={seed} first"
+        ) from None
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{words_of(error)}; start search.py again with run.seed={seed}, which mends it or "
+            "says what is wrong"
+        ) from None
+    return state.model.eval()

@@ -1,0 +1,185 @@
+"""What a sweep leaves: trials.csv, sweep.json, best.yaml, figures, the report."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpo.config import JOURNAL, LEARNED, shown
+from hpo.queue import Entry, Queue
+from nas.costs.latency import Latencies
+from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
+from pipeline.context import Workbench
+from pipeline.experiment import dump_experiment
+from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
+from pipeline.sweep.results import best_entries, measure, objectives, rows
+from report.sweep_figures import draw_sweep
+from report.sweep_page import write_sweep_report
+from report.sweep_table import csv_text, text_table
+from utils.files import write_whole
+
+_NO_SLOWER = "best_no_slower.yaml"
+
+
+@dataclass(frozen=True)
+class Results:
+    """The trials as they were at one moment.
+
+    Attributes:
+        table: a row for each.
+        best: the best one, or the Pareto front.
+        no_slower: the best that is no slower than the baseline, where that is known.
+        latencies: what was measured, or why not.
+    """
+
+    table: list[dict[str, Any]]
+    best: list[Entry]
+    no_slower: Entry | None
+    latencies: Latencies
+
+
+def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
+    """Write and print what is there, also of a sweep that was stopped.
+
+    Args:
+        bench: device and text, for the latencies.
+        sweep: the sweep.
+        queue: its trials.
+        done: whether every trial has ended; only then are latencies measured.
+
+    Raises:
+        ValueError: every trial has failed.
+        OSError: a file cannot be written.
+    """
+    results = _results(bench, sweep, queue.entries(), done=done)
+    table, goals, run = results.table, objectives(sweep), sweep.places.run
+    files = _experiments(sweep, results)
+    summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
+    write_whole(run / "trials.csv", csv_text(table, goals))
+    write_whole(run / "sweep.json", json.dumps(summary, indent=1) + "\n")
+    draw_sweep(queue.study, table, run / "figures", goals)
+    page = write_sweep_report(run)
+    print(f"\n{text_table(table, goals)}\n{results.latencies.note}")
+    _say_best(sweep, run, files)
+    print(f"table: {run / 'trials.csv'}\nreport: {page}")
+    _say_next(_commands(sweep, files, interpreter_typed()))
+    if done and not files:
+        reasons = "; ".join(dict.fromkeys(row["reason"] or row["state"] for row in table))
+        raise ValueError(f"no trial was done: {reasons:.500}")
+
+
+def _results(bench: Workbench, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
+    by_trial: dict[int, float] = {}
+    latencies = Latencies({}, "forward latency: measured when every trial has ended", {})
+    if done:
+        by_trial, latencies = measure(bench, entries)
+    table = rows(sweep, entries, by_trial)
+    number = _no_slower(table, _learned(sweep))
+    no_slower = next((entry for entry in entries if entry.number == number), None)
+    return Results(table, best_entries(entries, sweep), no_slower, latencies)
+
+
+def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dict[str, Any]:
+    """What sweep.json holds."""
+    return {
+        "name": sweep.places.run.name,
+        "objectives": objectives(sweep),
+        "trials_wanted": len(results.table),
+        "rows": results.table,
+        "best": [entry.number for entry in results.best],
+        "no_slower": results.no_slower and results.no_slower.number,
+        "latency_note": results.latencies.note,
+        "latency_key": results.latencies.key,
+        "sampler": sweep.config.sampler.kind,
+        "pruner": sweep.config.pruner.kind,
+        "storage": shown(sweep.config.storage),
+        "commands": commands,
+    }
+
+
+def _say_best(sweep: Sweep, run: Path, files: Mapping[Path, Entry]) -> None:
+    front = [path for path in files if path.parent != run]
+    if front:
+        print(f"Pareto front: {front[0].parent} ({len(front)} experiments)")
+    for path, entry in files.items():
+        if path not in front:
+            own = " (the file's own values)" if is_baseline(sweep, entry.last) else ""
+            print(f"{path.stem.replace('_', ' ')}: trial {entry.number}{own}, {path}")
+
+
+def _say_next(commands: Mapping[str, str]) -> None:
+    if "rerun" in commands:
+        print(f"next: {commands['rerun']}")
+    if "confirm" in commands:
+        print(
+            "The best of many trials looks better than it is; with fresh seeds:\n  "
+            + commands["confirm"]
+        )
+
+
+def _learned(sweep: Sweep) -> int:
+    """The place of the first objective that takes training: the others are bought with it."""
+    return next(i for i, name in enumerate(sweep.config.objectives) if name in LEARNED)
+
+
+def _no_slower(table: Sequence[Mapping[str, Any]], learned: int) -> int | None:
+    """The best trial, by the learned objective, of those measured no slower than the baseline."""
+    measured = [row for row in table if row["values"] and row["latency_ms"] is not None]
+    base = next((row for row in measured if row["baseline"]), None)
+    if base is None:
+        return None
+    quick = [row for row in measured if row["latency_ms"] <= base["latency_ms"]]
+    best = min(quick, key=lambda row: (row["values"][learned], row["values"], row["number"]))
+    return int(best["number"])
+
+
+def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
+    """Write the best trials' experiments, each of which search.py runs as it is."""
+    run, best = sweep.places.run, results.best
+    wanted: dict[Path, Entry] = {}
+    if len(sweep.config.objectives) > 1:
+        wanted = {run / "pareto" / f"{entry.number:04d}.yaml": entry for entry in best}
+    elif best:
+        wanted[run / "best.yaml"] = best[0]
+    if results.no_slower is not None:
+        wanted[run / _NO_SLOWER] = results.no_slower
+    for old in [*run.glob("pareto/*.yaml"), run / "best.yaml", run / _NO_SLOWER]:
+        if old not in wanted:
+            old.unlink(missing_ok=True)
+    for path, entry in wanted.items():
+        path.parent.mkdir(exist_ok=True)
+        write_whole(path, dump_experiment(chosen_experiment(sweep, entry.last.params)))
+    return wanted
+
+
+def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:
+    """What a person may want to type next."""
+    where, run = sweep.config.storage, sweep.places.run
+    storage = str(sweep.places.journal) if where == JOURNAL else shown(where)
+    commands = {
+        "sweep": command("sweep.py", run, interpreter=interpreter),
+        "dashboard": f"optuna-dashboard {shlex.quote(storage)}",
+    }
+    best, better = _best(sweep, files), _better(sweep, files)
+    if best is not None:
+        commands["rerun"] = command("search.py", best, interpreter=interpreter)
+    if better is not None:
+        both = [str(better), str(sweep.places.own_experiment)]
+        commands["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
+    return commands
+
+
+def _best(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
+    """The best by the learned objective."""
+    learned = _learned(sweep)
+    return min(files, key=lambda path: files[path].last.values[learned], default=None)
+
+
+def _better(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
+    """What to compare with the baseline: the best that is no slower, else the best; not itself."""
+    no_slower = [path for path in files if path.name == _NO_SLOWER]
+    best = _best(sweep, files)
+    tried = no_slower if best is None else [*no_slower, best]
+    return next((path for path in tried if not is_baseline(sweep, files[path].last)), None)

@@ -1,0 +1,255 @@
+"""A sweep as it is planned: its folder, its space, its baseline, the settings of each trial."""
+
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+from data import Tokenizer, TokenizerConfig, known_losses
+from hpo.config import SweepConfig
+from hpo.space import Space
+from pipeline.experiment import Experiment, changed_settings, with_settings
+from pipeline.experiment_sweep import DRAWS, number_kinds
+from utils.validation import Section, show
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The experiment file's own values as a trial.
+
+    Attributes:
+        params: what Optuna stores for them; None where they are not in the space.
+        reason: why there are none, for the user.
+    """
+
+    params: dict[str, Any] | None
+    reason: str = ""
+
+
+def space_of(experiment: Experiment) -> Space:
+    """The space of an experiment with a sweep.
+
+    Raises:
+        ValueError: a condition that cannot hold, or a range that does not fit its key.
+    """
+    assert experiment.sweep is not None
+    space = experiment.sweep.space
+    return Space(space, number_kinds(Experiment, space))
+
+
+def baseline(experiment: Experiment, space: Space) -> Baseline:
+    """The trial that is the experiment as its file has it (but for `sweep.set`)."""
+    bare, _ = changed_settings(experiment, {})
+    own: dict[str, Any] = {}
+    left_out: dict[str, Any] = {}
+    reasons: list[str] = []
+    for key in space.keys:
+        if key in space.inactive(own):
+            continue
+        value = _own_value(experiment, bare, space, key)
+        if value is None and not space.holds(key, value):
+            # The file leaves the key to its default, which is a value of the space where it is one.
+            value = left_out[key] = _value_in_use(experiment, key)
+        if space.holds(key, value):
+            own[key] = value
+        else:
+            reasons.append(f"{key} is {show(value)} there, not in {space.describe(key)}")
+    if reasons:
+        return Baseline(None, "; ".join(reasons))
+    without = space.inactive(own)
+    bare, _ = changed_settings(experiment, left_out)
+    same, _ = changed_settings(experiment, own, without)
+    if same != bare:
+        return Baseline(None, f"it sets {', '.join(without)}, which 'when' leaves out")
+    return Baseline(space.params(own))
+
+
+def _own_value(experiment: Experiment, bare: Experiment | None, space: Space, key: str) -> Any:
+    """The choice that changes nothing; of a range what the file says."""
+    for choice in space.choices(key) or ():
+        if changed_settings(experiment, {key: choice})[0] == bare:
+            return choice
+    here: Any = experiment.model_dump(mode="json")
+    for part in key.split("."):
+        here = here.get(part) if isinstance(here, dict) else None
+    return here
+
+
+def _value_in_use(experiment: Experiment, key: str) -> Any:
+    """What a key that the file leaves out comes to; None where its section alone does not say."""
+    *sections, last = key.split(".")
+    here: Any = experiment
+    for name in sections:
+        here = getattr(here, name, None)
+    return here.left_out().get(last) if isinstance(here, Section) else None
+
+
+@dataclass(frozen=True)
+class Places:
+    """The paths below a sweep's run directory."""
+
+    run: Path
+
+    @property
+    def own(self) -> Path:
+        """What belongs to the sweep itself: experiment, identity, journal, workers' logs."""
+        return self.run / "sweep"
+
+    @property
+    def own_experiment(self) -> Path:
+        """The experiment with its `sweep` section, as it was last started."""
+        return self.own / "experiment.yaml"
+
+    @property
+    def journal(self) -> Path:
+        """Optuna's journal, where no database is used."""
+        return self.own / "study.journal"
+
+    @property
+    def workers(self) -> Path:
+        """The logs of workers."""
+        return self.own / "workers"
+
+    @property
+    def trials(self) -> Path:
+        """One folder for each trial."""
+        return self.run / "trials"
+
+    def trial(self, number: int) -> Path:
+        """The folder of a trial, by the number of its first attempt."""
+        return self.trials / f"{number:04d}"
+
+    def seed(self, number: int, seed: int) -> Path:
+        """The run directory of a trial and a seed."""
+        return self.trial(number) / f"seed-{seed}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep.
+
+    Attributes:
+        experiment: the whole experiment; its values are the baseline.
+        config: its `sweep` section.
+        space: what is swept.
+        places: where its files are.
+        baseline: the experiment's own values as a trial.
+    """
+
+    experiment: Experiment
+    config: SweepConfig
+    space: Space
+    places: Places
+    baseline: Baseline
+
+
+def sweep_of(experiment: Experiment, run: Path) -> Sweep:
+    """The sweep of an experiment that has one."""
+    assert experiment.sweep is not None
+    space = space_of(experiment)
+    return Sweep(experiment, experiment.sweep, space, Places(run), baseline(experiment, space))
+
+
+def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
+    """The experiment of a trial.
+
+    Raises:
+        ValueError: its values do not go together.
+    """
+    here = {
+        "run.figures": False,
+        "run.tensorboard": False,
+        "run.threads": asked_threads(sweep) or threads,
+        "derive.gap": False,
+    }
+    return with_settings(
+        sweep.experiment, {**sweep.config.set, **values, **here}, sweep.space.inactive(values)
+    )
+
+
+def asked_threads(sweep: Sweep) -> int | None:
+    """The threads of a trial that the file asks for; None where a worker's share decides."""
+    threads: int | None = sweep.config.set.get("run.threads", sweep.experiment.run.threads)
+    return threads
+
+
+def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
+    """Refuse a sweep whose trials would have no bits per byte, by which they are compared.
+
+    Args:
+        sweep: the sweep.
+        tokenizer: the experiment's own, which has seen the text.
+
+    Raises:
+        ValueError: a trial's tokenizer loses text, or its model cannot be had.
+        OSError: its model cannot be read.
+    """
+    for config in _tokenizers(sweep):
+        own = config == sweep.experiment.data.tokenizer
+        if losses := tokenizer.losses if own else known_losses(config):
+            settings = json.dumps(config.model_dump(exclude_defaults=True))
+            raise ValueError(
+                f"data.tokenizer: with {settings} trials have no bits per byte, by which they are "
+                f"compared ({'; '.join(losses)}); use a lossless one (kind bpe, unigram or bytes, "
+                "without lower_case)"
+            )
+
+
+def _tokenizers(sweep: Sweep) -> list[TokenizerConfig]:
+    """The different tokenizers of trials, as far as random draws of the space tell."""
+    varies = any(key.startswith("data.tokenizer") for key in sweep.space.keys)
+    source = random.Random(0)
+    tokenizers = [
+        trial_experiment(sweep, sweep.space.draw(source), threads=1).data.tokenizer
+        for _ in range(DRAWS if varies else 1)
+    ]
+    return [each for place, each in enumerate(tokenizers) if each not in tokenizers[:place]]
+
+
+def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:
+    """The experiment with the values of a finished trial, at its full length."""
+    values = sweep.space.values(params)
+    return with_settings(sweep.experiment, values, sweep.space.inactive(values))
+
+
+def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
+    """Whether a trial has the experiment file's own values, whoever suggested it.
+
+    With `sweep.baseline: false` none counts as the baseline.
+    """
+    own = sweep.baseline.params
+    params = trial.params or trial.system_attrs.get("fixed_params", {})
+    return (
+        sweep.config.baseline
+        and own is not None
+        and params.keys() == own.keys()
+        and all(_same(params[key], own[key]) for key in own)
+    )
+
+
+def why_no_baseline(sweep: Sweep) -> str | None:
+    """Why no trial has the file's own values although `sweep.baseline` wants one; else None."""
+    if not sweep.config.baseline or sweep.baseline.params is not None:
+        return None
+    return sweep.baseline.reason
+
+
+def points(sweep: Sweep) -> list[dict[str, Any]]:
+    """What is fixed of each trial: all points of a grid; else of the first one, if anything."""
+    if sweep.config.sampler.kind == "grid":
+        return sweep.space.grid()
+    assert sweep.config.trials is not None
+    own = sweep.baseline.params if sweep.config.baseline else None
+    return [own or {}, *[{}] * (sweep.config.trials - 1)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two params are equal; a grid's step may come to 0.30000000000000004."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

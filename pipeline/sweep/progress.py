@@ -1,0 +1,97 @@
+"""A line for each trial that ends, as it ends."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optuna.trial import TrialState
+
+from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
+from pipeline.sweep.plan import Sweep
+from pipeline.sweep.results import layouts_of
+
+UNITS = {
+    "retrained": "bits per byte retrained",
+    "onehot": "bits per byte one-hot",
+    "flops": "MFLOP per token",
+    "parameters": "M parameters",
+}
+_SCALE = {"flops": 1e-6, "parameters": 1e-6}
+
+
+@dataclass
+class Progress:
+    """Prints what is new of a sweep since it was last asked."""
+
+    sweep: Sweep
+    _began_s: float = field(default_factory=time.monotonic)
+    _before: int = 0
+    _shown: set[int] = field(default_factory=set)
+
+    def pass_over(self, queue: Queue) -> None:
+        """Take what has ended so far for known: an earlier command has printed it."""
+        for entry in queue.entries():
+            self._before += entry.finished
+            self._shown |= {each.number for each in entry.attempts if each.datetime_complete}
+
+    def show(self, queue: Queue) -> None:
+        """Print a line for every attempt that was lost and for every trial that ended."""
+        entries = queue.entries()
+        ended = [
+            (trial.datetime_complete, trial, entry)
+            for entry in entries
+            for trial in entry.attempts
+            if trial.datetime_complete is not None and trial.number not in self._shown
+        ]
+        for _, trial, entry in sorted(ended, key=lambda each: each[0]):
+            self._shown.add(trial.number)
+            if trial is entry.last:
+                done = sum(each.last.number in self._shown for each in entries)
+                print(f"[{done}/{len(entries)}] {self._line(entry)}", flush=True)
+            elif trial.user_attrs.get(LOST) != STOPPED:
+                print(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
+
+    def show_left(self, queue: Queue) -> None:
+        """Print about how long the rest takes, once a trial was done since the start."""
+        entries = queue.entries()
+        rest = sum(not entry.finished for entry in entries)
+        done = len(entries) - rest - self._before
+        if done and rest:
+            left_s = (time.monotonic() - self._began_s) / done * rest
+            print(f"about {duration(left_s)} left", flush=True)
+
+    def _line(self, entry: Entry) -> str:
+        last = entry.last
+        attributes = last.user_attrs
+        parts = [f"trial {entry.number}"]
+        if last.state == TrialState.COMPLETE:
+            parts.append(worded(self.sweep.config.objectives, last.values))
+            parts.append(layouts_of(last) or "")
+        else:
+            parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, 'no reason given')}")
+        parts.append(", ".join(f"{key}={show(value)}" for key, value in last.params.items()))
+        if len(entry.attempts) > 1:
+            parts.append(f"{len(entry.attempts)} attempts")
+        return "  ".join(part for part in parts if part)
+
+
+def worded(objectives: Sequence[str], values: Sequence[float]) -> str:
+    """Objectives with their units."""
+    return ", ".join(
+        f"{value * _SCALE.get(name, 1.0):.4f} {UNITS[name]}"
+        for name, value in zip(objectives, values, strict=True)
+    )
+
+
+def duration(seconds: float) -> str:
+    """Hours and minutes, or minutes and seconds."""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 60} min {whole % 60} s"
+
+
+def show(value: Any) -> str:
+    """A parameter's value, short."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

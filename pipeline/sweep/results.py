@@ -1,0 +1,270 @@
+"""The table of a sweep, latencies of its best trials, and whose checkpoints stay."""
+
+import os
+import shutil
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
+from model import Architecture, build_model
+from nas.costs.latency import Latencies
+from pipeline.build import network_hash
+from pipeline.context import Workbench
+from pipeline.costs import time_models
+from pipeline.resources import memory_bytes
+from pipeline.sweep.plan import Sweep, is_baseline
+
+UNITS = {
+    "retrained": "bits per byte of validation",
+    "onehot": "bits per byte of validation, SuperNet",
+    "flops": "FLOPs per token",
+    "parameters": "parameters",
+}
+_STATES = {
+    TrialState.COMPLETE: "done",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+# Where the last attempt ran, and with which version of the program.
+_FACTS = ("host", "threads", "gpu", "torch", "commit")
+
+
+def objectives(sweep: Sweep) -> list[dict[str, str]]:
+    """What is minimised, with units."""
+    return [{"name": name, "unit": UNITS[name]} for name in sweep.config.objectives]
+
+
+def rows(
+    sweep: Sweep, entries: Iterable[Entry], latency_ms: Mapping[int, float]
+) -> list[dict[str, Any]]:
+    """One row for each trial, by number; sizes are means over its seeds.
+
+    Args:
+        sweep: the sweep.
+        entries: its trials.
+        latency_ms: by trial, where it was measured.
+    """
+    return [_row(sweep, entry, latency_ms.get(entry.number)) for entry in entries]
+
+
+def runs_of(trial: FrozenTrial) -> dict[str, dict[str, Any]]:
+    """What each seed of an attempt came to, by seed."""
+    found: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
+    return found
+
+
+def layouts_of(trial: FrozenTrial) -> str | None:
+    """The distinct layouts that the seeds of an attempt found: "a d a / d d a"."""
+    return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
+
+
+def network_hashes(trial: FrozenTrial) -> str | None:
+    """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
+    runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
+    try:
+        found = [Architecture.from_json(run["architecture"], "the study") for _, run in runs]
+    except ValueError:
+        return None
+    return " ".join(network_hash(architecture)[:16] for architecture in found) or None
+
+
+def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]:
+    last = entry.last
+    attributes = last.user_attrs
+    return {
+        "number": entry.number,
+        "state": _state(entry),
+        "reason": attributes.get(REASON),
+        "baseline": is_baseline(sweep, last),
+        "values": last.values if last.state == TrialState.COMPLETE else None,
+        # Of one that waits again, those that its next attempt will have.
+        "params": last.params or last.system_attrs.get("fixed_params", {}),
+        "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
+        "layout": layouts_of(last),
+        "network": network_hashes(last),
+        "parameters": _mean(last, "parameters"),
+        "flops_per_token": _mean(last, "flops_per_token"),
+        "latency_ms": latency_ms,
+        "attempts": sum(trial.state != TrialState.WAITING for trial in entry.attempts),
+        "went_on_from": _went_on_from(last, named=len(sweep.config.seeds) > 1),
+        "elapsed_s": _elapsed_s(entry),
+        **{fact: attributes.get(fact) for fact in _FACTS},
+    }
+
+
+def _state(entry: Entry) -> str:
+    attempts: Sequence[Any] = entry.attempts
+    if entry.last.state == TrialState.WAITING and len(attempts) > 1:
+        return "stopped" if attempts[-2].user_attrs.get(LOST) == STOPPED else "waiting"
+    return _STATES[entry.last.state]
+
+
+def _mean(trial: FrozenTrial, fact: str) -> float | None:
+    found = [run[fact] for run in runs_of(trial).values()]
+    return statistics.mean(found) if found else None
+
+
+def _went_on_from(trial: FrozenTrial, *, named: bool) -> list[str]:
+    """Where the whole trial began anew, and from which steps the runs of its seeds went on."""
+    found = list(trial.user_attrs.get("went_on_from", []))
+    for seed, run in runs_of(trial).items():
+        found += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
+    return found
+
+
+def _elapsed_s(entry: Entry) -> float | None:
+    """Seconds of all attempts but those whose worker was lost: nobody saw when those ended."""
+    durations = [
+        trial.duration.total_seconds()
+        for trial in entry.attempts
+        if trial.duration is not None and trial.user_attrs.get(LOST, STOPPED) == STOPPED
+    ]
+    return round(sum(durations), 1) if durations else None
+
+
+_BYTES = 4
+
+
+def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
+    """Forward milliseconds by trial, the mean over its seeds' architectures.
+
+    Each network is measured once. Weights are fresh: latency does not depend on them.
+    Layouts of another tokenizer are left out, since the text that is timed has the ids of the
+    experiment's own.
+    """
+    found = _architectures(entries)
+    own = bench.prepared.tokenizer.vocabulary_size
+    kept = {key: each for key, each in found.items() if each.vocabulary_size == own}
+    latencies = Latencies({}, "forward latency: no finished layout", {})
+    medians: dict[str, float] = {}
+    groups = list(_groups(kept, memory_bytes(bench.device) // 4))
+    for group in groups:
+        latencies = time_models(bench, {key: build_model(each) for key, each in group.items()})
+        medians |= latencies.median_ms
+        if not latencies.median_ms:
+            return {}, latencies
+    note = latencies.note
+    if len(groups) > 1:
+        note += f"; in {len(groups)} groups, since not all fit into memory"
+    if len(kept) < len(found):
+        note += f"; {len(found) - len(kept)} layouts of another vocabulary not measured"
+    return _by_trial(entries, medians), replace(latencies, median_ms=medians, note=note)
+
+
+def _architectures(entries: Sequence[Entry]) -> dict[str, Architecture]:
+    """An architecture of each network of finished trials, by its hash."""
+    texts = {text for entry in entries for text in _texts(entry)}
+    return {network_hash(each): each for each in map(_parse, sorted(texts))}
+
+
+def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[int, float]:
+    """The mean of each finished trial whose architectures were all measured."""
+    found = {}
+    for entry in entries:
+        keys = [network_hash(_parse(text)) for text in _texts(entry)]
+        if keys and all(key in median_ms for key in keys):
+            found[entry.number] = statistics.fmean(median_ms[key] for key in keys)
+    return found
+
+
+def _texts(entry: Entry) -> list[str]:
+    """The architecture of each seed of a finished trial."""
+    if entry.last.state != TrialState.COMPLETE:
+        return []
+    return [run["architecture"] for run in runs_of(entry.last).values()]
+
+
+def _parse(text: str) -> Architecture:
+    return Architecture.from_json(text, "the study")
+
+
+def _groups(
+    found: Mapping[str, Architecture], most_bytes: int
+) -> Iterator[dict[str, Architecture]]:
+    group: dict[str, Architecture] = {}
+    held = 0
+    for key, architecture in found.items():
+        assert architecture.costs is not None, "derive.py writes costs"
+        needed = _BYTES * architecture.costs.parameters
+        if group and held + needed > most_bytes:
+            yield group
+            group, held = {}, 0
+        group[key] = architecture
+        held += needed
+    if group:
+        yield group
+
+
+_MODEL = "model"
+
+
+def clean(queue: Queue, sweep: Sweep) -> None:
+    """Remove what only a resume or a use of the model would need, of all trials not kept."""
+    # Read once: a trial that becomes the best meanwhile is not finished in here, and so stays.
+    entries = queue.entries()
+    kept = _kept(entries, sweep)
+    for entry in entries:
+        folder = sweep.places.trial(entry.number)
+        done = folder / "cleaned"
+        if not entry.finished or entry.number in kept or not folder.exists() or done.exists():
+            continue
+        for seed in sweep.config.seeds:
+            remove_weights(sweep.places.seed(entry.number, seed))
+        with suppress(FileNotFoundError):  # the folder was moved aside
+            done.touch()
+
+
+def remove_weights(run: Path) -> None:
+    """Remove checkpoints and models of a run that is done; several processes may do so at once."""
+    # Not a glob: that one ends with an error where another process removes a folder meanwhile.
+    for folder, subfolders, files in os.walk(run):
+        of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
+        if _MODEL in subfolders and of_a_seed:
+            subfolders.remove(_MODEL)
+            shutil.rmtree(Path(folder) / _MODEL, ignore_errors=True)
+        for name in files:
+            if name.endswith(".safetensors"):
+                (Path(folder) / name).unlink(missing_ok=True)
+
+
+def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:
+    """Numbers of the trials whose files stay."""
+    keep = sweep.config.keep
+    if "all" in keep:
+        return {entry.number for entry in entries}
+    numbers = {number for number in keep if isinstance(number, int)}
+    if "best" in keep:
+        numbers |= {entry.number for entry in best_entries(entries, sweep)}
+    # A trial that failed may be looked into.
+    return numbers | {e.number for e in entries if e.last.state == TrialState.FAIL}
+
+
+def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
+    """The best finished trial; of several objectives the Pareto front, by the first of them.
+
+    Trials of the same values that found the same networks stand once on the front. Of equal ones
+    it is the baseline that stands there, or else the first.
+    """
+    done = [entry for entry in entries if entry.last.state == TrialState.COMPLETE]
+    done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
+    if done and len(done[0].last.values) == 1:
+        return done[:1]
+    front = [one for one in done if not any(_dominates(other.last, one.last) for other in done)]
+    once: dict[tuple[Any, ...], Entry] = {}
+    for entry in front:
+        network = network_hashes(entry.last) or entry.number
+        once.setdefault((network, *entry.last.values), entry)
+    return list(once.values())
+
+
+def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:
+    pairs = list(zip(one.values, other.values, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

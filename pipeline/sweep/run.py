@@ -1,0 +1,212 @@
+"""A sweep from its command line: the parent with its workers, or workers that join."""
+
+import os
+import socket
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hpo.config import JOURNAL, shown
+from hpo.queue import Queue
+from hpo.retry import is_passing
+from pipeline.context import Workbench, as_saved, set_up
+from pipeline.experiment import Experiment, dump_experiment
+from pipeline.resources import too_many_threads
+from pipeline.sweep import study
+from pipeline.sweep.attempt import Share, parse_share
+from pipeline.sweep.finish import finish
+from pipeline.sweep.parent import Parent
+from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
+from pipeline.sweep.worker import Worker
+from training.run_dir import FolderLock, claim, is_claimed
+from training.signals import Stopped, StopRequest
+from utils.cores import usable_cores
+from utils.files import write_whole
+
+# The storage of a worker that another process starts: its file lacks the password, and a command
+# line is seen by all.
+STORAGE = "PARNAS_STORAGE"
+
+
+@dataclass
+class ParentRun:
+    """The process that a person starts: workers, then results."""
+
+    bench: Workbench
+    sweep: Sweep
+    queue: Queue
+    workers: int
+    lock: FolderLock
+
+    def run(self) -> None:
+        """Run every trial; write what is there also where the sweep is stopped.
+
+        Raises:
+            Stopped: a signal came.
+            ValueError: the storage is away for too long, or workers end badly again and again.
+        """
+        arguments = _again(self.sweep, self.sweep.places.own_experiment)
+        with _reached(self.sweep), _handed_on(self.sweep), StopRequest().listening() as stop:
+            parent = Parent(self.sweep, self.queue, arguments, self.workers, stop)
+            try:
+                parent.run()
+            except (Stopped, ValueError):
+                finish(self.bench, self.sweep, self.queue, done=False)
+                raise
+
+    def finish(self) -> None:
+        """Latencies, table, figures, the best experiment."""
+        with _reached(self.sweep):
+            finish(self.bench, self.sweep, self.queue, done=True)
+
+
+@dataclass
+class WorkerRun:
+    """A process that only runs trials."""
+
+    worker: Worker
+
+    def run(self) -> None:
+        """Run trials until none is left."""
+        with _reached(self.worker.sweep), self.worker.stop.listening():
+            self.worker.work()
+
+    def finish(self) -> None:
+        """Nothing: the parent writes the results."""
+
+
+@dataclass
+class JoinedRun:
+    """Several workers of this machine in a sweep that was started elsewhere."""
+
+    parent: Parent
+
+    def run(self) -> None:
+        """Run trials until none is left."""
+        sweep = self.parent.sweep
+        with _reached(sweep), _handed_on(sweep), self.parent.stop.listening():
+            self.parent.run()
+
+    def finish(self) -> None:
+        """Nothing: the parent of the sweep writes the results."""
+
+
+def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> ParentRun:
+    """Make the study, or go on with it.
+
+    Raises:
+        ValueError: the experiment has no sweep, or another one is there.
+        OSError: a file cannot be written.
+    """
+    sweep = sweep_of(experiment, run_dir)
+    own, identity = sweep.places.own, study.identity(sweep)
+    if not is_claimed(own, identity) and sweep.places.trials.exists():
+        raise ValueError(
+            f"{sweep.places.trials}: trials of another sweep; remove them, or use another --run"
+        )
+    bench = set_up(experiment, run_dir)
+    check_tokenizers(sweep, bench.prepared.tokenizer)
+    own.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(own)
+    with _reached(sweep):
+        queue = study.create(sweep, bench)
+        if arguments.retry_failed:
+            print(f"{queue.retry_failed()} failed trials run again", flush=True)
+        greeting = _greeting(sweep, queue)
+    # Not before: what is claimed takes no other space, and the address may have been wrong.
+    claim(own, identity, {"environment.json": bench.files()["environment.json"]})
+    # Always the newest: the number of trials, limits and what is kept may change.
+    write_whole(sweep.places.own_experiment, dump_experiment(as_saved(experiment)))
+    print(greeting, flush=True)
+    _warn_of_threads(sweep, arguments.workers)
+    return ParentRun(bench, sweep, queue, arguments.workers, lock)
+
+
+def join_sweep(
+    experiment: Experiment, run_dir: Path, arguments: Namespace
+) -> WorkerRun | JoinedRun:
+    """Join a sweep as a worker, or as several.
+
+    The variable PARNAS_STORAGE, where it is set, stands for sweep.storage.
+
+    Raises:
+        ValueError: there is no such sweep yet, or it is another one.
+        OSError: the storage cannot be read.
+    """
+    sweep = sweep_of(experiment, run_dir)
+    # Taken out, for no trial's process needs it.
+    storage = os.environ.pop(STORAGE, sweep.config.storage)
+    sweep = replace(sweep, config=sweep.config.model_copy(update={"storage": storage}))
+    share = parse_share(arguments.share)
+    bench = set_up(experiment, run_dir)
+    with _reached(sweep):
+        queue = study.join(sweep, bench)
+    if arguments.workers == 1:
+        return WorkerRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    kept = sweep.places.workers / f"{name}.yaml"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(kept, dump_experiment(as_saved(experiment)))
+    workers, stop = arguments.workers, StopRequest()
+    _warn_of_threads(sweep, workers)
+    return JoinedRun(Parent(sweep, queue, _again(sweep, kept), workers, stop, name))
+
+
+def _warn_of_threads(sweep: Sweep, workers: int) -> None:
+    """Say that the trials of this machine's workers would share cores."""
+    threads = asked_threads(sweep) or Share(0, workers).threads
+    if warning := too_many_threads(threads, workers, usable_cores()):
+        print(warning, flush=True)
+
+
+def _again(sweep: Sweep, file: Path) -> list[str]:
+    """The arguments that make another process read the same experiment.
+
+    Args:
+        sweep: the sweep.
+        file: what was saved of it; the user's own file may be edited while the sweep runs.
+    """
+    return [str(file), "--run", str(sweep.places.run)]
+
+
+@contextmanager
+def _handed_on(sweep: Sweep) -> Iterator[None]:
+    """Let the processes that are started meanwhile know the storage."""
+    os.environ[STORAGE] = sweep.config.storage
+    try:
+        yield
+    finally:
+        os.environ.pop(STORAGE, None)
+
+
+@contextmanager
+def _reached(sweep: Sweep) -> Iterator[None]:
+    """Say in one line that a storage is away for longer than anyone waits.
+
+    Raises:
+        ValueError: it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_passing(error):
+            raise
+        where = sweep.config.storage
+        raise ValueError(
+            f"sweep.storage: {sweep.places.journal if where == JOURNAL else shown(where)} does not "
+            "answer; the study and the trials' checkpoints stay as they are. When it answers "
+            "again, the same command goes on"
+        ) from error
+
+
+def _greeting(sweep: Sweep, queue: Queue) -> str:
+    entries = queue.entries()
+    done = sum(entry.finished for entry in entries)
+    goals = ", ".join(sweep.config.objectives)
+    return (
+        f"sweep {sweep.places.run}: {len(entries)} trials ({done} done), objective {goals}, "
+        f"sampler {sweep.config.sampler.kind}, pruner {sweep.config.pruner.kind}, "
+        f"storage {shown(sweep.config.storage)}"
+    )

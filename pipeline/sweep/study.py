@@ -1,0 +1,143 @@
+"""Opening a sweep: its folder, its storage, its study; and whether a study is this sweep's."""
+
+import secrets
+import warnings
+from typing import Any
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage
+
+from hpo.queue import STUDY, Queue
+from hpo.samplers import NumberedSampler, make_pruner
+from hpo.storage import open_storage, shown
+from pipeline.context import Workbench
+from pipeline.sweep.plan import Sweep, points, why_no_baseline
+from training.run_dir import commit, identity_hash
+
+# Written last: until it is there, no worker joins.
+IDENTITY = "parnas:identity"
+BEGUN = "parnas:begun"
+INPUTS = "parnas:inputs"
+COMMIT = "parnas:commit"
+# What may change between two starts of a sweep.
+_FREE = {"trials", "trial_minutes", "silent_minutes", "retries", "keep", "storage", "lease_s"}
+
+
+def identity(sweep: Sweep) -> dict[str, Any]:
+    """What makes a sweep what it is: trials of another one cannot be compared with its own."""
+    experiment = sweep.experiment.model_dump(
+        mode="json", include={"data", "model", "search", "derive", "retrain"}
+    )
+    return {
+        "precision": sweep.experiment.run.precision,
+        "micro_batches": sweep.experiment.run.micro_batches,
+        "validate_every": sweep.experiment.run.validate_every,
+        **experiment,
+        "sweep": sweep.config.model_dump(mode="json", exclude=_FREE),
+    }
+
+
+def create(sweep: Sweep, bench: Workbench) -> Queue:
+    """The study, made where it is not there yet, with every trial in its queue.
+
+    Raises:
+        ValueError: the storage cannot be used, or holds another sweep of this name.
+        OSError: the journal cannot be written.
+    """
+    storage = _storage(sweep, make=True)
+    study = optuna.create_study(
+        storage=storage,
+        study_name=sweep.places.run.resolve().name,
+        directions=["minimize"] * len(sweep.config.objectives),
+        load_if_exists=True,
+    )
+    if BEGUN not in study.user_attrs:
+        _begin(sweep, bench, study)
+    queue = _queue(sweep, bench, study, storage)
+    if (why := why_no_baseline(sweep)) is not None:
+        print(f"no trial with the file's own values: {why}", flush=True)
+    queue.fill(points(sweep))
+    study.set_user_attr(IDENTITY, study.user_attrs[BEGUN])
+    return queue
+
+
+def study_id(study: optuna.Study) -> str:
+    """What no other study has, also none of the same name and experiment."""
+    return str(study.user_attrs[STUDY])
+
+
+def _begin(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
+    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done.
+
+    Raises:
+        ValueError: it is not empty, or has another number of objectives.
+    """
+    if study.trials or len(study.directions) != len(sweep.config.objectives):
+        raise ValueError(_of_another(study))
+    study.set_user_attr(STUDY, secrets.token_hex(8))
+    study.set_user_attr(INPUTS, bench.inputs())
+    study.set_user_attr(COMMIT, commit())
+    study.set_metric_names(list(sweep.config.objectives))
+    study.set_user_attr(BEGUN, identity_hash(identity(sweep)))
+
+
+def join(sweep: Sweep, bench: Workbench) -> Queue:
+    """The study that another process has made.
+
+    Raises:
+        ValueError: it is not there, or is another sweep's.
+        OSError: the journal cannot be read.
+    """
+    storage = _storage(sweep, make=False)
+    name = sweep.places.run.resolve().name
+    there = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in there.get(name, {}):
+        raise ValueError(
+            f"{shown(sweep.config.storage)}: no sweep {name} there yet; start it with sweep.py"
+        )
+    return _queue(sweep, bench, optuna.load_study(study_name=name, storage=storage), storage)
+
+
+def _queue(sweep: Sweep, bench: Workbench, study: optuna.Study, storage: BaseStorage) -> Queue:
+    _check(sweep, bench, study)
+    study.sampler = NumberedSampler(sweep.config)
+    study.pruner = make_pruner(sweep.config.pruner, sweep.experiment.run.validate_every)
+    return Queue(study, storage, retries=sweep.config.retries)
+
+
+def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
+    warnings.simplefilter("ignore", ExperimentalWarning)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return open_storage(sweep.config.storage, sweep.places.journal, create=make)
+
+
+def _check(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
+    """Raise ValueError where a study's trials could not be compared with this experiment's."""
+    attributes = study.user_attrs
+    if attributes.get(BEGUN) != identity_hash(identity(sweep)):
+        raise ValueError(_of_another(study))
+    if attributes.get(INPUTS) != bench.inputs():
+        raise ValueError(
+            f"study {study.study_name}: was begun with another text or tokenizer "
+            f"({_short(attributes.get(INPUTS))} there, {_short(bench.inputs())} here), so its "
+            "trials could not be compared; use the same text (python-stdlib differs between "
+            "versions of Python)"
+        )
+    if attributes.get(COMMIT) != commit():
+        print(
+            f"study {study.study_name}: was begun by another version of the program "
+            f"({attributes.get(COMMIT)} there, {commit()} here); trials.csv says which ran what",
+            flush=True,
+        )
+
+
+def _of_another(study: optuna.Study) -> str:
+    return (
+        f"study {study.study_name}: is that of another experiment or space; repeat the file "
+        "and the --set of its first start, or use another --run directory"
+    )
+
+
+def _short(inputs: Any) -> str:
+    return ", ".join(f"{key} {str(value)[:12]}" for key, value in (inputs or {}).items())

@@ -1,0 +1,369 @@
+"""A trial's process watched to its end, and what its files came to."""
+
+import math
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model import load_architecture
+from pipeline.experiment import Experiment, dump_experiment
+from pipeline.results import read_result
+from pipeline.sweep.child import LEFT_ALONE
+from pipeline.sweep.process import FolderBusy, TrialProcess
+from training.metrics import read_rows
+from utils.files import read_object, words_of, write_whole
+
+METRICS = "metrics.jsonl"
+CHOSEN = "architecture.json"
+NO_BITS = (
+    "sweep.objectives: no bits per byte, because the tokenizer may lose text; use a lossless one "
+    "(kind bpe, unigram or bytes, without lower_case)"
+)
+_TAIL_BYTES = 20_000
+_ATTEMPT = "--- attempt"  # begins the line that a trial's process writes before anything else
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one run of a trial came to.
+
+    Attributes:
+        objectives: by name.
+        facts: layout, sizes and where it went on, for the table.
+        architecture: the JSON text of the derived model.
+    """
+
+    objectives: dict[str, float]
+    facts: dict[str, Any]
+    architecture: str
+
+
+def search_folder(run: Path, seed: int) -> Path:
+    """Where the search of a run writes."""
+    return run / "search" / f"seed-{seed}"
+
+
+def phase_folders(run: Path, seed: int) -> list[Path]:
+    """Where the phases of a run write; that of the retraining once its architecture is chosen."""
+    folders = [search_folder(run, seed)]
+    # Not chosen yet; or damaged, which is for the phases to say.
+    with suppress(OSError, ValueError):
+        name = load_architecture(run / CHOSEN).name
+        folders.append(run / "retrain" / name / f"seed-{seed}")
+    return folders
+
+
+def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
+    """Read what search, derivation and retraining of one seed wrote.
+
+    Raises:
+        ValueError: a file is damaged, or there are no bits per byte.
+        OSError: a file is missing.
+    """
+    chosen = run / CHOSEN
+    architecture = load_architecture(chosen)
+    if architecture.costs is None:
+        raise ValueError(f"{chosen}: costs: missing; derive.py writes them, run the trial again")
+    values = {
+        "flops": architecture.costs.flops_per_token,
+        "parameters": float(architecture.costs.parameters),
+    }
+    onehot = search_curve(run, seed, "onehot")
+    if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
+        values["onehot"] = _last(onehot, run)
+    if "retrained" in objectives:
+        path = run / "retrain" / architecture.name / f"seed-{seed}" / "result.json"
+        values["retrained"] = _bits(read_result(path)["valid"], path)
+    return Found(
+        objectives=values,
+        facts={
+            "layout": architecture.letters(),
+            "parameters": architecture.costs.parameters,
+            "flops_per_token": architecture.costs.flops_per_token,
+            "went_on_from": _resumes(run, seed),
+        },
+        architecture=architecture.to_json(),
+    )
+
+
+def search_curve(run: Path, seed: int, net: str) -> dict[int, float]:
+    """Bits per byte of validation by step of the search, as far as it is.
+
+    Raises:
+        ValueError: a row is damaged, or there are no bits per byte.
+        OSError: the file is there and cannot be read.
+    """
+    path = search_folder(run, seed) / METRICS
+    return {
+        row["step"]: _bits(row, path)
+        for row in read_rows(path)
+        if row.get("kind") == "valid" and row.get("net") == net
+    }
+
+
+def reason_of(code: int, log: Path) -> str:
+    """Why a trial's process failed, in one line."""
+    last = last_words(log)
+    if code == -signal.SIGKILL:
+        return "killed from outside (SIGKILL), as the system does where memory runs out"
+    if code < 0:
+        return f"ended by {signal_name(-code)}: {last}"
+    if re.search(r"\bMemoryError\b|out of memory|can't allocate memory|alloc_cpu", last):
+        return f"out of memory: {last}"
+    return f"exit code {code}: {last}"
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; not every number has a name."""
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _resumes(run: Path, seed: int) -> list[str]:
+    """From which steps the phases of a run went on."""
+    resumes = []
+    for folder in phase_folders(run, seed):
+        path = folder / "environment.json"
+        if not path.exists():  # nothing was searched, or retrained
+            continue
+        phase = path.relative_to(run).parts[0]
+        entries: Any = read_object(path, "remove it").get("resumed", [])
+        try:
+            resumes += [f"{phase} step {int(entry['step'])}" for entry in entries]
+        except (TypeError, KeyError, ValueError, OverflowError):
+            raise ValueError(f"{path}: resumed: damaged; remove it") from None
+    return resumes
+
+
+def _last(curve: Mapping[int, float], run: Path) -> float:
+    if not curve:
+        raise ValueError(f"{run}: the search wrote no validation of the one-hot net")
+    return curve[max(curve)]
+
+
+def _bits(scores: Mapping[str, Any], path: Path) -> float:
+    """The bits per byte of a validation."""
+    bits = scores.get("bits_per_byte", math.nan)
+    if bits is None:
+        raise ValueError(NO_BITS)
+    # Not isfinite: an integer of JSON may be too large for it.
+    if not isinstance(bits, int | float) or not 0 <= bits <= sys.float_info.max:
+        raise ValueError(f"{path}: bits_per_byte: damaged; run the trial again")
+    return float(bits)
+
+
+def last_words(log: Path) -> str:
+    """The last line of the last attempt that says something; of a long error, its first one."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return words_of(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    begins = [place for place, line in enumerate(lines) if line.startswith(_ATTEMPT)]
+    lines = lines[begins[-1] + 1 :] if begins else lines
+    errors = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)]
+    words = errors[-1] if errors else (lines[-1] if lines else "no word in its log")
+    return words[:300]
+
+
+SCRIPTS = ("search", "derive", "retrain")
+_POLL_S = 0.2
+# A process that ended with one of these was asked to, and can go on.
+_FROM_OUTSIDE = {LEFT_ALONE, 130, 143, -signal.SIGINT, -signal.SIGTERM}
+_MOST_STARTS = 10
+
+
+class Failed(Exception):
+    """The trial failed for a reason of its own."""
+
+
+class Pruned(Exception):
+    """The trial was not promising."""
+
+
+class Interrupted(Exception):
+    """This worker was asked to stop; the trial's process has saved its state."""
+
+
+@dataclass
+class Limits:
+    """When a trial counts as hanging, in seconds by this process's own clock.
+
+    Attributes:
+        trial_s: from the making of these limits on, whatever the trial says; None: for ever.
+        silent_s: without a change of its files.
+        clock: the seconds.
+    """
+
+    trial_s: float | None
+    silent_s: float
+    clock: Callable[[], float] = time.monotonic
+    _began_s: float = field(init=False)
+    _changed_s: float = field(init=False)
+    _seen: object = None
+
+    def __post_init__(self) -> None:
+        self._began_s = self._changed_s = self.clock()
+
+    def broken(self, files: Sequence[Path]) -> str | None:
+        """Which limit is broken, in words; the first call begins the time of silence.
+
+        Args:
+            files: what a run that goes on writes to. By name: whoever looks for them below a run's
+                folder meets folders that the run renames or removes at that moment.
+        """
+        now = self.clock()
+        # Changes are seen, and no clock of a file server is believed.
+        seen = [_size_and_time(path) for path in files]
+        if seen != self._seen:
+            self._seen, self._changed_s = seen, now
+        if self.trial_s is not None and now - self._began_s > self.trial_s:
+            return f"not done after {self.trial_s / 60:g} minutes (sweep.trial_minutes)"
+        if now - self._changed_s > self.silent_s:
+            return f"silent for {self.silent_s / 60:g} minutes (sweep.silent_minutes)"
+        return None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a trial's run needs from its worker.
+
+    Attributes:
+        environment: variables of its process, e.g. its GPU.
+        alive: called several times a second, with the process once there is one; raises where
+            the trial must end.
+        curve: called with the search's validation as it grows, by step; raises Pruned.
+        again: called before a process that was ended from outside is started once more; returns
+            once the trial is known to be still this worker's.
+        alive_s: the process ends by itself when its worker gave no sign for so long.
+        wait_s: how long a dead worker's process may still hold the folder.
+    """
+
+    environment: Mapping[str, str]
+    alive: Callable[[TrialProcess | None], None]
+    curve: Callable[[Mapping[int, float]], None] | None
+    again: Callable[[], None]
+    alive_s: float
+    wait_s: float
+
+
+def run_seed(
+    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, around: Around
+) -> Found:
+    """Run the phases of one seed in a process of its own and read what they came to.
+
+    Args:
+        experiment: with its seed.
+        objectives: what is read; without `retrained` nothing is retrained.
+        run: the run directory.
+        limits: when it counts as hanging.
+        around: its worker.
+
+    Raises:
+        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
+        OSError: the folder cannot be written, which is no fault of the trial.
+    """
+    scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
+    run_scripts(experiment, scripts, run, limits, around)
+    with _files_of_the_trial():
+        return read_outcome(run, experiment.run.seed, objectives)
+
+
+def run_scripts(
+    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, around: Around
+) -> None:
+    """Run scripts one after another in a process of their own.
+
+    Args:
+        experiment: with its seed.
+        scripts: names of scripts that take an experiment and `--run`.
+        run: the run directory.
+        limits: when it counts as hanging.
+        around: its worker.
+
+    Raises:
+        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
+        OSError: the folder cannot be written, which is no fault of the trial.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    path = run / "experiment.yaml"
+    write_whole(path, dump_experiment(experiment))
+    arguments = ["--alive-s", str(around.alive_s), str(path), "--run", str(run)]
+    arguments += ["--scripts", *scripts]
+    seed = experiment.run.seed
+    for _ in range(_MOST_STARTS):
+        code, log = _once(run, seed, arguments, limits, around)
+        if code not in _FROM_OUTSIDE:
+            break
+        # Where this worker was stopped too, this raises Interrupted.
+        around.alive(None)
+        around.again()
+    if code:
+        raise Failed(reason_of(code, log))
+
+
+def _once(
+    run: Path, seed: int, arguments: Sequence[str], limits: Limits, around: Around
+) -> tuple[int, Path]:
+    """Run one process to its end: its exit code and its log."""
+    try:
+        process = TrialProcess(
+            run,
+            arguments,
+            around.environment,
+            wait_s=around.wait_s,
+            meanwhile=lambda: around.alive(None),
+        )
+    except FolderBusy:
+        raise Failed(f"{run}: another process still trains here") from None
+    try:
+        return _watch(process, run, seed, limits, around), process.log
+    except BaseException:
+        process.kill()
+        raise
+
+
+def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, around: Around) -> int:
+    """Poll a process to its end; its exit code."""
+    metrics = search_folder(run, seed) / METRICS
+    curve_state, chosen_state = None, None
+    folders = phase_folders(run, seed)
+    while (code := process.poll()) is None:
+        around.alive(process)
+        if around.curve is not None and curve_state != (curve_state := _size_and_time(metrics)):
+            with _files_of_the_trial():
+                curve = search_curve(run, seed, "soft")
+            around.curve(curve)
+        if chosen_state != (chosen_state := _size_and_time(run / CHOSEN)):
+            folders = phase_folders(run, seed)
+        if words := limits.broken([process.log, *(folder / METRICS for folder in folders)]):
+            process.show_stacks()
+            raise Failed(f"{words}; trial.log ends with where it was")
+        time.sleep(_POLL_S)
+    return code
+
+
+@contextmanager
+def _files_of_the_trial() -> Iterator[None]:
+    """Let what is wrong with the files that a trial wrote fail this trial, and not its worker."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise Failed(words_of(error)) from None
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    """A file's size and time of change; None where it is not there, or not any more."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,235 @@
+"""An attempt at a trial: what it tells Optuna, however its runs end."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from hpo.heartbeat import own_lease
+from hpo.queue import REASON, Queue
+from hpo.samplers import NumberedSampler, make_pruner
+from pipeline.experiment import Experiment, load_experiment
+from pipeline.sweep.attempt import Attempt, Ended, Share
+from pipeline.sweep.plan import Sweep, sweep_of
+from pipeline.sweep.trial import Failed, Found
+from tests.sweeping import add_sweep
+
+Run = Callable[..., Found]
+
+
+def found(value: float, **more: Any) -> Found:
+    """What a run came to, as if it had run."""
+    facts = {"layout": "a d", "parameters": 7, "flops_per_token": 5.0, "went_on_from": []}
+    objectives = {"retrained": value, "onehot": value + 1, "flops": 5.0, "parameters": 7.0}
+    return Found(objectives, {**facts, **more}, "{}")
+
+
+def sweep_with(file: Path, folder: Path, more: str = "") -> Sweep:
+    return sweep_of(load_experiment(add_sweep(file, trials=9, more=more)), folder)
+
+
+def attempt_at(trial: optuna.Trial, sweep: Sweep, queue: Queue, share: Share) -> Attempt:
+    return Attempt(
+        trial,
+        sweep,
+        queue,
+        share,
+        alive=lambda process: None,
+        again=lambda: None,
+        patient=lambda action: action(),
+    )
+
+
+def attempt_of(
+    sweep: Sweep, run: Run, monkeypatch: pytest.MonkeyPatch, trials: int = 1
+) -> list[tuple[Attempt, Ended]]:
+    """Attempt so many trials, each run by a function."""
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(
+        storage=storage, directions=["minimize"] * len(sweep.config.objectives)
+    )
+    study.sampler = NumberedSampler(sweep.config)
+    study.pruner = make_pruner(sweep.config.pruner, 10)
+    queue = Queue(study, storage, retries=0)
+    queue.fill([{}] * trials)
+    monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
+    done = []
+    for _ in range(trials):
+        trial = queue.claim(own_lease())
+        assert trial is not None
+        attempt = attempt_at(trial, sweep, queue, Share(1, 2))
+        ended = attempt.run()
+        queue.finish(trial.number, ended.state, ended.values)
+        done.append((attempt, ended))
+    return done
+
+
+def test_the_values_are_means_over_seeds_in_the_order_of_the_objectives(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(
+        experiment_file, tmp_path, "  seeds: [3, 4]\n  objectives: [flops, retrained]\n"
+    )
+    seen = []
+
+    def run(experiment: Experiment, objectives: Any, folder: Path, *rest: Any) -> Found:
+        seen.append((experiment.run.seed, folder.relative_to(tmp_path).as_posix()))
+        assert objectives == ("flops", "retrained")
+        assert experiment.sweep is None
+        assert not experiment.run.figures
+        return found(float(experiment.run.seed), layout=f"l{experiment.run.seed}")
+
+    ((_, ended),) = attempt_of(sweep, run, monkeypatch)
+    assert seen == [(3, "trials/0000/seed-3"), (4, "trials/0000/seed-4")]
+    assert (ended.state, ended.values) == (TrialState.COMPLETE, [5.0, 3.5])
+    runs = ended.attributes["runs"]
+    assert {seed: one["values"] for seed, one in runs.items()} == {"3": [5.0, 3.0], "4": [5.0, 4.0]}
+    assert {seed: one["layout"] for seed, one in runs.items()} == {"3": "l3", "4": "l4"}
+
+
+def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path, "  set: {retrain.steps: 9, run.threads: 3}\n")
+    experiments = []
+
+    def run(experiment: Experiment, *rest: Any) -> Found:
+        experiments.append(experiment)
+        return found(1.0)
+
+    attempts = attempt_of(sweep, run, monkeypatch, trials=8)
+    for experiment, (attempt, ended) in zip(experiments, attempts, strict=True):
+        params = attempt.trial.params
+        tau = experiment.search.tau
+        assert (tau.schedule, tau.start) == (
+            params["search.tau.schedule"],
+            params["search.tau.start"],
+        )
+        assert tau.stairs == params.get("search.tau.stairs")
+        assert experiment.model.slots == params["model.slots"]
+        assert experiment.retrain.steps == 9
+        assert experiment.run.threads == ended.attributes["threads"] == 3
+        same = {"data", "compare"}
+        assert experiment.model_dump(include=same) == sweep.experiment.model_dump(include=same)
+        no_gap = sweep.experiment.derive.model_copy(update={"gap": False})
+        assert experiment.derive == no_gap
+    assert {experiment.search.tau.schedule for experiment in experiments} == {"linear", "step"}
+
+
+def test_a_failure_keeps_its_reason_and_what_was_found_before(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path, "  seeds: [0, 1]\n")
+
+    def run(experiment: Experiment, *rest: Any) -> Found:
+        if experiment.run.seed:
+            raise Failed("exit code 3: the loss is no number")
+        return found(1.0)
+
+    ((_, ended),) = attempt_of(sweep, run, monkeypatch)
+    assert (ended.state, ended.values) == (TrialState.FAIL, None)
+    assert ended.attributes[REASON] == "exit code 3: the loss is no number"
+    assert ended.attributes["runs"]["0"]["values"] == [1.0]
+
+
+def test_the_search_s_own_validation_prunes(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "  pruner: {kind: median, startup: 2, warmup: 0}\n"
+    sweep = sweep_with(experiment_file, tmp_path, more)
+    number = iter(range(9))
+
+    def run(
+        experiment: Experiment, objectives: Any, folder: Path, limits: Any, around: Any
+    ) -> Found:
+        bits = 1.0 + next(number)
+        curve: dict[int, float] = {}
+        for step in (10, 20, 30):
+            curve[step] = bits
+            around.curve(curve)
+            around.curve(curve)
+        return found(bits)
+
+    ended = [ended for _, ended in attempt_of(sweep, run, monkeypatch, trials=4)]
+    assert [each.state.name for each in ended] == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
+    assert ended[2].attributes[REASON] == "at search step 10, at 3.0000 bits per byte"
+    assert ended[2].values is None
+
+
+def test_without_a_pruner_nothing_is_reported(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path, "  objectives: [onehot, flops]\n")
+
+    def run(
+        experiment: Experiment, objectives: Any, folder: Path, limits: Any, around: Any
+    ) -> Found:
+        assert around.curve is None
+        return found(1.0)
+
+    ((_, ended),) = attempt_of(sweep, run, monkeypatch)
+    assert ended.values == [2.0, 5.0]
+
+
+def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path / "here")
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
+    queue = Queue(study, storage, retries=2)
+    queue.fill([{}])
+    lost = queue.claim(own_lease())
+    assert lost is not None
+    queue.give_back(queue.trials(TrialState.RUNNING)[0], "its worker died")
+    monkeypatch.setattr("pipeline.sweep.attempt.run_seed", lambda *rest: found(1.0))
+    trial = queue.claim(own_lease())
+    assert trial is not None
+    attempt = attempt_at(trial, sweep, queue, Share())
+    (said,) = attempt.run().attributes["went_on_from"]
+    folder = tmp_path / "here" / "trials" / "0000"
+    assert said == f"the start, since {folder} is not on this machine"
+    assert said in capsys.readouterr().out
+
+
+def test_a_folder_of_another_trial_is_moved_aside_and_its_own_is_kept(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path)
+    old = tmp_path / "trials" / "0000"
+    (old / "seed-0").mkdir(parents=True)
+    (old / "seed-0" / "result").write_text("of an earlier sweep")
+    attempt_of(sweep, lambda *rest: found(1.0), monkeypatch)
+    assert not (old / "seed-0").exists()
+    (aside,) = (path for path in (tmp_path / "trials").iterdir() if path != old)
+    assert (aside / "seed-0" / "result").read_text() == "of an earlier sweep"
+
+
+def test_a_trial_that_comes_back_finds_its_folder(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path)
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
+    queue = Queue(study, storage, retries=2)
+    queue.fill([{}])
+    for _ in range(2):
+        trial = queue.claim(own_lease())
+        assert trial is not None
+
+        def run(*arguments: Any) -> Found:
+            (tmp_path / "trials" / "0000" / "visits").open("a").write("x")
+            raise Failed("for the test")
+
+        monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
+        attempt_at(trial, sweep, queue, Share()).run()
+        (running,) = queue.trials(TrialState.RUNNING)
+        queue.give_back(running, "its worker died")
+    assert (tmp_path / "trials" / "0000" / "visits").read_text() == "xx"
+    assert [path.name for path in (tmp_path / "trials").iterdir()] == ["0000"]

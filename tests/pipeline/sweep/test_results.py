@@ -1,0 +1,589 @@
+"""What is kept of trials, which study may be joined, which trial is the best that is no slower."""
+
+import json
+import shutil
+import threading
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from hpo.heartbeat import own_lease
+from hpo.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
+from hpo.samplers import NumberedSampler
+from model import default_candidates, load_architecture, parse_layout
+from nas.costs.latency import Latencies
+from pipeline.context import set_up
+from pipeline.experiment import load_experiment, with_settings
+from pipeline.sweep import finish, results, study
+from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_no_baseline
+from pipeline.sweep.progress import Progress
+from pipeline.sweep.results import best_entries, clean, rows
+from report.sweep_rows import front, parse_rows
+from tests.sweeping import ROOT, add_sweep
+
+SMALL = ["sweep.set={retrain.steps: 9}"]
+
+
+def sweep_with(file: Path, folder: Path, *settings: str) -> Sweep:
+    return sweep_of(load_experiment(file, settings), folder)
+
+
+@pytest.fixture
+def file(experiment_file: Path) -> Path:
+    return add_sweep(experiment_file, trials=4)
+
+
+def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
+    """A study in memory with trials of these values; None failed; each with a run's files."""
+    storage = optuna.storages.InMemoryStorage()
+    queue = Queue(optuna.create_study(storage=storage), storage, retries=2)
+    queue.fill([{}] * len(values))
+    for value in values:
+        trial = queue.claim(own_lease())
+        assert trial is not None
+        run = sweep.places.seed(trial.number, 0)
+        for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best.safetensors"):
+            (run / name).parent.mkdir(parents=True, exist_ok=True)
+            (run / name).write_text("tensors")
+        for folder in ("model", "retrain/a/seed-0/model"):
+            (run / folder).mkdir()
+            (run / folder / "model.safetensors").write_text("tensors")
+        (run / "retrain/a/seed-0/result.json").write_text("{}")
+        state = TrialState.FAIL if value is None else TrialState.COMPLETE
+        queue.finish(trial.number, state, None if value is None else [value])
+    return queue
+
+
+def with_tensors(sweep: Sweep) -> set[str]:
+    found = sweep.places.trials.rglob("*.safetensors")
+    return {path.relative_to(sweep.places.trials).parts[0] for path in found}
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        ("[best]", {"0001", "0002"}),
+        ("[0]", {"0000", "0002"}),
+        ("[best, 3]", {"0001", "0002", "0003"}),
+        ("[]", {"0002"}),
+        ("[all]", {"0000", "0001", "0002", "0003"}),
+    ],
+)
+def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
+    file: Path, tmp_path: Path, keep: str, left: set[str]
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", f"sweep.keep={keep}")
+    queue = ended_trials(sweep, 3.0, 1.0, None, 2.0)
+    clean(queue, sweep)
+    clean(queue, sweep)
+    assert with_tensors(sweep) == left
+    assert len(list(sweep.places.trials.rglob("result.json"))) == 4
+    models = {
+        path.relative_to(sweep.places.trials).parts[0]
+        for path in sweep.places.trials.rglob("model")
+    }
+    assert models == left
+
+
+def test_two_workers_may_clean_the_same_trials_at_once(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
+    queue = ended_trials(sweep, 3.0)
+    done = sweep.places.trial(0) / "cleaned"
+    folder, stop = sweep.places.seed(0, 0) / "retrain" / "b" / "seed-0", threading.Event()
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                (folder / "model" / "part").mkdir(parents=True)
+                shutil.rmtree(folder.parent)
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(300):
+            clean(queue, sweep)
+            done.unlink()
+    finally:
+        stop.set()
+        other.join()
+    assert with_tensors(sweep) == set()
+
+
+def test_what_was_best_goes_when_a_better_one_comes(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    queue = ended_trials(sweep, 3.0, 2.0)
+    clean(queue, sweep)
+    assert with_tensors(sweep) == {"0001"}
+    queue.fill([{}] * 3)
+    trial = queue.claim(own_lease())
+    assert trial is not None
+    clean(queue, sweep)
+    assert with_tensors(sweep) == {"0001"}
+    queue.finish(trial.number, TrialState.COMPLETE, [1.0])
+    clean(queue, sweep)
+    assert with_tensors(sweep) == set()
+
+
+def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
+    queue = ended_trials(sweep, 1.0)
+    queue.fill([{}] * 4)
+    running, stopped = queue.claim(own_lease()), queue.claim(own_lease())
+    assert running is not None
+    assert stopped is not None
+    for number in (1, 2):
+        tensors = sweep.places.seed(number, 0) / "search" / "seed-0" / "last.safetensors"
+        tensors.parent.mkdir(parents=True)
+        tensors.write_text("tensors")
+    queue.give_back(queue.trials(TrialState.RUNNING)[1], STOPPED)
+    clean(queue, sweep)
+    assert with_tensors(sweep) == {"0001", "0002"}
+
+
+def test_a_trial_that_ends_as_the_best_while_others_are_cleaned_keeps_its_model(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    queue = ended_trials(sweep, 3.0, 2.0, 1.0)
+    now, begun = queue.entries(), queue.trials()
+    begun[2] = create_trial(state=TrialState.RUNNING, user_attrs={ENTRY: 2})
+    begun[2].number = 2
+    looks = iter([entries(begun)])
+    monkeypatch.setattr(queue, "entries", lambda: next(looks, now))
+    clean(queue, sweep)
+    assert with_tensors(sweep) == {"0001", "0002"}
+
+
+def test_the_best_are_one_or_the_front_in_order(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+
+    def ended(number: int, *values: float) -> Entry:
+        return Entry(number, (create_trial(values=values),))
+
+    failed = Entry(9, (create_trial(state=TrialState.FAIL),))
+    ones = [ended(0, 2.0), ended(1, 1.0), failed, ended(2, 1.0)]
+    assert [entry.number for entry in best_entries(ones, sweep)] == [1]
+    pairs = [ended(0, 2.0, 3.0), ended(1, 3.0, 1.0), ended(2, 2.0, 4.0), ended(3, 1.0, 5.0)]
+    assert [entry.number for entry in best_entries([*pairs, failed], sweep)] == [3, 0, 1]
+    assert best_entries([failed], sweep) == []
+
+
+def row(
+    number: int, bits: float, latency_ms: float | None, baseline: bool = False, flops: float = 0.0
+) -> dict[str, Any]:
+    return {
+        "number": number,
+        "values": [flops, bits],
+        "latency_ms": latency_ms,
+        "baseline": baseline,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "best"),
+    [
+        ([row(0, 2.0, 5.0, True), row(1, 1.0, 6.0), row(2, 1.5, 5.0), row(3, 1.8, 1.0)], 2),
+        ([row(0, 2.0, 5.0, True), row(1, 1.0, 6.0)], 0),
+        (
+            [row(0, 2.0, 5.0, True, 3.0), row(1, 2.5, 1.0, False, 1.0), row(2, 1.9, 4.0, False, 2)],
+            2,
+        ),
+        ([row(0, 2.0, 5.0), row(1, 1.0, 4.0)], None),
+        ([row(0, 2.0, None, True), row(1, 1.0, 4.0)], None),
+        ([], None),
+    ],
+)
+def test_the_best_that_is_no_slower_than_the_baseline(
+    rows: list[dict[str, Any]], best: int | None
+) -> None:
+    assert finish._no_slower(rows, 1) == best
+
+
+def architecture_text(undisturbed: Path, letters: str) -> str:
+    (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
+    one = load_architecture(path)
+    known = {slot.label: slot for slot in one.slots}
+    known["identity"] = default_candidates()[-1]
+    layout = parse_layout(letters, list(known.values()))
+    return one.model_copy(update={"slots": layout, "evidence": None}).to_json()
+
+
+def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
+    file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", PAIR, "sweep.seeds=[0, 1]")
+    sweep.places.run.mkdir()
+    bench = set_up(sweep.experiment, sweep.places.run)
+
+    def ended(number: int, values: list[float], *layouts: str) -> Entry:
+        texts = [architecture_text(undisturbed, letters) for letters in layouts]
+        runs = {
+            str(seed): of_seed(1.0, letters, 1, "", text)
+            for seed, (letters, text) in enumerate(zip(layouts, texts, strict=True))
+        }
+        params = {**SLOTS, "model.slots": 4 if number == 3 else 3}
+        trial = create_trial(values=values, user_attrs={"runs": runs})
+        trial.params = params
+        return Entry(number, (trial,))
+
+    trials = [
+        ended(0, [2.0, 1.0], "d i d i", "a d d i"),
+        ended(1, [2.0, 1.0], "i i d d", "i a d d"),
+        # Another network of one seed.
+        ended(2, [2.0, 1.0], "d i d i", "d a d i"),
+        # The baseline.
+        ended(3, [2.0, 1.0], "d d i i", "a d i d"),
+        ended(4, [1.0, 2.0], "d i d i", "a d d i"),
+        ended(5, [3.0, 3.0], "a a a a", "a a a a"),
+    ]
+    assert [entry.number for entry in best_entries(trials, sweep)] == [4, 3, 2]
+    table = rows(sweep, trials, {})
+    assert len({row["network"] for row in table}) == 3
+    assert [row.number for row in front(parse_rows(table))] == [4, 3, 2]
+    timed: list[int] = []
+
+    def time(bench: Any, models: Any) -> Latencies:
+        timed.append(len(models))
+        return Latencies(dict.fromkeys(models, 2.0), "measured", {})
+
+    monkeypatch.setattr(results, "time_models", time)
+    by_trial, _ = results.measure(bench, trials)
+    assert by_trial == dict.fromkeys(range(6), 2.0)
+    assert timed == [4], "dd, add, dad, aaaa"
+    summary = finish._results(bench, sweep, trials, done=False)
+    files = [path.name for path in finish._experiments(sweep, summary)]
+    assert files == ["0004.yaml", "0003.yaml", "0002.yaml"]
+
+
+SLOTS = {"search.tau.schedule": "linear", "search.tau.start": 1.0}
+PAIR = "sweep.objectives=[flops, retrained]"
+
+
+def told(
+    sweep: Sweep,
+    *trials: tuple[TrialState, list[float] | None],
+    attributes: dict[str, Any] | None = None,
+) -> Queue:
+    """A study in memory whose trials have 4, 3, 2 slots; the first is the baseline."""
+    storage = optuna.storages.InMemoryStorage()
+    directions = ["minimize"] * len(sweep.config.objectives)
+    queue = Queue(optuna.create_study(storage=storage, directions=directions), storage, retries=2)
+    queue.fill([{**SLOTS, "model.slots": 4 - place} for place in range(len(trials))])
+    for state, values in trials:
+        trial = queue.claim(own_lease())
+        assert trial is not None
+        sweep.space.suggest(trial)
+        queue.note(trial.number, attributes or {})
+        if state.is_finished():
+            queue.finish(trial.number, state, values)
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "no_slower", "confirmed"),
+    [
+        ((), [[3.0], [1.0], [2.0]], 2, "best_no_slower.yaml"),
+        ((), [[3.0], [1.0], [4.0]], 0, "best.yaml"),
+        ((), [[3.0], [4.0]], None, None),
+        ((PAIR,), [[9.0, 3.0], [5.0, 2.0], [1.0, 4.0]], 2, "best_no_slower.yaml"),
+        ((PAIR,), [[9.0, 3.0], [5.0, 2.0], [1.0, 4.0]], None, "pareto/0001.yaml"),
+        ((PAIR,), [[9.0, 1.0], [5.0, 2.0], [1.0, 4.0]], None, None),
+    ],
+)
+def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
+    file: Path,
+    tmp_path: Path,
+    settings: tuple[str, ...],
+    values: list[list[float]],
+    no_slower: int | None,
+    confirmed: str | None,
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", *settings)
+    sweep.places.run.mkdir()
+    queue = told(sweep, *((TrialState.COMPLETE, each) for each in values))
+    found = queue.entries()
+    of = None if no_slower is None else found[no_slower]
+    results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
+    commands = finish._commands(sweep, finish._experiments(sweep, results), "python")
+    assert commands["sweep"].endswith(f"sweep.py {sweep.places.run}")
+    if confirmed is None:
+        assert "confirm" not in commands
+    else:
+        _, _, words = commands["confirm"].partition("tools.confirm ")
+        assert words.split() == [
+            str(sweep.places.run / confirmed), str(sweep.places.own_experiment)
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("objectives", ["[retrained]", "[flops, onehot]"])
+@pytest.mark.parametrize("state", [TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING])
+def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
+    file: Path, tmp_path: Path, objectives: str, state: TrialState
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", f"sweep.objectives={objectives}")
+    sweep.places.run.mkdir()
+    (sweep.places.run / "best.yaml").write_text("of an earlier time")
+    bench = set_up(sweep.experiment, sweep.places.run)
+    why = {REASON: "no luck"} if state == TrialState.FAIL else {}
+    queue = told(sweep, (state, None), (state, None), attributes=why)
+    if state == TrialState.RUNNING:
+        finish.finish(bench, sweep, queue, done=False)
+    else:
+        reason = "no luck" if state == TrialState.FAIL else "pruned"
+        with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
+            finish.finish(bench, sweep, queue, done=True)
+    assert sorted(path.name for path in sweep.places.run.glob("*.*")) == [
+        "report.html", "sweep.json", "trials.csv"
+    ]  # fmt: skip
+
+
+def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run", PAIR)
+    sweep.places.run.mkdir()
+    bench = set_up(sweep.experiment, sweep.places.run)
+    done, running = TrialState.COMPLETE, TrialState.RUNNING
+    queue = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
+    finish.finish(bench, sweep, queue, done=False)
+    summary = json.loads((sweep.places.run / "sweep.json").read_text())
+    assert [row["state"] for row in summary["rows"]] == ["done", "done", "running"]
+    assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
+    front = sorted(path.name for path in (sweep.places.run / "pareto").iterdir())
+    assert front == ["0000.yaml", "0001.yaml"]
+    assert summary["commands"]["rerun"].endswith("pareto/0000.yaml")
+
+
+def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.orig_argv", ["/opt/venv/bin/python"])
+    sweep = sweep_with(file, tmp_path / "run", PAIR)
+    sweep.places.run.mkdir()
+    queue = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
+    finish.finish(set_up(sweep.experiment, sweep.places.run), sweep, queue, done=False)
+    commands = json.loads((sweep.places.run / "sweep.json").read_text())["commands"]
+    for name in ("sweep", "rerun", "confirm"):
+        assert commands[name].startswith("python ")
+    assert "/opt/venv" not in (sweep.places.run / "report.html").read_text()
+    shown = capsys.readouterr().out
+    assert f"\nnext: /opt/venv/bin/{commands['rerun']}\n" in shown
+    assert f"\n  /opt/venv/bin/{commands['confirm']}\n" in shown
+
+
+def of_seed(bits: float, layout: str, parameters: int, went_on: str, text: str) -> dict[str, Any]:
+    return {
+        "values": [bits],
+        "layout": layout,
+        "parameters": parameters,
+        "flops_per_token": float(parameters),
+        "went_on_from": [went_on],
+        "architecture": text,
+    }
+
+
+def test_a_row_tells_of_every_seed_and_where_it_ran(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 5, 6]")
+    runs = {
+        "0": of_seed(1.0, "a d a d", 10, "search step 4", "{}"),
+        "5": of_seed(2.0, "d d a d", 20, "retrain step 2", "{}"),
+        "6": of_seed(6.0, "a d a d", 60, "search step 9", "{}"),
+    }
+    facts = {"host": "pc", "threads": 2, "gpu": "1", "torch": "2.9", "commit": "abc"}
+    attributes = {"runs": runs, "went_on_from": ["the start"], **facts}
+    queue = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
+    Progress(sweep).show(queue)
+    assert "  a d a d / d d a d  " in capsys.readouterr().out
+    progress = Progress(sweep)
+    progress.pass_over(queue)
+    progress.show(queue)
+    assert capsys.readouterr().out == ""
+    (found,) = rows(sweep, queue.entries(), {0: 1.5})
+    assert found["seeds"] == {"0": [1.0], "5": [2.0], "6": [6.0]}
+    assert (found["layout"], found["latency_ms"]) == ("a d a d / d d a d", 1.5)
+    assert (found["parameters"], found["flops_per_token"]) == (30, 30.0)
+    assert found["went_on_from"] == [
+        "the start", "seed 0: search step 4", "seed 5: retrain step 2", "seed 6: search step 9"
+    ]  # fmt: skip
+    assert {key: found[key] for key in facts} == facts
+    alone = sweep_with(file, tmp_path / "run")
+    queue = told(alone, (TrialState.FAIL, None), attributes={"runs": {"0": runs["0"]}})
+    (found,) = rows(alone, queue.entries(), {})
+    assert (found["state"], found["layout"]) == ("failed", "a d a d")
+    assert found["went_on_from"] == ["search step 4"]
+
+
+def test_latency_is_the_mean_of_all_seeds_architectures(
+    file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 1]")
+    bench = set_up(sweep.experiment, sweep.places.run)
+    (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
+    one = load_architecture(path)
+    ms = {"first": 2.0, "second": 5.0}
+    texts = {name: one.model_copy(update={"name": name}).to_json() for name in ms}
+
+    def time(bench: Any, models: Any) -> Latencies:
+        return Latencies({key: ms[name] for key, name in models.items()}, "measured", {})
+
+    monkeypatch.setattr(results, "build_model", lambda architecture: architecture.name)
+    monkeypatch.setattr(results, "network_hash", lambda architecture: architecture.name)
+    monkeypatch.setattr(results, "time_models", time)
+    runs = {str(seed): of_seed(1.0, "a", 1, "", text) for seed, text in enumerate(texts.values())}
+    done = TrialState.COMPLETE, [1.0]
+    found = told(sweep, done, attributes={"runs": runs}).entries()
+    assert results.measure(bench, found)[0] == {0: 3.5}
+    failed = told(sweep, (TrialState.FAIL, None), attributes={"runs": runs}).entries()
+    assert results.measure(bench, failed)[0] == {}
+    larger = {"name": "first", "vocabulary_size": one.vocabulary_size + 1}
+    runs["0"]["architecture"] = one.model_copy(update=larger).to_json()
+    found = told(sweep, done, attributes={"runs": runs}).entries()
+    by_trial, measured = results.measure(bench, found)
+    assert by_trial == {}
+    assert measured.note == "measured; 1 layouts of another vocabulary not measured"
+
+
+def test_the_time_until_somebody_found_a_trial_lost_does_not_count(
+    file: Path, tmp_path: Path
+) -> None:
+    def attempt(seconds: float, **attributes: Any) -> FrozenTrial:
+        trial = create_trial(state=TrialState.FAIL, user_attrs=attributes)
+        assert trial.datetime_start is not None
+        trial.datetime_complete = trial.datetime_start + timedelta(seconds=seconds)
+        return trial
+
+    sweep = sweep_with(file, tmp_path)
+    lost, given_up = attempt(9e4, lost="its worker died"), attempt(8e4, lost=None)
+    (found,) = rows(sweep, [Entry(0, (lost, attempt(5.0, lost=STOPPED), attempt(7.0)))], {})
+    assert found["elapsed_s"] == 12.0
+    (found,) = rows(sweep, [Entry(0, (lost, given_up))], {})
+    assert found["elapsed_s"] is None
+
+
+GRID = (
+    "sweep.sampler={kind: grid}",
+    "sweep.trials=null",
+    "search.tau={start: 0.3, end: 0.1}",
+    "sweep.space={model.slots: {choices: [3, 4]}, "
+    "search.tau.start: {low: 0.1, high: 0.4, step: 0.1}}",
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "baselines"),
+    [
+        ((), [0]),
+        (("sweep.baseline=false",), []),
+        (("model.slots=7",), []),
+        (GRID, [6]),
+        ((*GRID, "sweep.baseline=false"), []),
+    ],
+)
+def test_the_baseline_is_the_trial_with_the_file_s_own_values(
+    file: Path, tmp_path: Path, settings: tuple[str, ...], baselines: list[int]
+) -> None:
+    sweep = sweep_with(file, tmp_path, *settings)
+    storage = optuna.storages.InMemoryStorage()
+    sampler = NumberedSampler(sweep.config)
+    queue = Queue(optuna.create_study(storage=storage, sampler=sampler), storage, retries=2)
+    queue.fill(points(sweep))
+    for _ in range(2):  # while they wait, and when they were run
+        found = rows(sweep, queue.entries(), {})
+        assert [each["number"] for each in found if each["baseline"]] == baselines
+        while (trial := queue.claim(own_lease())) is not None:
+            sweep.space.suggest(trial)
+
+
+@pytest.mark.parametrize("kind", ["tpe", "grid"])
+def test_a_missing_baseline_has_its_reason(file: Path, tmp_path: Path, kind: str) -> None:
+    settings = GRID if kind == "grid" else ()
+    words = "3, 4" if kind == "grid" else "2 .. 4"
+    outside = sweep_with(file, tmp_path, *settings, "model.slots=7")
+    assert why_no_baseline(outside) == f"model.slots is 7 there, not in {words}"
+    assert why_no_baseline(sweep_with(file, tmp_path, *settings)) is None
+    unwanted = sweep_with(file, tmp_path, *settings, "model.slots=7", "sweep.baseline=false")
+    assert why_no_baseline(unwanted) is None
+
+
+def test_a_grid_of_the_configs_has_its_baseline(tmp_path: Path) -> None:
+    sweep = sweep_with(ROOT / "configs" / "sweep_blocks.yaml", tmp_path)
+    assert sweep.config.sampler.kind == "grid"
+    assert sweep.baseline.params in points(sweep)
+
+
+def test_the_chosen_experiment_has_its_values_and_its_full_length(
+    file: Path, tmp_path: Path
+) -> None:
+    sweep = sweep_with(file, tmp_path, *SMALL)
+    params = {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.slots": 3}
+    chosen = chosen_experiment(sweep, params)
+    assert chosen == with_settings(
+        sweep.experiment,
+        {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.slots": 3},
+    )
+    assert chosen.retrain == sweep.experiment.retrain
+    assert chosen.sweep is None
+
+
+def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path)
+    first = {"search.tau.schedule": "linear", "search.tau.start": 1.0, "model.slots": 4}
+    assert points(sweep) == [first, {}, {}, {}]
+    assert points(sweep_with(file, tmp_path, "sweep.baseline=false")) == [{}] * 4
+    outside = sweep_with(file, tmp_path, "model.slots=7")
+    assert points(outside) == [{}] * 4
+    assert outside.baseline.reason == "model.slots is 7 there, not in 2 .. 4"
+
+
+@pytest.mark.parametrize(
+    ("setting", "same"),
+    [
+        ("sweep.trials=9", True),
+        ("sweep.trial_minutes=3", True),
+        ("sweep.keep=[all]", True),
+        ("run.log_every=3", True),
+        ("run.threads=2", True),
+        ("compare.opponents=[par]", True),
+        ("search.steps=31", False),
+        ("model.dropout=0.2", False),
+        ("run.validate_every=9", False),
+        ("sweep.objectives=[onehot]", False),
+        ("sweep.seeds=[1]", False),
+        ("sweep.sampler={kind: random}", False),
+        ("sweep.set={retrain.steps: 9}", False),
+    ],
+)
+def test_a_study_takes_only_trials_that_can_be_compared(
+    file: Path, tmp_path: Path, setting: str, same: bool
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    bench = set_up(sweep.experiment, sweep.places.run)
+    assert len(study.create(sweep, bench).entries()) == 4
+    changed = sweep_with(file, tmp_path / "run", setting)
+    if same:
+        assert len(study.join(changed, bench).entries()) == 4
+    else:
+        with pytest.raises(ValueError, match="is that of another experiment or space"):
+            study.join(changed, bench)
+
+
+def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    study.create(sweep, set_up(sweep.experiment, sweep.places.run))
+    train = tmp_path / "train.txt"
+    train.write_text(train.read_text() + "one more line\n")
+    with pytest.raises(ValueError, match="was begun with another text or tokenizer"):
+        study.join(sweep, set_up(sweep.experiment, sweep.places.run))
+
+
+def test_a_worker_cannot_join_what_is_not_there(file: Path, tmp_path: Path) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    bench = set_up(sweep.experiment, sweep.places.run)
+    with pytest.raises(ValueError, match="no sweep there yet"):
+        study.join(sweep, bench)
+    assert not sweep.places.own.exists()

@@ -1,0 +1,321 @@
+"""Starting and joining a sweep: what is written when, and what workers are told."""
+
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import BaseStorage, InMemoryStorage
+
+import sweep as sweep_script
+from hpo.queue import Queue
+from pipeline.experiment import load_experiment
+from pipeline.sweep import run, study
+from pipeline.sweep.parent import Parent
+from pipeline.sweep.plan import Places
+from pipeline.sweep.run import STORAGE, JoinedRun, ParentRun, WorkerRun, join_sweep, start_sweep
+from tests.data.models import given_model
+from tests.sweeping import ROOT, add_sweep
+from utils.files import read_object
+
+URL = "postgresql://u:secret@h:5/d"
+AWAY = OSError(110, "Connection timed out")
+
+
+@pytest.fixture
+def file(experiment_file: Path) -> Path:
+    return add_sweep(experiment_file, trials=4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The storages that were opened; all are one in memory."""
+    found: list[str] = []
+    storage = InMemoryStorage()
+
+    def opened(where: str, journal: Path, *, create: bool) -> BaseStorage:
+        found.append(where)
+        return storage
+
+    monkeypatch.setattr(study, "open_storage", opened)
+    return found
+
+
+def start(file: Path, folder: Path, *settings: str) -> ParentRun:
+    experiment = load_experiment(file, settings)
+    return start_sweep(experiment, folder, Namespace(retry_failed=False, workers=2))
+
+
+def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> WorkerRun | JoinedRun:
+    arguments = Namespace(retry_failed=False, workers=workers, share="0/1", parent=None)
+    return join_sweep(load_experiment(file, settings), folder, arguments)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_wrong_url_claims_nothing_and_a_corrected_space_is_taken(
+    file: Path, folder: Path
+) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ValueError, match=r"^sweep\.storage: cannot reach"):
+        start(file, folder, "sweep.storage=postgresql://u:secret@127.0.0.1:1/d")
+    own = Places(folder).own
+    assert not (own / "identity.json").exists()
+    started = start(file, folder, "sweep.space={model.slots: {low: 2, high: 3}}")
+    assert len(started.queue.entries()) == 4
+    assert read_object(own / "identity.json", "")["sweep"]["space"].keys() == {"model.slots"}
+
+
+def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
+    start(file, folder).lock.release()
+    before = files(folder)
+    with pytest.raises(ValueError, match="holds another experiment"):
+        start(file, folder, "search.steps=31")
+    (Places(folder).own / "identity.json").unlink()
+    with pytest.raises(ValueError, match="is that of another experiment or space"):
+        start(file, folder, "search.steps=31")
+    Places(folder).trials.mkdir()
+    with pytest.raises(ValueError, match="trials of another sweep"):
+        start(file, folder)
+    after = files(folder)
+    # Optuna notes there that somebody asked for the study.
+    journal = Places(folder).journal
+    assert after.pop(journal).startswith(before.pop(journal))
+    before.pop(Places(folder).own / "identity.json")
+    assert after == before
+
+
+def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -> None:
+    own = Places(folder).own
+    own.mkdir(parents=True)
+    code = (
+        "import sys; from pathlib import Path; from training.run_dir import FolderLock;"
+        "lock = FolderLock(Path(sys.argv[1])); print('has it', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(own)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "has it\n"
+        with pytest.raises(ValueError, match="another process is training here"):
+            start(file, folder)
+        first.communicate()
+    assert [path.name for path in own.iterdir()] == ["lock"]
+
+
+Begun = list[tuple[tuple[str, ...], str | None]]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """With what arguments and which storage workers were started."""
+    found: Begun = []
+
+    def run(parent: Parent) -> None:
+        found.append((tuple(parent.arguments), os.environ.get(STORAGE)))
+
+    monkeypatch.setattr(Parent, "run", run)
+    return found
+
+
+def test_workers_read_what_was_saved_and_are_handed_the_storage(
+    file: Path, folder: Path, asked: list[str], begun: Begun
+) -> None:
+    started = start(file, folder, f"sweep.storage={URL}", "sweep.trials=5")
+    file.write_text("edited: while it runs")
+    started.run()
+    own = Places(folder).own_experiment
+    assert begun == [((str(own), "--run", str(folder)), URL)]
+    assert STORAGE not in os.environ
+    assert asked == [URL]
+    experiment = load_experiment(own)
+    assert experiment.sweep is not None
+    assert (experiment.sweep.storage, experiment.sweep.trials) == ("postgresql://u@h:5/d", 5)
+    assert not [path for path, text in files(folder).items() if b"secret" in text]
+
+
+def test_a_worker_joins_the_storage_that_it_is_handed(
+    file: Path, folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(file, folder, f"sweep.storage={URL}")
+    monkeypatch.setenv(STORAGE, URL)
+    worker = join(Places(folder).own_experiment, folder)
+    assert isinstance(worker, WorkerRun)
+    assert worker.worker.sweep.config.storage == URL
+    assert asked == [URL, URL]
+    assert STORAGE not in os.environ
+    join(file, folder, "sweep.storage=grpc://h:7")
+    assert asked[-1] == "grpc://h:7"
+
+
+def test_several_that_join_read_what_they_saved(
+    file: Path, folder: Path, asked: list[str], begun: Begun
+) -> None:
+    start(file, folder)
+    joined = join(file, folder, f"sweep.storage={URL}", "sweep.retries=1", workers=3)
+    file.write_text("edited: while it runs")
+    joined.run()
+    (((saved, *rest), storage),) = begun
+    assert (rest, storage) == (["--run", str(folder)], URL)
+    experiment = load_experiment(Path(saved))
+    assert experiment.sweep is not None
+    assert experiment.sweep.retries == 1
+    assert Path(saved).parent == Places(folder).workers
+    assert "secret" not in Path(saved).read_text()
+
+
+def fails(error: Exception) -> Callable[..., Any]:
+    def call(*arguments: object, **more: object) -> Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("error", [AWAY, RuntimeError("a mistake of ours")])
+@pytest.mark.usefixtures("asked")
+def test_a_storage_that_is_gone_is_one_line_and_no_other_error_is(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    parent = start(file, folder, f"sweep.storage={URL}")
+    worker, joined = join(file, folder), join(file, folder, workers=2)
+    assert isinstance(worker, WorkerRun)
+    monkeypatch.setattr(Parent, "run", fails(error))
+    monkeypatch.setattr(worker.worker, "work", fails(error))
+    monkeypatch.setattr(run, "finish", fails(error))
+    calls = [parent.run, parent.finish, worker.run, joined.run]
+    monkeypatch.setattr(Queue, "fill", fails(error))
+    calls.append(lambda: start(file, folder, f"sweep.storage={URL}") and None)
+    for call in calls:
+        with pytest.raises(ValueError if error is AWAY else RuntimeError) as caught:
+            call()
+        said = str(caught.value)
+        if error is AWAY:
+            assert said.startswith("sweep.storage: ")
+            assert "the study and the trials' checkpoints stay as they are" in said
+            assert "\n" not in said
+            assert "secret" not in said
+    assert STORAGE not in os.environ
+
+
+@pytest.mark.usefixtures("asked")
+def test_no_worker_joins_before_the_queue_is_full(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = Queue.fill
+
+    def half(queue: Queue, points: list[Any]) -> None:
+        fill(queue, points[:2])
+        with pytest.raises(ValueError, match="no sweep run there yet"):
+            join(file, folder)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Queue, "fill", half)
+        with pytest.raises(KeyboardInterrupt):
+            start(file, folder)
+    # Half a queue is not another experiment's to go on with.
+    with pytest.raises(ValueError, match="is that of another experiment or space"):
+        start(file, folder, "search.steps=31")
+    start(file, folder)
+    worker = join(file, folder)
+    assert isinstance(worker, WorkerRun)
+    assert len(worker.worker.queue.entries()) == 4
+    assert len(start(file, folder, "sweep.trials=6").queue.entries()) == 6
+
+
+def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_path: Path) -> None:
+    first, again = (study.study_id(start(file, tmp_path / "a").queue.study) for _ in range(2))
+    other = study.study_id(start(file, tmp_path / "b").queue.study)
+    assert first == again != other
+    assert len(first) == len(other) == 16
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_study_of_somebody_else_is_not_taken_over(
+    file: Path, folder: Path, asked: list[str], directions: int
+) -> None:
+    storage = study.open_storage("", folder, create=True)
+    theirs = optuna.create_study(
+        study_name="run", storage=storage, directions=["minimize"] * directions
+    )
+    if directions == 1:
+        theirs.enqueue_trial({"x": 1})
+    with pytest.raises(ValueError, match="study run: is that of another experiment or space"):
+        start(file, folder)
+    assert theirs.user_attrs == {}
+
+
+def test_a_file_without_a_sweep_is_refused_also_by_check(
+    experiment_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--check"]):
+        with pytest.raises(SystemExit) as ended:
+            sweep_script.main([str(experiment_file), *more])
+        assert ended.value.code == 2
+        assert f"{experiment_file}: sweep: missing" in capsys.readouterr().err
+
+
+LOWER = "{kind: bpe, vocabulary: 300, lower_case: true}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [f"data.tokenizer={LOWER}"],
+        [f"sweep.set={{data.tokenizer: {LOWER}}}"],
+        [f"sweep.space={{data.tokenizer: {{choices: [{{kind: bytes}}, {LOWER}]}}}}"],
+        [
+            "data.tokenizer={kind: bpe, vocabulary: 300}",
+            "sweep.space={data.tokenizer.lower_case: {choices: [false, true]}}",
+        ],
+        ["sweep.set={data.tokenizer: {kind: given, model: FOLDER/lossy.model}}"],
+    ],
+)
+def test_a_tokenizer_that_loses_text_is_refused_before_the_first_trial(
+    file: Path, folder: Path, tmp_path: Path, asked: list[str], settings: list[str]
+) -> None:
+    (tmp_path / "lossy.model").write_bytes(given_model())
+    settings = [setting.replace("FOLDER", str(tmp_path)) for setting in settings]
+    with pytest.raises(ValueError, match=r"data\.tokenizer: with .* no bits per byte.*lossless"):
+        start(file, folder, *settings)
+    assert not folder.exists()
+    assert asked == []
+
+
+def test_the_tokenizer_of_the_trials_decides_and_not_the_file_s(
+    file: Path, folder: Path, asked: list[str]
+) -> None:
+    start(file, folder, f"data.tokenizer={LOWER}", "sweep.set={data.tokenizer: {kind: bytes}}")
+    assert asked
+
+
+def test_threads_that_workers_would_share_are_warned_of(
+    file: Path,
+    folder: Path,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run, "usable_cores", lambda: 2)
+    start(file, folder, "run.threads=1").lock.release()
+    assert "warning" not in capsys.readouterr().out
+    start(file, folder, "run.threads=2").lock.release()
+    assert "warning: 2 x 2 threads for 2 cores" in capsys.readouterr().out
+    join(file, folder, "run.threads=3", workers=4)
+    assert "warning: 4 x 3 threads for 2 cores" in capsys.readouterr().out

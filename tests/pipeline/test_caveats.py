@@ -1,0 +1,163 @@
+"""What is said of pi beside the numbers: composed once, kept, and said once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import derive
+import search
+from model import Agreement, Evidence, load_architecture
+from pipeline.caveats import (
+    ONE_SEARCH,
+    agreement_caveats,
+    agreement_line,
+    gap_caveats,
+    layout_caveats,
+    log_once,
+    read_caveats,
+    write_caveats,
+    write_joint_caveats,
+)
+from report.runs import read_joint_caveats
+from tests.model.test_architecture import SCORED
+from tests.pipeline.test_inherited import copy_of
+from tests.test_pipeline import run
+
+AGREEMENT = Agreement.model_validate(SCORED["agreement"])
+NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
+
+
+def test_what_chance_does_is_said_as_far_as_it_is_known() -> None:
+    assert agreement_line(AGREEMENT) == (
+        "agreement of 2 searches: kappa 0.500, 95% interval [0.100, 0.900] over 5 slots"
+    )
+    new = AGREEMENT.model_copy(update={"p_by_chance": 0.0123})
+    assert agreement_line(new) == (
+        f"{agreement_line(AGREEMENT)}; choices put into slots at random agree as much with "
+        "p = 0.0123"
+    )
+    few = AGREEMENT.model_copy(update={"interval": None})
+    assert "kappa 0.500, no interval (too few slots" in agreement_line(few)
+
+
+@pytest.mark.parametrize(("chance", "warned"), [(None, 0), (0.05, 0), (0.051, 1), (1.0, 1)])
+def test_agreement_that_chance_explains_is_warned_of(chance: float | None, warned: int) -> None:
+    found = AGREEMENT.model_copy(update={"p_by_chance": chance})
+    line, *more = agreement_caveats(found)
+    assert line == agreement_line(found)
+    assert len(more) == warned
+    assert all("no agreement beyond chance is shown (p = " in warning for warning in more)
+
+
+def gap_evidence(ratio: float, margins: list[float], **scored: Any) -> Evidence:
+    value = {
+        "method": "x",
+        "pi": [{"a": (1 + margin) / 2, "d": (1 - margin) / 2} for margin in margins],
+        "margins": margins,
+        "gap": {**SCORED["gap"], "ratio": ratio},
+        **scored,
+    }
+    return Evidence.model_validate(value)
+
+
+def test_a_layout_read_off_pi_and_far_from_its_mixture_is_warned_of_with_a_remedy() -> None:
+    margins = [0.1, 0.02, 0.8, 0.0, 0.9]
+    assert gap_caveats(gap_evidence(1.03, margins)) == []
+    (said,) = gap_caveats(gap_evidence(1.0487, margins))
+    assert said.startswith(
+        "warning: this layout costs 4.9% more perplexity than pi's mixture (more than 3%)"
+    )
+    assert "; slots that pi leaves open (margin below 0.1): 1, 3. Derive another" in said
+    assert "--method top_k" in said
+    assert "(more than 3%). Derive another" in gap_caveats(gap_evidence(1.0487, [0.5] * 5))[0]
+    assert gap_caveats(gap_evidence(1.0487, margins, inherited=SCORED["inherited"])) == []
+
+
+def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: Path) -> None:
+    folders = [tmp_path / f"seed-{seed}" for seed in (0, 7)]
+    for folder, caveats in zip(folders, ([NOISE], []), strict=True):
+        folder.mkdir()
+        write_caveats(folder, caveats)
+    bare = Evidence(method="argmax")
+    assert layout_caveats(bare, folders[:1]) == (NOISE, ONE_SEARCH)
+    assert layout_caveats(bare, folders[1:]) == (ONE_SEARCH,)
+    both = layout_caveats(bare.model_copy(update={"agreement": AGREEMENT}), folders)
+    assert both == (f"seed-0: {NOISE}", agreement_line(AGREEMENT))
+
+
+def test_a_search_without_its_caveats_is_named_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    (said,) = read_caveats(tmp_path)
+    assert said.startswith(f"warning: {tmp_path / 'caveats.json'}: not found")
+    for damaged in ("[]", "{}", '{"caveats": "x"}', '{"caveats": [1]}', "{"):
+        (tmp_path / "caveats.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"start search\.py again"):
+            read_caveats(tmp_path)
+
+
+def test_a_line_is_logged_once(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    for _ in range(2):
+        log_once(log, ["a", NOISE])
+    log_once(log, [NOISE, "b"])
+    assert log.read_text() == f"a\n{NOISE}\nb\n"
+
+
+def test_what_the_terminal_says_of_pi_stands_in_the_run(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
+    folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
+    log = folder / "search/seed-0/train.log"
+    monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", 939)
+    monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
+    monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
+    for _ in range(2):
+        capsys.readouterr()
+        run(search, folder)
+        said = capsys.readouterr().out.splitlines()
+        few, moved = read_caveats(log.parent)
+        assert few == "warning: valid has 938 tokens: figures of so few say hardly anything"
+        assert few not in said, "it is said before step 0"
+        assert moved.startswith("warning: pi hardly moved")
+        (summary,) = [line for line in said if line.startswith("mean margin ")]
+        for line in (summary, moved, ONE_SEARCH):
+            assert said.count(line) == 1
+            assert log.read_text().splitlines().count(line) == 1
+        run(derive, folder)
+        evidence = load_architecture(folder / "architecture.json").evidence
+        assert evidence is not None
+        assert evidence.caveats[:3] == (few, moved, ONE_SEARCH)
+        assert "more perplexity than pi's mixture" in evidence.caveats[3]
+        assert "\n".join(evidence.caveats) in capsys.readouterr().out
+    assert json.loads((folder / "search/caveats.json").read_text()) == {
+        "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]
+    }
+
+
+@pytest.mark.parametrize("before", [None, "nothing", '{"together": [3, {"searches": "x"}]}'])
+def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(
+    tmp_path: Path, before: str | None
+) -> None:
+    path = tmp_path / "caveats.json"
+    if before is not None:
+        path.write_text(before)
+    write_joint_caveats(tmp_path, [1, 0], ["old"])
+    write_joint_caveats(tmp_path, [0, 1], ["agreement"])
+    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
+    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]
+    assert read_joint_caveats(path, [0, 1, 2]) == []
+    # That one says little was true before it was one of several.
+    write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
+    assert read_joint_caveats(path, [0]) == []
+
+
+def test_a_file_of_an_older_version_is_one_entry(tmp_path: Path) -> None:
+    path = tmp_path / "caveats.json"
+    path.write_text(json.dumps({"searches": [1, 0], "caveats": ["agreement"]}))
+    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
+    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]

@@ -1,0 +1,215 @@
+"""What a rank harness draws, trains and compares, without training anything."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import layout_letters, network_of, parse_layout
+from nas.costs.latency import Latencies
+from nas.statistics.paired_scores import Score
+from pipeline.context import Workbench, set_up
+from pipeline.costs import layout_costs
+from pipeline.experiment import load_experiment
+from pipeline.rank import Ranked, Sample, rankings, sample_of
+from pipeline.results import layout_name
+from pipeline.supernet_scores import Inherited
+from training.signals import StopRequest
+
+SPOS = "search.estimator=spos"
+
+
+def bench_of(file: Path, *settings: str) -> Workbench:
+    return set_up(load_experiment(file, settings), file.parent / "run")
+
+
+def ranked_of(bench: Workbench, sample: Sample, *, steps: int | None = None) -> Ranked:
+    return Ranked(bench, sample, [0], [7, 8], steps, bench.run_dir / "rank")
+
+
+def test_a_search_without_alpha_takes_the_median_cost(experiment_file: Path) -> None:
+    bench = bench_of(experiment_file, SPOS)
+    sample = sample_of(bench, [0], 3, 4, 0)
+    cost = layout_costs(bench)
+    assert sample.target_flops is not None
+    assert [len(group) for group in sample.groups.values()] == [3, 4]
+    for layout in sample.groups["equal"]:
+        assert cost(layout) == pytest.approx(sample.target_flops, rel=0.03)
+    assert "median of free layouts" in sample.target
+    assert sample == sample_of(bench, [0], 3, 4, 0)
+
+
+@pytest.mark.parametrize("settings", [(), (SPOS,)])
+def test_free_layouts_alone_need_no_cost(experiment_file: Path, settings: tuple[str, ...]) -> None:
+    sample = sample_of(bench_of(experiment_file, *settings), [0], 0, 4, 0)
+    assert (sample.target_flops, sample.groups["equal"]) == (None, [])
+    assert len(sample.layouts) == 4
+
+
+def test_a_cost_may_be_asked_for(experiment_file: Path) -> None:
+    bench = bench_of(experiment_file)
+    cost = layout_costs(bench)
+    wanted = 1.01 * cost(sample_of(bench, [0], 0, 1, 3).layouts[0])
+    sample = sample_of(bench, [0], 4, 0, 0, wanted)
+    assert sample.target_flops == wanted
+    assert sample.layouts
+    assert all(abs(cost(layout) / wanted - 1) <= 0.03 for layout in sample.layouts)
+    with pytest.raises(
+        ValueError, match=r"--target-flops 10: no layout found within 3% of it; the"
+    ):
+        sample_of(bench, [0], 4, 0, 0, 10.0)
+
+
+def test_no_sample_and_no_table_holds_a_network_twice(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one dense block in three slots there is one network, which both groups draw."""
+    bench = bench_of(experiment_file, SPOS, "model.slots=3")
+    cost = layout_costs(bench)
+    candidates = bench.experiment.model.completed_candidates()
+    flops = cost(parse_layout("d i i", candidates))
+    scored: list[str] = []
+
+    def score(self: Inherited, layout: Any) -> Score:
+        scored.append(layout_letters(layout))
+        return Score(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+
+    monkeypatch.setattr(Inherited, "score", score)
+    for seed in range(4):
+        sample = sample_of(bench, [0], 9, 15, seed, flops)
+        networks = [network_of(layout, None) for layout in sample.layouts]
+        assert len(set(networks)) == len(networks) == 15
+        assert len(sample.groups["free"]) == 15, "1 + 2 + 4 + 8"
+        assert {network_of(layout, None) for layout in sample.groups["equal"]} == {
+            network_of(parse_layout("d i i", candidates), None)
+        }
+        found = [sample.groups_of(layout) for layout in sample.layouts]
+        assert sum(groups["equal"] for groups in found) == 1
+        assert sum(groups["free"] for groups in found) == 15
+        scored.clear()
+        ranked = ranked_of(bench, sample, steps=4)
+        ranked.open()
+        assert len(ranked.scores) == 15
+        assert set(scored) == {layout_letters(layout) for layout in sample.drawn}
+
+
+def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = bench_of(experiment_file)
+    candidates = bench.experiment.model.completed_candidates()
+    one, two, other = (parse_layout(each, candidates) for each in ("d i i a", "i d a i", "a d i i"))
+    sample = Sample(None, "", {"equal": [one], "free": [other, two]})
+    assert sample.layouts == [one, other]
+    assert sample.groups_of(one) == {"equal": True, "free": True}
+    jobs: list[Any] = []
+    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    ranked = ranked_of(bench, sample, steps=4)
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
+    (ranked.folder / "layouts" / "idai" / "seed-7").mkdir(parents=True)
+    jobs.clear()
+    ranked.train(workers=1, stop=StopRequest())
+    assert [job.folder.parent.name for job in jobs] == ["idai", "adii"] * 2
+
+
+def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [f"dense_of_a_long_name_{index}" for index in range(2)]
+    candidates = ", ".join(
+        f"{{kind: dense, label: {label}, d_ffn: {8 + size}}}" for size, label in enumerate(labels)
+    )
+    bench = bench_of(experiment_file, "model.slots=32", f"model.candidates=[{candidates}]")
+    sample = sample_of(bench, [0], 0, 3, 0)
+    jobs: list[Any] = []
+    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    ranked_of(bench, sample, steps=4).train(workers=1, stop=StopRequest())
+    assert len({job.folder for job in jobs}) == len(jobs) == 6
+    for job in jobs:
+        job.folder.mkdir(parents=True)
+
+
+def test_a_long_name_keeps_its_beginning_and_a_hash() -> None:
+    assert layout_name("a d i a") == "adia"
+    assert layout_name("a dense_wide") == "a-dense_wide"
+    names = {layout_name(" ".join(["dense_wide"] * 31 + [last])) for last in ("a", "d")}
+    assert len(names) == 2
+    assert all(len(name) == 60 and name.startswith("dense_wide-dense_wide-") for name in names)
+
+
+@pytest.mark.parametrize(("given", "steps"), [(None, 12), (7, 7)])
+def test_layouts_train_for_half_the_steps_unless_told(
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch, given: int | None, steps: int
+) -> None:
+    bench = bench_of(experiment_file)
+    jobs: list[Any] = []
+    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    ranked = ranked_of(bench, sample_of(bench, [0], 0, 2, 0), steps=given)
+    ranked.train(workers=1, stop=StopRequest())
+    assert ranked.training_steps == steps
+    assert {job.experiment.retrain.steps for job in jobs} == {steps}
+
+
+def test_a_seed_of_the_search_does_not_train(experiment_file: Path) -> None:
+    bench = bench_of(experiment_file)
+    sample = sample_of(bench, [0], 0, 2, 0)
+    ranked = Ranked(bench, sample, [3, 8], [7, 8], 4, bench.run_dir / "rank")
+    with pytest.raises(
+        ValueError, match=r"training seeds 7, 8: 8 is a seed of the searches \(3, 8"
+    ):
+        ranked.open()
+    assert not ranked.folder.exists()
+
+
+def with_results(experiment_file: Path, validations: tuple[int, int]) -> Ranked:
+    """One layout, trained with two seeds that validated so often."""
+    bench = bench_of(experiment_file)
+    ranked = ranked_of(bench, sample_of(bench, [0], 0, 1, 0))
+    (layout,) = ranked.sample.layouts
+    letters = layout_letters(layout)
+    ranked.scores[letters] = Score(np.array([8.0, 4.0]), np.array([2.0, 1.0]))
+    for seed, count in zip((7, 8), validations, strict=True):
+        folder = ranked.folder / "layouts" / layout_name(letters) / f"seed-{seed}/retrain/x/seed-0"
+        folder.mkdir(parents=True)
+        scores = {"perplexity": 9.0, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
+        result = {"name": "x", "seed": seed, "layout": letters, "steps": 4, "best_step": 4}
+        result |= {"parameters": 5, "flops_per_token": 6.0, "validations": count}
+        for split, nats in {"valid": float(seed), "test": 10.0 + seed}.items():
+            result[split] = scores | {"nats_per_token": nats}
+        (folder / "result.json").write_text(json.dumps(result))
+    return ranked
+
+
+def test_a_row_has_test_nats_and_validation_nats_beside_them(experiment_file: Path) -> None:
+    (row,) = with_results(experiment_file, (1, 1)).table(Latencies({}, "", {}))
+    assert row["supernet_nats"] == 4
+    assert (row["alone_nats"], row["alone_nats_7"], row["alone_nats_8"]) == (17.5, 17, 18)
+    assert (row["alone_valid_nats_7"], row["alone_valid_nats_8"]) == (7, 8)
+
+
+def test_trainings_that_validated_unevenly_are_not_ranked(experiment_file: Path) -> None:
+    ranked = with_results(experiment_file, (1, 2))
+    with pytest.raises(ValueError, match=r"^run\.validate_every: differed .*\[1, 2\]"):
+        ranked.table(Latencies({}, "", {}))
+
+
+def test_the_claim_is_of_the_test_split() -> None:
+    rows = [
+        {
+            "free": True,
+            "equal": False,
+            "parameters": index,
+            "flops_per_token": 1.0,
+            "latency_ms": None,
+            "attention": 0,
+            "supernet_nats": float(index),
+            "alone_nats_7": float(index),
+            "alone_valid_nats_7": -float(index),
+        }
+        for index in range(20)
+    ]
+    (found,) = rankings(rows, [7]).values()
+    assert found.supernet.tau == pytest.approx(1)

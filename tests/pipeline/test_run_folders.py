@@ -1,0 +1,89 @@
+"""A run folder is known by what every command writes there first."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import compare
+import derive
+import retrain
+import search
+from pipeline.layoutbench import FOUND
+from pipeline.results import is_run_folder, run_folders
+from pipeline.sweep.plan import Places
+
+
+def touched(*paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ["search/seed-3/experiment.yaml"],
+        ["retrain/argmax-0/seed-0/experiment.yaml"],
+        ["architectures/experiment.yaml"],
+        [str(Places(Path()).own_experiment)],
+        [str(Places(Path()).journal)],
+        ["layouts/aadd/seed-1/experiment.yaml"],
+        [FOUND, "seed-10/experiment.yaml"],
+        ["confirm.json", "one/seed-100/experiment.yaml"],
+    ],
+)
+def test_what_a_command_writes_first_makes_a_run_folder(tmp_path: Path, written: list[str]) -> None:
+    for number, name in enumerate(written, 1):
+        touched(tmp_path / "r" / name)
+        assert is_run_folder(tmp_path / "r") == (number == len(written))
+    assert not is_run_folder(tmp_path)
+
+
+def test_a_job_of_several_is_one_before_it_begins_and_the_users_folders_are_none(
+    tmp_path: Path,
+) -> None:
+    touched(tmp_path / "one/seed-0/experiment.yaml", tmp_path / "locales/en/confirm.json")
+    touched(tmp_path / "notes/experiment.yaml", tmp_path / "search/results/experiment.yaml")
+    runs = [path for path in tmp_path.rglob("*") if path.is_dir() and is_run_folder(path)]
+    assert runs == [tmp_path / "one/seed-0"]
+
+
+def test_this_commands_own_run_folder_is_one_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_run = run_folders(Path("runs/new"))
+    assert is_run(tmp_path / "runs/new")
+    assert is_run(Path("runs/new"))
+    assert not is_run(tmp_path / "runs")
+
+
+def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the cache there, and with every file that a run writes among the wanted ones."""
+    monkeypatch.chdir(tmp_path)
+    notes = tmp_path / "notes"
+    lines = (tmp_path / "train.txt").read_text().splitlines(keepends=True)
+    for number in range(150):
+        touched(notes / f"{number}.txt")
+        (notes / f"{number}.txt").write_text("".join(lines[number::150]))
+    shutil.move(tmp_path / "tiny.yaml", notes / "tiny.yaml")
+    monkeypatch.chdir(notes)
+    monkeypatch.setenv("PARNAS_CACHE", str(notes / "cache"))
+    settings = [
+        "data={corpus: tree, tree: {folder: ., include: ['**/*']}, tokenizer: {kind: bytes},"
+        " batch: 2, segment: 8, evaluation_streams: 1}",
+        "search.steps=4", "search.optimiser.warmup_steps=1", "run.validate_every=4",
+        "retrain.steps=3", "retrain.optimiser.warmup_steps=1", "compare.opponents=[interleaved]",
+    ]  # fmt: skip
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    assert search.main(["tiny.yaml", *arguments]) == 0
+    for script in (derive, retrain, compare):
+        assert script.main(["runs/tiny"]) == 0
+    hashes = {
+        json.loads(path.read_text())["corpus"] for path in notes.glob("runs/**/identity.json")
+    }
+    assert len(hashes) == 1

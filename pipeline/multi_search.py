@@ -90,7 +90,7 @@ def finish_searches(bench: Workbench, seeds: Sequence[int]) -> None:
 def _draw(bench: Workbench, seeds: Sequence[int]) -> None:
     """The figures of each search, and the report."""
     from report.page import write_report
-    from report.trajectory import write_search_figures
+    from report.search_figures import write_search_figures
 
     announce("drawing the figures")
     try:

@@ -5,8 +5,8 @@ Importing it loads matplotlib and pandas, so scripts import it only where they n
 
 from report.comparison import Comparison, html_table, read_comparison, text_table
 from report.page import write_report
-from report.runs import Trajectory, read_metrics, read_trajectory
-from report.trajectory import write_search_figures
+from report.run_files import Trajectory, read_metrics, read_trajectory
+from report.search_figures import write_search_figures
 
 __all__ = [
     "Comparison",

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from report.quantities import thin
-from report.style import dashes, house_style, make_figure, margins, plain, step_axis
+from report.plotting import dashes, house_style, make_figure, margins, plain, step_axis
+from report.run_files import thin
 from utils.text import shorten
 
 _MOST_POINTS = 1500

@@ -14,12 +14,12 @@ import pandas as pd
 import yaml
 
 from report import html
-from report.comparison import html_table, read_comparison
+from report.comparison import html_table, measure_of, read_comparison, scatter
 from report.curves import validation_curves
-from report.derived import derived_section
-from report.layout import boxes, last_pi, likeliest
+from report.layout import boxes, derived_section, last_pi, likeliest
+from report.plotting import png
 from report.results import result_row, result_table, same_trainings
-from report.runs import (
+from report.run_files import (
     CAVEATS,
     Trajectory,
     read_caveats,
@@ -29,10 +29,8 @@ from report.runs import (
     read_trajectory,
     seed_folders,
 )
-from report.scatter import measure_of, scatter
+from report.search_figures import SEARCH_FIGURES, write_search_figures
 from report.spread import SPREAD_FIGURES, alike, write_spread_figures
-from report.style import png
-from report.trajectory import SEARCH_FIGURES, write_search_figures
 from utils.files import write_whole
 
 

@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from report.runs import Trajectory
-from report.style import (
+from report.plotting import (
     FAINT,
     colours,
     dashes,
@@ -18,6 +17,7 @@ from report.style import (
     plain,
     step_axis,
 )
+from report.run_files import Trajectory
 from utils.text import shorten
 
 # More than a panel has pixels.

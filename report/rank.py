@@ -7,8 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.runs import read_json
-from report.style import FAINT, INK, house_style, make_figure, margins, plain, png
+from report.plotting import FAINT, INK, house_style, make_figure, margins, plain, png
+from report.run_files import read_json
 from utils.files import write_whole
 
 _SUPERNET, _OTHER = "#d55e00", "#0072b2"

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from report import html
-from report.runs import read_json, seed_folders
-from report.style import compact
+from report.plotting import compact
+from report.run_files import read_json, seed_folders
 from utils.text import duration
 
 _HEAD = (

@@ -21,14 +21,8 @@ from report.panels import (
     slot_panels,
     start_handles,
 )
-from report.quantities import thin
-from report.runs import Trajectory, read_metrics, read_trajectory, seed_folders
-from report.style import (
-    colours,
-    dashes,
-    house_style,
-    png,
-)
+from report.plotting import colours, dashes, house_style, png
+from report.run_files import Trajectory, read_metrics, read_trajectory, seed_folders, thin
 from utils.files import write_whole
 
 _OPACITY = 0.18

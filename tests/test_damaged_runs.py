@@ -16,7 +16,7 @@ import retrain
 import search
 from pipeline.results import read_result
 from report.page import write_report
-from report.runs import read_trajectory
+from report.run_files import read_trajectory
 from tests.conftest import TINY, write_text
 from tests.damage import lying, wrong_json
 from training.run_dir import record_resume
@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PARNAS_CACHE", str(root / "cache"))
-        patched.setattr("report.trajectory.write_search_figures", lambda folder: [])
+        patched.setattr("report.search_figures.write_search_figures", lambda folder: [])
         patched.setattr("report.page.write_report", lambda folder: folder / "report.html")
         for seed, (name, size) in enumerate({"train": 6000, "valid": 900, "test": 1200}.items()):
             write_text(root / f"{name}.txt", size, seed)

@@ -210,7 +210,7 @@ def test_random_damage_of_a_trajectory_never_ends_in_a_traceback(
     experiment_file: Path, tmp_path: Path
 ) -> None:
     from nas.search.trajectory import load_pi
-    from report.runs import read_trajectory
+    from report.run_files import read_trajectory
 
     run(search, experiment_file, "--run", tmp_path / "run")
     path = tmp_path / "run" / SEARCH / "pi.npz"

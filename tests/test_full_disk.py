@@ -99,7 +99,7 @@ def test_a_figure_that_finds_the_disk_full_loses_no_training(
 
     arguments = [experiment_file, "--run", tmp_path / "run"]
     with monkeypatch.context() as patched:
-        patched.setattr("report.trajectory.write_search_figures", full)
+        patched.setattr("report.search_figures.write_search_figures", full)
         assert code_of(search, *arguments) == 2
     error = capsys.readouterr().err
     assert "figures/pi.png: No space left on device" in error
@@ -271,8 +271,8 @@ def test_a_disk_of_a_few_pages_is_survived(
     folder = tmp_path / "disk"
     folder.mkdir()
     inner = (
-        "import sys, shutil, search, report.page, report.trajectory\n"
-        "report.trajectory.write_search_figures = lambda folder: []\n"
+        "import sys, shutil, search, report.page, report.search_figures\n"
+        "report.search_figures.write_search_figures = lambda folder: []\n"
         "report.page.write_report = lambda folder: folder / 'report.html'\n"
         "code = search.main(sys.argv[2:])\n"
         "code or shutil.copytree(sys.argv[3 + 1], sys.argv[1], dirs_exist_ok=True)\n"

@@ -13,7 +13,7 @@ import derive
 import retrain
 import search
 from data import load_tokenizer
-from report.runs import read_json
+from report.run_files import read_json
 from tests.data.models import REPOSITORY_A, given_model
 from tests.test_pipeline import rows, run
 
@@ -22,7 +22,7 @@ LOWER = "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"
 
 @pytest.fixture(autouse=True)
 def _without_figures_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.trajectory.write_search_figures", lambda folder: [])
+    monkeypatch.setattr("report.search_figures.write_search_figures", lambda folder: [])
 
 
 @pytest.mark.figures

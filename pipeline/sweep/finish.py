@@ -15,9 +15,9 @@ from pipeline.context import Workbench
 from pipeline.experiment import dump_experiment
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from pipeline.sweep.results import best_entries, measure, objectives, rows
-from report.sweep_figures import draw_sweep
-from report.sweep_page import write_sweep_report
-from report.sweep_table import csv_text, text_table
+from report.sweep.figures import draw_sweep
+from report.sweep.page import write_sweep_report
+from report.sweep.tables import csv_text, text_table
 from utils.files import write_whole
 
 _NO_SLOWER = "best_no_slower.yaml"

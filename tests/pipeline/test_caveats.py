@@ -20,7 +20,7 @@ from pipeline.caveats import (
     write_caveats,
     write_joint_caveats,
 )
-from report.runs import read_joint_caveats
+from report.run_files import read_joint_caveats
 from tests.model.test_architecture import SCORED
 from tests.pipeline.test_inherited import copy_of
 from tests.test_pipeline import run

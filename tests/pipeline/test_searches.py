@@ -69,7 +69,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
         raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
 
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    monkeypatch.setattr("report.trajectory.write_search_figures", full)
+    monkeypatch.setattr("report.search_figures.write_search_figures", full)
     bench, ran = written_searches(undisturbed, tmp_path, [0, 1, 2]), list[int]()
 
     def phase_of(bench: Workbench) -> Any:

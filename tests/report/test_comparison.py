@@ -5,10 +5,9 @@ import json
 import pytest
 from matplotlib.transforms import Bbox
 
-from report.comparison import html_table, read_comparison, text_table, tight_layout
+from report.comparison import html_table, read_comparison, scatter, text_table, tight_layout
 from report.page import write_report
-from report.scatter import scatter
-from report.style import png
+from report.plotting import png
 
 LONG = "ad" * 16
 

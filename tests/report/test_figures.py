@@ -9,12 +9,12 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from report import style, trajectory
-from report.animation import MOST_FRAMES, write_animation
+from report import plotting as style
+from report import search_figures as trajectory
+from report.comparison import _MARKS
 from report.curves import curves, perplexities, validation_curves
-from report.grid import pi_grid
-from report.runs import read_metrics, read_trajectory
-from report.scatter import _MARKS
+from report.run_files import read_metrics, read_trajectory
+from report.search_figures import MOST_FRAMES, pi_grid, write_animation
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}

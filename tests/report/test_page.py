@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
+from report.search_figures import SEARCH_FIGURES
 from report.spread import SPREAD_FIGURES
-from report.trajectory import SEARCH_FIGURES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]

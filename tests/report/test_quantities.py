@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from report.quantities import entropy_share, frame_rows, margin, thin
+from report.run_files import entropy_share, frame_rows, margin, thin
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from report.runs import read_json, read_metrics, read_trajectory, seed_folders
+from report.run_files import read_json, read_metrics, read_trajectory, seed_folders
 
 
 def test_the_trajectory_comes_back(make):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import same_color
 
-from report.runs import Trajectory, read_metrics, read_trajectory
+from report.run_files import Trajectory, read_metrics, read_trajectory
 from report.spread import alike, curve_spread, pi_spread, write_spread_figures
 
 

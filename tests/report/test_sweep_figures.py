@@ -11,16 +11,12 @@ import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from report.style import png
-from report.sweep_axes import highest_shown, setting
-from report.sweep_bars import bars
-from report.sweep_contour import contours, surface
-from report.sweep_figures import draw_sweep
-from report.sweep_history import history
-from report.sweep_importance import importances
-from report.sweep_pareto import pareto
-from report.sweep_rows import Objective, done, front, parse_rows
-from report.sweep_slice import slices
+from report.plotting import png
+from report.sweep.figures import draw_sweep
+from report.sweep.importance import bars, importances
+from report.sweep.pareto import pareto
+from report.sweep.plots import contours, highest_shown, history, setting, slices, surface
+from report.sweep.trials import Objective, done, front, parse_rows
 
 BITS = {"name": "retrained", "unit": "bits per byte of validation"}
 FLOPS = {"name": "flops", "unit": "FLOPs per token"}
@@ -103,7 +99,7 @@ def test_drawing_leaves_the_global_state_and_loads_no_pyplot(sweeper, tmp_path):
     drawn(sweeper, sweeper.many(30, goals=2), tmp_path, [BITS, FLOPS])
     assert dict(mpl.rcParams) == before
     code = (
-        "import sys, report.sweep_figures, report.sweep_page, report.sweep_table;"
+        "import sys, report.sweep.figures, report.sweep.page, report.sweep.tables;"
         "print(sorted({'matplotlib.pyplot', 'torch', 'sklearn', 'scipy', 'nas', 'pipeline'}"
         " & set(sys.modules)))"
     )

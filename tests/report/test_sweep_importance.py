@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from report.sweep_importance import groups, importances
-from report.sweep_rows import parse_rows
+from report.sweep.importance import groups, importances
+from report.sweep.trials import parse_rows
 
 
 def rows_of(sweeper, params, values):

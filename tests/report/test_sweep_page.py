@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from report.sweep_page import write_sweep_report
-from report.sweep_rows import read_sweep
-from report.sweep_words import headline, warning
+from report.sweep.page import write_sweep_report
+from report.sweep.tables import headline, warning
+from report.sweep.trials import read_sweep
 from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from report.sweep_rows import (
+from report.sweep.trials import (
     Objective,
     baseline_of,
     counts,

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from report.sweep_table import csv_text, text_table
+from report.sweep.tables import csv_text, text_table
 
 BITS = [{"name": "retrained", "unit": "bits per byte of validation"}]
 BOTH = [*BITS, {"name": "flops", "unit": "FLOPs per token"}]

@@ -23,7 +23,7 @@ from pipeline.sweep import finish, results, study
 from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_no_baseline
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import best_entries, clean, rows
-from report.sweep_rows import front, parse_rows
+from report.sweep.trials import front, parse_rows
 from tests.sweeping import ROOT, add_sweep
 
 SMALL = ["sweep.set={retrain.steps: 9}"]

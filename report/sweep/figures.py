@@ -7,14 +7,11 @@ from typing import Any
 import optuna
 from matplotlib.figure import Figure
 
-from report.style import png
-from report.sweep_axes import Setting, setting
-from report.sweep_bars import bars
-from report.sweep_contour import contours
-from report.sweep_history import history
-from report.sweep_importance import Importance, importances
-from report.sweep_pareto import pareto
-from report.sweep_rows import (
+from report.plotting import png
+from report.sweep.importance import Importance, bars, importances
+from report.sweep.pareto import pareto
+from report.sweep.plots import Setting, contours, history, setting, slices
+from report.sweep.trials import (
     Objective,
     Row,
     done,
@@ -23,7 +20,6 @@ from report.sweep_rows import (
     parse_rows,
     short_keys,
 )
-from report.sweep_slice import slices
 from utils.files import write_whole
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from report import html
 from report.comparison import tight_layout
-from report.style import compact
-from report.sweep_rows import (
+from report.plotting import compact
+from report.sweep.tables import headline, warning
+from report.sweep.trials import (
     Row,
     Sweep,
     baseline_of,
@@ -20,7 +21,6 @@ from report.sweep_rows import (
     value_text,
     valueless,
 )
-from report.sweep_words import headline, warning
 from utils.files import write_whole
 
 _PNG = b"\x89PNG\r\n\x1a\n"

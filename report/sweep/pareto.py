@@ -8,12 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from report.comparison import tight_layout
-from report.labels import name_points
-from report.quantities import thin
-from report.style import house_style, make_figure, margins
-from report.sweep_axes import highest_shown, value_axis, value_label
-from report.sweep_marks import BASELINE, BEST, POINT, scaled, shared_legend
-from report.sweep_rows import Objective, Row, distinct_trials, front
+from report.plotting import house_style, make_figure, margins, name_points
+from report.run_files import thin
+from report.sweep.plots import highest_shown, value_axis, value_label
+from report.sweep.trials import (
+    BASELINE,
+    BEST,
+    POINT,
+    Objective,
+    Row,
+    distinct_trials,
+    front,
+    scaled,
+    shared_legend,
+)
 from utils.text import shorten
 
 _MOST_NAMES, _LONGEST_NAME, _MOST_PANELS = 12, 18, 3

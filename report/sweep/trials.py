@@ -1,14 +1,17 @@
-"""The trials of a sweep as its files tell them, checked, ordered and in words."""
+"""The trials of a sweep as its files tell them, checked and ordered, and their marks in figures."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from report.runs import read_json
-from report.style import compact
+from report.plotting import compact
+from report.run_files import read_json
 
 LEARNED = ("retrained", "onehot")  # objectives that take training, in bits per byte
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
@@ -205,3 +208,39 @@ def value_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "null"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+POINT, BEST, BASELINE, FAILED = "#0072b2", "#009e73", "#d55e00", "#882255"
+
+
+def scaled(rows: Sequence[Row], index: int, goal: Objective) -> np.ndarray:
+    """The trials' values in one objective, in the shown unit."""
+    return np.array([goal.scaled(row.values[index]) for row in rows if row.values])
+
+
+def mark_special(
+    axes: Axes, active: Sequence[Row], x_N: np.ndarray, y_N: np.ndarray, best: Row
+) -> None:
+    """A ring around the best trial and a star on the baseline, where they are among `active`."""
+    for row, x, y in zip(active, x_N, y_N, strict=True):
+        if row.baseline:
+            axes.plot(
+                [x], [y], "*", color=BASELINE, markersize=11, markeredgecolor="white",
+                markeredgewidth=0.5, label="baseline", zorder=5,
+            )  # fmt: skip
+        if row.number == best.number:
+            axes.plot(
+                [x], [y], "o", markerfacecolor="none", markeredgecolor=BEST, markersize=9,
+                markeredgewidth=2, label="best", zorder=6,
+            )  # fmt: skip
+
+
+def shared_legend(figure: Figure) -> None:
+    """One legend above all panels, every mark in it once."""
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        figure.legend(list(handles.values()), list(handles), loc="upper right", ncols=6)

@@ -6,7 +6,7 @@ resident memory: the start. It builds model, optimisers and streams and trains a
 single_path every candidate is drawn once in all slots, which is what the forecast is of (rows with
 free draws show what a search takes meanwhile). What it took is its peak resident memory less the
 start. The process has the allocator's settings of the product; with --fresh-pages tensors get pages
-of their own that go back when they are freed, and the forecast is one without gaps.
+of their own that go back when they are freed, and the forecast is one without overhead.
 oneDNN, which multiplies bfloat16 on a CPU, keeps few compiled kernels here
 (ONEDNN_PRIMITIVE_CACHE_CAPACITY): they are no part of the forecast, which says so.
 On CUDA it is torch.cuda.max_memory_allocated less the bytes at the start.
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         row = {"name": name, **_child("forecast", name, arguments)}
         row |= _child("measure", name, arguments)
         if arguments.fresh_pages:
-            row["forecast"] -= row["parts"]["gaps"]
+            row["forecast"] -= row["parts"]["overhead"]
         row["ratio"] = row["forecast"] / row["measured"]
         rows.append(row)
         print(

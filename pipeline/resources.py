@@ -264,7 +264,7 @@ def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
     parts = (
         f"weights {_mb(found.weights)}, gradients {_mb(found.gradients)}, optimiser "
         f"{_mb(found.optimiser)}, streams {_mb(found.streams)}, activations "
-        f"{_mb(found.activations)}, gaps {_mb(found.gaps)}"
+        f"{_mb(found.activations)}, overhead {_mb(found.overhead)}"
     )
     lines = [f"memory: about {_mb(found.total)} MB beyond start ({parts})"]
     if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):

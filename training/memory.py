@@ -81,7 +81,7 @@ def _key(tensor: Tensor) -> int:
 
 
 # Of all tensors, what lies free between them in a process that keeps what is freed. Fitted to the
-# configurations of benchmarks/memory_forecast.py: a mean error of 6.9%, a simulated heap's was 8.1%.
+# configurations of benchmarks/memory_forecast.py: a mean error of 6.9%; a simulated heap had 8.1%.
 _OVERHEAD = 0.2
 # Streams of each part of the two small steps. Not 1: an axis of one row has free strides.
 _FEW, _MORE = 2, 3

@@ -12,10 +12,7 @@ from utils.text import masked, without_passwords
 from utils.validation import Section
 
 JOURNAL = "journal"
-_KINDS = (
-    "journal, postgresql://user:password@host:5432/database, "
-    "mysql://user:password@host:3306/database or grpc://host:13000"
-)
+_KINDS = "journal, postgresql://user:password@host:5432/database or grpc://host:13000"
 
 
 def shown(where: str) -> str:
@@ -49,7 +46,7 @@ def check_address(where: str) -> None:
     if where == JOURNAL:
         return
     kind, named, _ = where.partition("://")
-    if not named or kind.split("+")[0] not in {"postgresql", "mysql", "grpc"}:
+    if not named or kind.split("+")[0] not in {"postgresql", "grpc"}:
         raise _refused(where, _no_kind(kind))
     try:
         parts = urlsplit(where)
@@ -271,10 +268,8 @@ class SweepConfig(Section):
     )
     storage: str = Field(
         default="journal",
-        json_schema_extra={
-            "pattern": r"^(journal|(postgresql|mysql)(\+\w+)?://\S+|grpc://[^\s/]+:\d+)$"
-        },
-        description="journal (a file in the run folder), or a URL: postgresql://, mysql://, "
+        json_schema_extra={"pattern": r"^(journal|postgresql(\+\w+)?://\S+|grpc://[^\s/]+:\d+)$"},
+        description="journal (a file in the run folder), or a URL: postgresql://, "
         "grpc://HOST:PORT.",
     )
     lease_s: float = Field(

@@ -9,8 +9,6 @@ from typing import TypeVar
 # PostgreSQL's states: connection lost (08), shutting down or starting up (57P), too many
 # connections (53300), and a transaction that was rolled back because of another one (40).
 _POSTGRESQL = ("08", "57P", "53300", "40")
-# MySQL's: too many connections, lock wait, deadlock, no connection, connection lost.
-_MYSQL = {1040, 1205, 1213, 2002, 2003, 2006, 2013}
 _FILES = {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN}
 # What Optuna's proxy says of its own database; gRPC hands on nothing but the text.
 _BEHIND_PROXY = "An exception is raised during the commit"
@@ -46,9 +44,6 @@ def _of_database(error: BaseException) -> bool:
         return True
     if not isinstance(error, exceptions.OperationalError):
         return False
-    code = error.orig.args[0] if error.orig is not None and error.orig.args else None
-    if isinstance(code, int):
-        return code in _MYSQL
     state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     # A connection that could not be made has no state.
     return state is None or state.startswith(_POSTGRESQL)

@@ -19,7 +19,7 @@ __all__ = ["check_address", "check_grpc", "is_passing", "open_storage", "shown"]
 
 CONNECT_S = 10
 # The driver of a URL that names none: its module and what pip calls it.
-DRIVERS = {"postgresql": ("psycopg", "psycopg[binary]"), "mysql": ("pymysql", "pymysql")}
+DRIVERS = {"postgresql": ("psycopg", "psycopg[binary]")}
 
 
 def open_storage(where: str, journal: Path, *, create: bool, say: Say = print) -> BaseStorage:
@@ -28,7 +28,7 @@ def open_storage(where: str, journal: Path, *, create: bool, say: Say = print) -
     Only one process at a time may create: Optuna makes its tables without a lock.
 
     Args:
-        where: `journal`, or a URL postgresql://, mysql:// or grpc://.
+        where: `journal`, or a URL postgresql:// or grpc://.
         journal: the journal file, used where `where` is `journal`.
         create: whether a missing file or missing tables are made.
         say: is given each line that the user should see.
@@ -42,8 +42,6 @@ def open_storage(where: str, journal: Path, *, create: bool, say: Say = print) -
         return _open_journal(journal, create, say)
     if where.startswith("grpc://"):
         return _open_proxy(where)
-    if where.startswith("mysql"):
-        say(f"sweep.storage: {shown(where)}: MySQL has not been tried with Parnas")
     return _open_database(where, create)
 
 

@@ -83,7 +83,7 @@ def test_what_is_right_is_accepted():
     assert grid.trials is None
     for url in (
         "postgresql://u:p@h/db",
-        "mysql+pymysql://h/db",
+        "postgresql+psycopg2://h/db",
         "grpc://10.0.0.1:13000",
         "grpc://[::1]:7",
     ):

@@ -222,7 +222,7 @@ def test_a_malformed_address_is_one_line_with_the_key_and_no_password(where, why
         ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
         ("postgresql://u:p:q@h:5/d?x=1", "postgresql://u:***@h:5/d?x=1"),
         ("postgresql+psycopg://u:p@q/r@h/d", "postgresql+psycopg://u:***@h/d"),
-        ("mysql://:p@h/d", "mysql://:***@h/d"),
+        ("postgresql://:p@h/d", "postgresql://:***@h/d"),
         ("postgresql://u@h/d?password=p&a=b", "postgresql://u@h/d?password=***&a=b"),
         ("postgresql://h/d?a=b&sslpassword=p", "postgresql://h/d?a=b&sslpassword=***"),
         ("u:p@h/d", "u:***@h/d"),
@@ -240,7 +240,7 @@ def test_a_password_is_never_shown(where, expected):
     ("argument", "expected"),
     [
         ("sweep.storage=postgresql://u:p@h/d", "sweep.storage=postgresql://u:***@h/d"),
-        ("--storage=mysql+x://u:p:@q@h/d?a=b", "--storage=mysql+x://u:***@h/d?a=b"),
+        ("--storage=postgresql+x://u:p:@q@h/d?a=b", "--storage=postgresql+x://u:***@h/d?a=b"),
         (
             "sweep.storage=postgresql://h/d?password=p&a=b",
             "sweep.storage=postgresql://h/d?password=***&a=b",
@@ -263,7 +263,7 @@ def test_the_other_options_of_an_address_stay_without_its_password():
 
 @pytest.mark.parametrize(
     "where",
-    ["journal", "postgresql://h/d", "postgresql+psycopg2://u:p@h:1/d", "mysql://h/d", "grpc://h:1"],
+    ["journal", "postgresql://h/d", "postgresql+psycopg2://u:p@h:1/d", "grpc://h:1"],
 )
 def test_good_addresses_pass(where):
     check_address(where)
@@ -357,15 +357,6 @@ def test_a_missing_package_is_named_with_its_pip_line(where, module, pip, tmp_pa
         open_storage(where, tmp_path / "study.journal", create=True)
     assert pip in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-def test_mysql_is_said_to_be_untested(tmp_path):
-    said: list[str] = []
-    with pytest.raises(ValueError, match=r"sweep\.storage: "):
-        open_storage("mysql://u:secret@127.0.0.1:1/d", tmp_path / "j", create=True, say=said.append)
-    assert said == [
-        "sweep.storage: mysql://u:***@127.0.0.1:1/d: MySQL has not been tried with Parnas"
-    ]
 
 
 def until_it_works(call: Callable[[], Any], failed: threading.Event) -> Any:

@@ -34,32 +34,39 @@ class Screen:
     """Progress of one phase on the screen and in its train.log.
 
     Args:
-        log: the file.
+        log: the file; None in processes beside the first one, which show nothing.
         title: of the phase.
         start: the steps that are done already.
         work: of each step, in any unit: what the time that is left is reckoned by.
     """
 
-    def __init__(self, log: Path, *, title: str, start: int, work: Sequence[float]) -> None:
+    def __init__(self, log: Path | None, *, title: str, start: int, work: Sequence[float]) -> None:
         self._log = log
         self._title = title
         self._steps = len(work)
         self._start = start
         self._work_N = np.concatenate([[0.0], np.cumsum(work)])
         self._began = time.monotonic()
+        # None: on a terminal alone.
+        disable = None if log is not None else True
         self._bar = tqdm(
-            total=self._steps, initial=start, desc=title, unit="step", disable=None, leave=True
+            total=self._steps, initial=start, desc=title, unit="step", disable=disable, leave=True
         )
         self._table_started = False
 
     def say(self, text: str, heard: Set[str] = frozenset()) -> None:
         """One message, in train.log and, but for lines that were heard before, on the screen."""
         self._bar.clear()
-        announce("\n".join(line for line in text.splitlines() if line not in heard))
+        self._show("\n".join(line for line in text.splitlines() if line not in heard))
         self._record(text)
 
+    def _show(self, text: str) -> None:
+        if self._log is not None:
+            announce(text)
+
     def _record(self, text: str) -> None:
-        append_line(self._log, text)
+        if self._log is not None:
+            append_line(self._log, text)
 
     def advance(self, step: int) -> None:
         """Move the bar to a step."""
@@ -78,7 +85,7 @@ class Screen:
         )
         line += f"  left {duration(left_s)}"
         if self._bar.disable:
-            announce(line)
+            self._show(line)
         self._record(line)
 
     def _left_over_done(self, step: int) -> float:
@@ -90,7 +97,7 @@ class Screen:
         """Show one validation and add its row to the table of train.log."""
         net = "" if row["net"] == "model" else f" ({row['net']} net)"
         self._bar.clear()
-        announce(
+        self._show(
             f"{self._title} {row['step']:>6}/{self._steps}  validation{net}: "
             f"{row['nats_per_token']:.4f} nats, perplexity {row['perplexity']:.2f}"
             f"{bits(row)} over {row['tokens']} tokens"

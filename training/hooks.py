@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
 from training.evaluation import Evaluation
 from training.loop import Best, Metrics, TrainState
+from training.metrics import MetricsFile
 from training.resume import Checkpoints
 from training.signals import Stopped, StopRequest
-from training.silence import Display, Rows
 from utils.files import named
 
 EVENTS = "TensorBoard's event file"
@@ -51,8 +52,8 @@ class Clock:
 class LogHook:
     """Writes a training row every `every` steps; only then does the device synchronise."""
 
-    metrics_file: Rows
-    screen: Display
+    metrics_file: MetricsFile
+    screen: Screen
     clock: Clock
     every: int
     until: int
@@ -118,8 +119,8 @@ class ValidationHook:
     """Evaluates one or more nets; the last one named decides which step is best."""
 
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
-    metrics_file: Rows
-    screen: Display
+    metrics_file: MetricsFile
+    screen: Screen
     clock: Clock
     every: int
     until: int
@@ -161,7 +162,7 @@ class CheckpointHook:
     """Saves the state every `every` steps, at the end, and when a signal came."""
 
     checkpoints: Checkpoints
-    metrics_file: Rows
+    metrics_file: MetricsFile
     clock: Clock
     stop: StopRequest
     every: int

@@ -9,25 +9,33 @@ from utils.files import append_line, named, write_whole
 
 
 class MetricsFile:
-    """Appends rows; on a resume, rows after the checkpoint's step are dropped first."""
+    """Appends rows; on a resume, rows after the checkpoint's step are dropped first.
 
-    def __init__(self, path: Path, step: int) -> None:
+    Args:
+        path: the file; None in processes beside the first one, which write nothing.
+        step: of the checkpoint.
+    """
+
+    def __init__(self, path: Path | None, step: int) -> None:
         self.path = path
-        kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
-        write_whole(path, "".join(kept))
+        if path is not None:
+            kept = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+            write_whole(path, "".join(kept))
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one row and hand it to the system at once."""
-        append_line(self.path, json.dumps(row))
+        if self.path is not None:
+            append_line(self.path, json.dumps(row))
 
     def sync(self) -> None:
         """Make the rows so far durable, before a checkpoint that relies on them."""
-        with named(self.path), self.path.open("rb") as file:
-            os.fsync(file.fileno())
+        if self.path is not None:
+            with named(self.path), self.path.open("rb") as file:
+                os.fsync(file.fileno())
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows so far."""
-        return read_rows(self.path)
+        return [] if self.path is None else read_rows(self.path)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -28,7 +28,6 @@ from training.run_dir import (
     record_resume,
 )
 from training.signals import StopRequest
-from training.silence import Display, NoDisplay, NoRows, Rows
 from utils.files import named, remove_temporary, words_of
 
 
@@ -76,7 +75,7 @@ class Phase:
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
     refusal: str | None = None
-    metrics_file: Rows = field(init=False)
+    metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
 
@@ -119,9 +118,8 @@ class Phase:
             # What was killed between a checkpoint and the removal of what it no longer names.
             self._checkpoints.name_old_best()
             self._checkpoints.remove_unnamed()
-        self.metrics_file = NoRows()
-        if self.ranks.is_first:
-            self.metrics_file = MetricsFile(self.folder / "metrics.jsonl", self.state.step)
+        path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
+        self.metrics_file = MetricsFile(path, self.state.step)
 
     def _refuse(self) -> None:
         if self.refusal is not None:
@@ -152,17 +150,17 @@ class Phase:
 
     def _first_words(
         self, config: RunConfig, start: int, heard: Set[str], at_the_end: ExitStack
-    ) -> tuple[Display, Writer | None]:
+    ) -> tuple[Screen, Writer | None]:
         """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""
-        if not self.ranks.is_first:
-            return NoDisplay(), None
         screen = Screen(
-            self.folder / "train.log",
+            self.folder / "train.log" if self.ranks.is_first else None,
             title=self.title,
             start=start,
             work=[1.0] * self.steps if self.work is None else self.work,
         )
         at_the_end.callback(screen.close)
+        if not self.ranks.is_first:
+            return screen, None
         screen.say(self._greeting(config), heard)
         if self._refused is not None:
             self._checkpoints.set_aside()
@@ -233,7 +231,7 @@ class Phase:
         self,
         config: RunConfig,
         clock: Clock,
-        screen: Display,
+        screen: Screen,
         stop: StopRequest,
         writer: Writer | None,
     ) -> list[Hook]:

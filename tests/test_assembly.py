@@ -21,7 +21,7 @@ import retrain
 import search
 from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind
-from data.corpora import local as files
+from data.corpora.local import load_files
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.derivation.rules import TOLERANCE
@@ -611,7 +611,7 @@ def _corpus_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The corpus `files` counts its words, as the WikiText ones do."""
 
     def load(config: Any, place: Any) -> Corpus:
-        corpus = files.load(config, place)
+        corpus = load_files(config, place)
         corpus.notes["words"] = {
             split: sum(count_words(document.text) for document in corpus.documents(split))
             for split in ("valid", "test")

@@ -12,7 +12,7 @@ SCRIPTS = {
     "hangs": "import time; print('hanging', flush=True); time.sleep(600)",
     "deaf": (
         "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (15, 6)]; "
-        "print('deaf', flush=True); time.sleep(600)"
+        "print('hears nothing', flush=True); time.sleep(600)"
     ),
     "eats": (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31)); "

@@ -102,7 +102,7 @@ def test_one_that_hears_nothing_is_killed(start: Start, monkeypatch: pytest.Monk
     monkeypatch.setattr("pipeline.sweep.process._STACKS_S", 0.5)
     for way in (TrialProcess.stop, TrialProcess.show_stacks):
         process = start("deaf", folder=way.__name__)
-        spoke(process, "deaf")
+        spoke(process, "hears nothing")
         way(process)
         assert process.poll() == -signal.SIGKILL
 

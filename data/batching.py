@@ -1,6 +1,8 @@
 """Batches of token streams: endless ones for training, and exactly-once ones for evaluation.
 
 Torch is imported only when a batch is asked for: reading a config or a `--help` stays instant.
+
+B streams   T tokens of a segment   N tokens in all   n = (N - 1) // B inputs of a stream
 """
 
 import copy

@@ -28,6 +28,8 @@ _NUL_PLACES = {
 _LEAST_NUL_SHARE = 0.7
 _MOST_CONTROL_SHARE = 0.01
 _WHITE_SPACE = "\t\n\v\f\r"
+# Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
+STRAY_BYTES = "\udc80-\udcff"
 
 
 def why_no_utf8(raw: bytes) -> str | None:
@@ -84,10 +86,6 @@ def _control_share(text: str) -> float:
         (letter < " " or letter == "\x7f") and letter not in _WHITE_SPACE for letter in text
     )
     return controls / max(1, len(text))
-
-
-# Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
-STRAY_BYTES = "\udc80-\udcff"
 
 
 def to_text(raw: bytes) -> str:

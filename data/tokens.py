@@ -1,4 +1,7 @@
-"""From a corpus to token files: the tokenizer is made, the splits are encoded and cached."""
+"""From a corpus to token files: the tokenizer is made, the splits are encoded and cached.
+
+V vocabulary   N tokens of a split
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +19,12 @@ from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, trai
 
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20
+FORMAT = 2
+TokenArray = NDArray[np.integer[Any]]
+Progress = Callable[[str], None]
+_CHUNK = 1 << 20
+# Of text without newlines; a multiple of what SentencePiece is given at once.
+_LONGEST_CHUNK = 1 << 22
 
 
 def chunks(text: str, size: int, longest: int) -> Iterator[str]:
@@ -53,14 +62,6 @@ def sample(corpus: Corpus, most_bytes: int) -> Iterator[str]:
                 taken += len(part)
                 yield part
             seen += len(part)
-
-
-FORMAT = 2
-TokenArray = NDArray[np.integer[Any]]
-Progress = Callable[[str], None]
-_CHUNK = 1 << 20
-# Of text without newlines; a multiple of what SentencePiece is given at once.
-_LONGEST_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,15 @@ from utils.validation import Section
 
 JOURNAL = "journal"
 _KINDS = "journal, postgresql://user:password@host:5432/database or grpc://host:13000"
+LEARNED = ("retrained", "onehot")
+_NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
+_PRUNER_NEEDS = {
+    "startup": ("median",),
+    "warmup": ("median",),
+    "min_steps": ("successive_halving", "hyperband"),
+    "factor": ("successive_halving", "hyperband"),
+    "p": ("wilcoxon",),
+}
 
 
 def shown(where: str) -> str:
@@ -83,17 +92,6 @@ def _no_kind(kind: str) -> str:
 
 def _refused(where: str, why: str) -> ValueError:
     return ValueError(f"sweep.storage: {shown(where)!r}: {why}")
-
-
-LEARNED = ("retrained", "onehot")
-_NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
-_PRUNER_NEEDS = {
-    "startup": ("median",),
-    "warmup": ("median",),
-    "min_steps": ("successive_halving", "hyperband"),
-    "factor": ("successive_halving", "hyperband"),
-    "p": ("wilcoxon",),
-}
 
 
 def _check_options(section: Section, kind: str, needs: dict[str, tuple[str, ...]]) -> None:

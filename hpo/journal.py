@@ -33,6 +33,13 @@ _FIELDS: list[dict[str, Any]] = [
     {"trial_id": int, "system_attr": dict},
     {},
 ]
+# Optuna's records are a few hundred bytes; a line beyond this is not read into memory.
+MAX_LINE_BYTES = 2**24
+# How each record begins. It cannot stand inside a text of one, where quotes are escaped.
+_BEGINNING = b'{"op_code":'
+# How many beginnings of a torn line are tried, from its end.
+_TRIED = 8
+Say = Callable[[str], None]
 
 
 class Torn(ValueError):
@@ -71,16 +78,6 @@ def _require(record: dict[str, Any], fields: dict[str, Any]) -> None:
             raise ValueError(f"{name} is missing")
         if isinstance(record[name], bool) or not isinstance(record[name], kinds):
             raise ValueError(f"{name} is of type {type(record[name]).__name__}")
-
-
-# Optuna's records are a few hundred bytes; a line beyond this is not read into memory.
-MAX_LINE_BYTES = 2**24
-# How each record begins. It cannot stand inside a text of one, where quotes are escaped.
-_BEGINNING = b'{"op_code":'
-# How many beginnings of a torn line are tried, from its end.
-_TRIED = 8
-
-Say = Callable[[str], None]
 
 
 class Journal(BaseJournalBackend):

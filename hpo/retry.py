@@ -12,6 +12,7 @@ _POSTGRESQL = ("08", "57P", "53300", "40")
 _FILES = {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN}
 # What Optuna's proxy says of its own database; gRPC hands on nothing but the text.
 _BEHIND_PROXY = "An exception is raised during the commit"
+T = TypeVar("T")
 
 
 def is_passing(error: BaseException) -> bool:
@@ -61,9 +62,6 @@ def _of_proxy(error: BaseException) -> bool:
 
 def _of_files(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FILES
-
-
-T = TypeVar("T")
 
 
 def tried(action: Callable[[], object]) -> bool:

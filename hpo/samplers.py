@@ -24,6 +24,10 @@ from hpo.config import PrunerConfig, SweepConfig
 
 STARTUP = 10
 POPULATION = 10
+PRUNER_STARTUP = 5
+PRUNER_WARMUP = 1
+PRUNER_FACTOR = 3
+WILCOXON_P = 0.1
 
 
 def _tpe(config: SweepConfig, seed: int) -> BaseSampler:
@@ -133,18 +137,12 @@ def require_scipy(who: str, instead: str) -> None:
         )
 
 
-PRUNER_STARTUP = 5
-WARMUP = 1
-FACTOR = 3
-P = 0.1
-
-
 def _none(config: PrunerConfig, validate_every: int) -> BasePruner:
     return NopPruner()
 
 
 def _median(config: PrunerConfig, validate_every: int) -> BasePruner:
-    warmup = WARMUP if config.warmup is None else config.warmup
+    warmup = PRUNER_WARMUP if config.warmup is None else config.warmup
     # Optuna prunes from n_warmup_steps on, that step included.
     return MedianPruner(
         n_startup_trials=config.startup or PRUNER_STARTUP,
@@ -154,13 +152,15 @@ def _median(config: PrunerConfig, validate_every: int) -> BasePruner:
 
 def _successive_halving(config: PrunerConfig, validate_every: int) -> BasePruner:
     return SuccessiveHalvingPruner(
-        min_resource=config.min_steps or validate_every, reduction_factor=config.factor or FACTOR
+        min_resource=config.min_steps or validate_every,
+        reduction_factor=config.factor or PRUNER_FACTOR,
     )
 
 
 def _hyperband(config: PrunerConfig, validate_every: int) -> BasePruner:
     return HyperbandPruner(
-        min_resource=config.min_steps or validate_every, reduction_factor=config.factor or FACTOR
+        min_resource=config.min_steps or validate_every,
+        reduction_factor=config.factor or PRUNER_FACTOR,
     )
 
 
@@ -168,7 +168,7 @@ def _wilcoxon(config: PrunerConfig, validate_every: int) -> BasePruner:
     require_scipy("pruner wilcoxon", "pruner.kind none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return WilcoxonPruner(p_threshold=P if config.p is None else config.p)
+        return WilcoxonPruner(p_threshold=WILCOXON_P if config.p is None else config.p)
 
 
 PRUNERS: dict[str, Callable[[PrunerConfig, int], BasePruner]] = {

@@ -20,6 +20,7 @@ from hpo.config import ParameterConfig, as_param
 # The key of the space, the place below it, what is wrong there.
 Fault = tuple[str, tuple[str, ...], str]
 Parameters = Mapping[str, ParameterConfig]
+MOST_POINTS = 10_000
 
 
 def space_faults(parameters: Parameters, kinds: Mapping[str, type]) -> list[Fault]:
@@ -120,9 +121,6 @@ def _cycle(parameters: Parameters) -> list[str] | None:
 
 def _words(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-MOST_POINTS = 10_000
 
 
 class Space:

@@ -15,8 +15,6 @@ from hpo.retry import is_passing
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-__all__ = ["check_address", "check_grpc", "is_passing", "open_storage", "shown"]
-
 CONNECT_S = 10
 # The driver of a URL that names none: its module and what pip calls it.
 DRIVERS = {"postgresql": ("psycopg", "psycopg[binary]")}

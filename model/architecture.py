@@ -26,6 +26,9 @@ from utils.validation import Section, dotted, explain
 Share = Annotated[float, Field(ge=0, le=1)]
 # How far the probabilities of a slot may be from 1 in all; files hold them rounded.
 _ROUNDED = 1e-3
+# A file larger than this is not read: the largest that the schema allows is smaller.
+MAX_BYTES = 16 * 2**20
+_MOST_SHOWN = 20
 
 
 class Measured(Section):
@@ -153,11 +156,6 @@ class Evidence(Section):
                 yield f"evidence.pi[{slot}]: has other labels than evidence.pi[0]"
             elif abs(sum(row.values()) - 1) > _ROUNDED:
                 yield f"evidence.pi[{slot}]: must sum to 1, found {sum(row.values()):.6g}"
-
-
-# A file larger than this is not read: the largest that the schema allows is smaller.
-MAX_BYTES = 16 * 2**20
-_MOST_SHOWN = 20
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:

@@ -14,6 +14,10 @@ from torch import Tensor
 
 from model.ops import drop, keep
 
+ALWAYS = "with_bias"
+# By device, as measured (docs/benchmarks.md); on others nothing has been measured yet.
+FASTEST = {"cpu": "fused"}
+
 
 class AttentionInputs(NamedTuple):
     """What the core reads; the scale 1/sqrt(K) is in q, u and v already.
@@ -190,10 +194,7 @@ def _plus(q_HBTK: Tensor, bias_HK: Tensor) -> Tensor:
 
 
 Kernel = Callable[[AttentionInputs, float], Tensor]
-ALWAYS = "with_bias"
 KERNELS: dict[str, Kernel] = {"with_bias": with_bias, "fused": fused}
-# By device, as measured (docs/benchmarks.md); on others nothing has been measured yet.
-FASTEST = {"cpu": "fused"}
 
 
 def select_kernel(device: torch.device, rate: float, asked: str | None) -> Kernel:

@@ -17,6 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _LEVELS = 2**16
+_HAS_ONEDNN = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+# Without AVX-512 oneDNN has no bfloat16 and raises where torch's own product only takes longer.
+_HAS_BFLOAT16 = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+_DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
 
 
 @dataclass(frozen=True)
@@ -118,12 +122,6 @@ class _AddWeighted(torch.autograd.Function):
 
 def _scale(weight: Tensor | None, factor: float) -> float:
     return factor if weight is None else float(weight) * factor
-
-
-_HAS_ONEDNN = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-# Without AVX-512 oneDNN has no bfloat16 and raises where torch's own product only takes longer.
-_HAS_BFLOAT16 = _HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-_DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

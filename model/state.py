@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_Made = TypeVar("_Made")
+
 
 @dataclass(frozen=True)
 class StreamState:
@@ -137,9 +139,6 @@ class StreamState:
             ),
             least_seen=int(tensors["seen"].min()),
         )
-
-
-_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)

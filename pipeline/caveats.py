@@ -1,4 +1,9 @@
-"""What a search says against itself: warnings at its end, kept in caveats.json for the report."""
+"""What a search says against itself: warnings at its end, kept in caveats.json for the report.
+
+A message is composed once, at the end of a search or with a layout. The screen shows it, train.log
+keeps what is of a search, and the report boxes it: caveats.json holds a search's, an architecture's
+evidence those of its layout.
+"""
 
 import json
 from collections.abc import Sequence

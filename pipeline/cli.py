@@ -1,4 +1,7 @@
-"""Arguments that all commands take, where a run lies, and the command that goes on with it."""
+"""Arguments that all commands take, where a run lies, and the command that goes on with it.
+
+A script parses its arguments before it imports anything heavy, so that `--help` is instant.
+"""
 
 import argparse
 import re
@@ -14,6 +17,16 @@ from utils.text import masked
 
 # No file of a run names a machine's folders, and who reads it has an interpreter of his own.
 INTERPRETER_IN_FILES = "python"
+SAVED = (
+    "search/seed-*/experiment.yaml",
+    "retrain/*/seed-*/experiment.yaml",
+    "architectures/experiment.yaml",
+    "sweep/experiment.yaml",
+)
+# What a command with workers looks for first: the sweep's own, also where search.py ran there too.
+SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
+# What may follow `--seeds 0`: numbers with commas between, before or behind them.
+_MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
 def command(script: str, run: Path, *settings: str, interpreter: str | None = None) -> str:
@@ -76,20 +89,6 @@ def interpreter_typed() -> str:
 def _from_here(path: Path) -> Path:
     """Without the current folder where the path is inside it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-SAVED = (
-    "search/seed-*/experiment.yaml",
-    "retrain/*/seed-*/experiment.yaml",
-    "architectures/experiment.yaml",
-    "sweep/experiment.yaml",
-)
-# What a command with workers looks for first: the sweep's own, also where search.py ran there too.
-SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
-
-
-# What may follow `--seeds 0`: numbers with commas between, before or behind them.
-_MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
 @dataclass(frozen=True)

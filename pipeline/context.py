@@ -15,7 +15,7 @@ from hpo.config import without_password
 from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig, optimal_cutoffs
 from model.slot import run as run_slot
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.results import run_folders
+from pipeline.run_folders import run_folders
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, launched

@@ -25,7 +25,7 @@ from pipeline.caveats import layout_caveats
 from pipeline.context import Workbench, say
 from pipeline.costs import cluster_mass, costs, layout_costs
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.results import layout_name, short_text
+from pipeline.run_folders import layout_name, short_text
 from pipeline.search import search_folder, searched_folder
 from pipeline.supernet_scores import Inherited, considered_csv, with_gap
 from training.run_dir import commit, identity_hash

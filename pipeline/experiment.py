@@ -38,6 +38,7 @@ _ARCHITECTURE = {"slots", "d_model", "vocabulary_size"}
 _MOST_NAMED = 6
 # A section's name with one letter wrong; `step` is no `sweep`.
 _ALIKE = 0.75
+_AFTER_THE_FILE = 10**9  # more than any line number
 
 
 def why_no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
@@ -73,9 +74,6 @@ def why_no_experiment(value: Any, sections: Sequence[str], *, overridden: bool) 
     keys = ", ".join(shorten(key, 40) for key in list(value)[:_MOST_NAMED])
     more = ", ..." if len(value) > _MOST_NAMED else ""
     return f"no experiment file: {expected}; found none of them, but {keys}{more}"
-
-
-_AFTER_THE_FILE = 10**9  # more than any line number
 
 
 class ExperimentError(ValueError):
@@ -223,19 +221,6 @@ def _printable(text: str) -> str:
 
 def _position(error: YamlError) -> str:
     return f"{error.line}" if error.column is None else f"{error.line}:{error.column}"
-
-
-__all__ = [
-    "Experiment",
-    "ExperimentError",
-    "TextExperiment",
-    "changed_settings",
-    "dump_experiment",
-    "json_schema",
-    "load_experiment",
-    "load_text_experiment",
-    "with_settings",
-]
 
 
 class TextExperiment(Section):

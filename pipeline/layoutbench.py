@@ -42,6 +42,7 @@ _OWN_TABLE = (
     "make a table of your own (built-in texts differ between versions of Python) and give --table"
 )
 _MOST_LAYOUTS = 4096
+REGRET_FILE = "regret.json"
 
 
 def layouts_of(bench: Workbench) -> list[str]:
@@ -262,9 +263,6 @@ def _first_difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any]
     return name, theirs, ours
 
 
-FOUND = "regret.json"
-
-
 @dataclass(frozen=True)
 class Found:
     """What the searches of several seeds came to.
@@ -339,7 +337,7 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
         "commit": commit(),
         **asdict(found),
     }
-    write_whole(bench.run_dir / FOUND, json.dumps(parts, indent=1) + "\n")
+    write_whole(bench.run_dir / REGRET_FILE, json.dumps(parts, indent=1) + "\n")
     return found
 
 

@@ -24,7 +24,8 @@ from pipeline.derive import derive
 from pipeline.experiment import with_settings
 from pipeline.jobs import Job, run_all
 from pipeline.layoutbench import check_key, key_of
-from pipeline.results import check_validations, layout_name, read_result
+from pipeline.results import check_validations, read_result
+from pipeline.run_folders import layout_name
 from pipeline.supernet_scores import Inherited
 from pipeline.sweep.results import remove_weights
 from training.run_dir import commit

@@ -1,78 +1,12 @@
-"""Results of retrainings, the folders and names of a run's files, and a digest of the sources."""
+"""result.json of retrainings, read and checked, and whether several were validated alike."""
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.cli import SAVED
 from utils.files import read_object
-
-MOST_NAME = 60
-
-
-def short_text(text: str) -> str:
-    """The text; of a long one its beginning and its hash, so that a file may be called so."""
-    if len(text) <= MOST_NAME:
-        return text
-    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-
-def layout_name(layout: str) -> str:
-    """A layout as part of a file name: letters without blanks, a long one with its hash."""
-    words = layout.split()
-    return short_text(("" if all(len(word) == 1 for word in words) else "-").join(words))
-
-
-# Each command writes one of these before anything else that could be taken for text; where a line
-# has several, all must be there.
-_MARKS = (
-    *((saved,) for saved in SAVED),
-    ("sweep/study.journal",),
-    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
-    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
-    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
-)
-
-
-def run_folders(run_dir: Path) -> Callable[[Path], bool]:
-    """What says whether a folder is a run folder: this one, also before it is written, or another.
-
-    Args:
-        run_dir: the run directory of this command.
-    """
-    here = run_dir.resolve()
-    return lambda folder: folder == here or folder.resolve() == here or is_run_folder(folder)
-
-
-def is_run_folder(folder: Path) -> bool:
-    """Whether a command has written its run here, or one of several jobs its part of one."""
-    job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
-    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
-
-
-_ROOT = Path(__file__).resolve().parent.parent
-# All that a score by a SuperNet's weights passes through.
-_PACKAGES = ("data", "model", "nas", "pipeline", "training", "utils")
-
-
-@cache
-def source_digest(root: Path = _ROOT) -> str:
-    """SHA-256 of the Python files that decide a score, as they were at the first call.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
-        content = path.read_bytes()
-        # With the length, so that no text can move from one file to the next unseen.
-        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
 
 
 class _Part(BaseModel):

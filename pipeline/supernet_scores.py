@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -36,7 +36,6 @@ from nas.statistics.paired_scores import Score, mean_score, score_of
 from pipeline.build import build_supernet, search_steps
 from pipeline.context import Workbench, say, with_seed
 from pipeline.resources import check_supernet_size
-from pipeline.results import source_digest
 from pipeline.search import search_folder, search_identity, searched_folder
 from training.checkpoint import read_weights, restore_weights
 from training.evaluation import evaluate_cells
@@ -55,6 +54,11 @@ COLUMNS = (
     "less_best_error",
     "flops_per_token",
 )
+Labels = tuple[str, ...]
+_ROOT = Path(__file__).resolve().parent.parent
+# All that a score by a SuperNet's weights passes through.
+_PACKAGES = ("data", "model", "nas", "pipeline", "training", "utils")
+_EVERY_S = 10.0
 
 
 def considered_csv(considered: Sequence[Considered]) -> str:
@@ -127,9 +131,6 @@ def _gap_lines(gap: Gap | None) -> list[str]:
     ]
 
 
-Labels = tuple[str, ...]
-
-
 @dataclass
 class ScoreCache:
     """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
@@ -195,9 +196,6 @@ def _checksum(row: Mapping[str, Any]) -> int:
     return crc32(json.dumps(row, sort_keys=True).encode())
 
 
-_EVERY_S = 10.0
-
-
 @dataclass
 class Inherited:
     """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
@@ -251,10 +249,10 @@ class Inherited:
         candidates = self.bench.experiment.model.completed_candidates()
         labels = [candidate.label for candidate in candidates]
         mix: Mix = [[(labels.index(label), None)] for label in key]
-        for net, cache in zip(self._nets, self._caches, strict=True):
-            if key not in cache.scores:
-                cache.add(key, self._pass(net, mix))
-        return mean_score([cache.scores[key] for cache in self._caches])
+        for net, score_cache in zip(self._nets, self._caches, strict=True):
+            if key not in score_cache.scores:
+                score_cache.add(key, self._pass(net, mix))
+        return mean_score([score_cache.scores[key] for score_cache in self._caches])
 
     def soft(self, pi_RLC: NDArray[Any]) -> Score:
         """The score of the nets that hold every candidate with its pi, without noise.
@@ -371,3 +369,19 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
             "says what is wrong"
         ) from None
     return state.model.eval()
+
+
+@cache
+def source_digest(root: Path = _ROOT) -> str:
+    """SHA-256 of the Python files that decide a score, as they were at the first call.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
+        content = path.read_bytes()
+        # With the length, so that no text can move from one file to the next unseen.
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -33,6 +33,7 @@ _MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORDS)
 # As wide as a digit, and HTML keeps it.
 _BLANK = "\u2007"
 _WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH, _LAYOUT_BESIDE_WORDS = 100, 9, 16, 7
+_MARKS = {"searched": ("*", "#d55e00", 13.0), "opponent": ("o", "#0072b2", 6.5)}
 
 
 @dataclass(frozen=True)
@@ -218,9 +219,6 @@ def html_table(comparison: Comparison) -> str:
     ]
     left = sum(column.left for column in columns)
     return html.table([(column.title, column.unit) for column in columns], rows, left=left)
-
-
-_MARKS = {"searched": ("*", "#d55e00", 13.0), "opponent": ("o", "#0072b2", 6.5)}
 
 
 def measure_of(comparison: Comparison) -> str:

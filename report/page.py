@@ -33,6 +33,35 @@ from report.search_figures import SEARCH_FIGURES, write_search_figures
 from report.spread import SPREAD_FIGURES, alike, write_spread_figures
 from utils.files import write_whole
 
+_ENOUGH_SEEDS = 3
+_FACTS = {  # dotted key of the experiment: what the page calls it
+    "data.corpus": "corpus",
+    "model.slots": "slots",
+    "model.d_model": "d_model",
+    "search.steps": "search steps",
+    "search.epochs": "search epochs",
+    "search.estimator": "estimator",
+    "search.alpha.data": "alpha's data",
+    "derive.method": "derivation",
+    "retrain.steps": "retraining steps",
+    "retrain.epochs": "retraining epochs",
+}
+_FILES = {  # pattern in the run folder: what it holds
+    "search/seed-*/pi.csv": "pi over the steps, thinned, as a long table",
+    "search/seed-*/pi.npz": "pi, alpha and tau of every step",
+    "search/seed-*/metrics.jsonl": "losses of the search",
+    "search/seed-*/figures": "the figures of this page",
+    "search/figures": "the figures of several searches",
+    "architecture.json": "the chosen layout",
+    "architectures/*.json": "a layout",
+    "architectures/*.csv": "the layouts that were scored for it",
+    "retrain/*/seed-*/result.json": "result of a retraining",
+    "retrain/*/seed-*/metrics.jsonl": "losses of a retraining",
+    "model": "the chosen model, to carry away",
+    "comparison.csv": "the comparison as a table",
+    "comparison.json": "the comparison with every seed and the verdict",
+}
+
 
 def write_report(run_folder: Path) -> Path:
     """Write `report.html` into the run folder and return its path.
@@ -89,22 +118,6 @@ def _settings(run_folder: Path) -> str:
 
 def _first(folders: list[Path], name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).exists()), None)
-
-
-_ENOUGH_SEEDS = 3
-
-_FACTS = {  # dotted key of the experiment: what the page calls it
-    "data.corpus": "corpus",
-    "model.slots": "slots",
-    "model.d_model": "d_model",
-    "search.steps": "search steps",
-    "search.epochs": "search epochs",
-    "search.estimator": "estimator",
-    "search.alpha.data": "alpha's data",
-    "derive.method": "derivation",
-    "retrain.steps": "retraining steps",
-    "retrain.epochs": "retraining epochs",
-}
 
 
 def _experiment_facts(path: Path) -> dict[str, str]:
@@ -222,23 +235,6 @@ def _retraining(run_folder: Path) -> str:
         lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
         parts.append(html.note("\n".join(lines)))
     return html.section("Retraining", "".join(parts)) if parts else ""
-
-
-_FILES = {  # pattern in the run folder: what it holds
-    "search/seed-*/pi.csv": "pi over the steps, thinned, as a long table",
-    "search/seed-*/pi.npz": "pi, alpha and tau of every step",
-    "search/seed-*/metrics.jsonl": "losses of the search",
-    "search/seed-*/figures": "the figures of this page",
-    "search/figures": "the figures of several searches",
-    "architecture.json": "the chosen layout",
-    "architectures/*.json": "a layout",
-    "architectures/*.csv": "the layouts that were scored for it",
-    "retrain/*/seed-*/result.json": "result of a retraining",
-    "retrain/*/seed-*/metrics.jsonl": "losses of a retraining",
-    "model": "the chosen model, to carry away",
-    "comparison.csv": "the comparison as a table",
-    "comparison.json": "the comparison with every seed and the verdict",
-}
 
 
 def _next_steps(run_folder: Path) -> str:

@@ -57,6 +57,22 @@ _SETTINGS: dict[Any, Any] = {
     "text.usetex": False,
     "path.simplify": True,
 }
+# Points right and up of the mark, and which side of the name stands there; the first that fits.
+_Offset = tuple[int, int, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]
+_OFFSETS: tuple[_Offset, ...] = (
+    (8, 0, "left", "center"),
+    (-8, 0, "right", "center"),
+    (0, 9, "center", "bottom"),
+    (0, -9, "center", "top"),
+    (7, 9, "left", "bottom"),
+    (7, -9, "left", "top"),
+    (-7, 9, "right", "bottom"),
+    (-7, -9, "right", "top"),
+    (8, 20, "left", "bottom"),
+    (8, -20, "left", "top"),
+    (-8, 20, "right", "bottom"),
+    (-8, -20, "right", "top"),
+)
 
 
 @contextmanager
@@ -138,24 +154,6 @@ def png(figure: Figure) -> bytes:
     with house_style():
         figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
-
-
-# Points right and up of the mark, and which side of the name stands there; the first that fits.
-_Offset = tuple[int, int, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]
-_OFFSETS: tuple[_Offset, ...] = (
-    (8, 0, "left", "center"),
-    (-8, 0, "right", "center"),
-    (0, 9, "center", "bottom"),
-    (0, -9, "center", "top"),
-    (7, 9, "left", "bottom"),
-    (7, -9, "left", "top"),
-    (-7, 9, "right", "bottom"),
-    (-7, -9, "right", "top"),
-    (8, 20, "left", "bottom"),
-    (8, -20, "left", "top"),
-    (-8, 20, "right", "bottom"),
-    (-8, -20, "right", "top"),
-)
 
 
 def name_points(

@@ -64,6 +64,19 @@ _LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.25, 0.75, 0.46, 0.32, 0.46
 _LABEL_LENGTH = 15
 _NARROWEST = 5.4
 _TIE = 1e-6
+MOST_FRAMES = 40
+_FRAME_MS, _LAST_FRAME_MS = 160, 2500
+_DPI = 100
+SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
+    "pi_final.png": "The last pi; the likeliest kind of each slot is bold.",
+    "pi.gif": "pi over the steps; the number stands in the likeliest cell.",
+    "pi_lines.png": "pi over the steps, one panel per slot, titled with its likeliest kind.",
+    "pi_over_time.png": "pi over the steps, one panel per candidate.",
+    "schedule.png": "tau; mean entropy of pi over the slots as a share of the uniform one, with "
+    "its range; lead of the likeliest candidate over the second.",
+    "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
+    "and begins with alpha's first step.",
+}
 
 
 @dataclass(frozen=True)
@@ -172,11 +185,6 @@ def _colour_bar(figure: Figure, box_inches: tuple[float, float, float, float]) -
     )
     bar.ax.tick_params(length=2, labelsize=7.5, color=INK)
     bar.outline.set_visible(False)
-
-
-MOST_FRAMES = 40
-_FRAME_MS, _LAST_FRAME_MS = 160, 2500
-_DPI = 100
 
 
 def write_animation(trajectory: Trajectory, path: Path, *, most_frames: int = MOST_FRAMES) -> Path:
@@ -399,14 +407,4 @@ _FIGURES = {
     "pi_over_time.png": heat_maps_over_time,
     "pi_lines.png": line_plots,
     "schedule.png": schedule,
-}
-SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
-    "pi_final.png": "The last pi; the likeliest kind of each slot is bold.",
-    "pi.gif": "pi over the steps; the number stands in the likeliest cell.",
-    "pi_lines.png": "pi over the steps, one panel per slot, titled with its likeliest kind.",
-    "pi_over_time.png": "pi over the steps, one panel per candidate.",
-    "schedule.png": "tau; mean entropy of pi over the slots as a share of the uniform one, with "
-    "its range; lead of the likeliest candidate over the second.",
-    "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
-    "and begins with alpha's first step.",
 }

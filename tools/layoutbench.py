@@ -177,7 +177,7 @@ def again(arguments: argparse.Namespace) -> int:
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
     with exit_codes.user_errors():
-        from pipeline.layoutbench import FOUND, check_table, search_all, weigh
+        from pipeline.layoutbench import REGRET_FILE, check_table, search_all, weigh
         from training.signals import StopRequest
 
         bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
@@ -200,7 +200,7 @@ def search(arguments: argparse.Namespace) -> int:
         print(f"searches less random search: {found.difference}")
         for name, (layout, above) in found.rules.items():
             print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
-        print(f"written: {bench.run_dir / FOUND}")
+        print(f"written: {bench.run_dir / REGRET_FILE}")
 
     return exit_codes.run_to_end(run, then=lambda: None)
 

@@ -56,7 +56,8 @@ def serve(arguments: argparse.Namespace) -> None:
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import run_grpc_proxy_server
 
-    from hpo.storage import check_grpc, open_storage, shown
+    from hpo.config import shown
+    from hpo.storage import check_grpc, open_storage
 
     check_grpc()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -15,6 +15,9 @@ from training.loop import Best, TrainState
 from training.optim import slots_of
 from training.tensor_file import read_tensors, write_tensors
 
+Form = tuple[torch.dtype, tuple[int, ...]]
+_OF_ANOTHER = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
+
 
 class _BestStep(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -231,9 +234,6 @@ def _restore(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
         torch.cuda.set_rng_state(tensors["random.cuda"])
 
 
-Form = tuple[torch.dtype, tuple[int, ...]]
-
-
 def misfit(found: Mapping[str, Tensor], state: TrainState, *, whole: bool = True) -> str | None:
     """Say how tensors differ from what a run holds; None where they can be restored.
 
@@ -328,9 +328,6 @@ def _bad_generator(found: Mapping[str, Tensor]) -> str | None:
     except RuntimeError as error:
         return f"random.cpu: {error}"
     return None
-
-
-_OF_ANOTHER = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
 
 
 def random_states(ranks: Ranks) -> dict[str, Tensor]:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from model import LanguageModel, StreamState
 
+Metrics = Mapping[str, Tensor | float]
+
 
 @dataclass
 class Best:
@@ -46,7 +48,6 @@ class TrainState:
     elapsed_s: float = 0.0
 
 
-Metrics = Mapping[str, Tensor | float]
 Hook = Callable[[TrainState, Metrics], None]
 
 

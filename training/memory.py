@@ -21,6 +21,14 @@ from training.optim import slots_of
 from training.runtime import keeps_freed_memory
 from training.step import Forward
 
+# Of all tensors, what lies free between them in a process that keeps what is freed. Fitted to the
+# configurations of benchmarks/memory_forecast.py: a mean error of 6.9%; a simulated heap had 8.1%.
+_OVERHEAD = 0.2
+# Streams of each part of the two small steps. Not 1: an axis of one row has free strides.
+_FEW, _MORE = 2, 3
+# Makes a step from how losses are computed and from the batch that all of its texts give.
+Maker = Callable[[Forward, Batch], Step]
+
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storages that operations make while it is entered, forwards and backwards.
@@ -78,13 +86,6 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 def _key(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
-
-
-# Of all tensors, what lies free between them in a process that keeps what is freed. Fitted to the
-# configurations of benchmarks/memory_forecast.py: a mean error of 6.9%; a simulated heap had 8.1%.
-_OVERHEAD = 0.2
-# Streams of each part of the two small steps. Not 1: an axis of one row has free strides.
-_FEW, _MORE = 2, 3
 
 
 @dataclass(frozen=True)
@@ -183,10 +184,6 @@ def _aside(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-# Makes a step from how losses are computed and from the batch that all of its texts give.
-Maker = Callable[[Forward, Batch], Step]
 
 
 @dataclass(frozen=True)

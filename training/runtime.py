@@ -18,6 +18,8 @@ from model.slot import RunSlot, run
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 _NEVER = 2**31 - 1
 _PAD_BYTES = 64 * 2**20
+# One for each kind of block, number of tokens, state of the memory, and whether gradients flow.
+MOST_GRAPHS = 512
 
 
 def keeps_freed_memory() -> bool:
@@ -32,10 +34,6 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD_BYTES))
     return all(mallopt(name, value) == 1 for name, value in settings)
-
-
-# One for each kind of block, number of tokens, state of the memory, and whether gradients flow.
-MOST_GRAPHS = 512
 
 
 def compiled_run(device: torch.device) -> RunSlot:

@@ -10,6 +10,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_STAT = Path("/proc/stat")
+MOST_OTHER_CORES = 0.25
+
 
 def usable_cores() -> int:
     """Cores that this process may run on; all of the machine's where the system does not say."""
@@ -22,10 +25,6 @@ def core_numbers() -> frozenset[int]:
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset()
-
-
-_STAT = Path("/proc/stat")
-MOST_OTHER_CORES = 0.25
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,24 @@ from numpy.typing import NDArray
 MAX_JSON_BYTES = 2**26
 
 Part = bytes | memoryview
+# What is unpacked to more than this is no file of ours.
+MAX_BYTES = 2**31
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# All that a damaged archive, a damaged stream or a damaged header of an array can end in.
+READ_ERRORS = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @contextmanager
@@ -156,26 +174,6 @@ def _room(folder: Path, needed_bytes: int | None) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} bytes"
-
-
-# What is unpacked to more than this is no file of ours.
-MAX_BYTES = 2**31
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# All that a damaged archive, a damaged stream or a damaged header of an array can end in.
-READ_ERRORS = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    TypeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def read_npz(content: bytes) -> dict[str, NDArray[Any]]:

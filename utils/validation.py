@@ -15,18 +15,6 @@ from utils.strict_yaml import Key
 from utils.text import masked, shorten
 
 Said = tuple[Key, str]
-
-
-class Section(BaseModel):
-    """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
-        return {}
-
-
 _KINDS = {
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -49,6 +37,16 @@ _BOUNDS = {
     "less_than": ("lt", "below"),
     "less_than_equal": ("le", "at most"),
 }
+
+
+class Section(BaseModel):
+    """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def left_out(self) -> dict[str, Any]:
+        """The values in use of keys that are null, where the section alone decides them."""
+        return {}
 
 
 def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) -> list[Said]:

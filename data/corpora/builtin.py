@@ -33,6 +33,8 @@ _SKIPPED_FOLDERS = frozenset(
 _SKIPPED_PATHS = frozenset({"lib2to3/pgen2"})
 # Written when an interpreter is built: holds that machine's paths and compiler flags.
 _SKIPPED_PREFIXES = ("_sysconfigdata_",)
+TOPICS = "pydoc-topics"
+TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
 
 
 def load_python_stdlib(config: "DataConfig", place: Place) -> Corpus:
@@ -82,10 +84,6 @@ def _sources(root: Path) -> Iterator[str]:
         for name in files:
             if name.endswith(".py") and not name.startswith(_SKIPPED_PREFIXES):
                 yield (here / name).as_posix()
-
-
-TOPICS = "pydoc-topics"
-TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
 
 
 def load_pydoc_topics(config: "DataConfig", place: Place) -> Corpus:

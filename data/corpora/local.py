@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from data.config import DataConfig
 
 FILES = "files"
+TREE = "tree"
+TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
+_MOST_NAMED = 5
 
 
 def load_files(config: "DataConfig", place: Place) -> Corpus:
@@ -45,11 +48,6 @@ def load_files(config: "DataConfig", place: Place) -> Corpus:
                 f"would be held out; give each split its own text"
             )
     return Corpus(FILES, splits, {"paths": config.files.model_dump()})
-
-
-TREE = "tree"
-TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
-_MOST_NAMED = 5
 
 
 def load_tree(config: "DataConfig", place: Place) -> Corpus:

@@ -1,4 +1,12 @@
-"""Pieces of text by id: a SentencePiece model's, read as they lie in its file, exact or lossy."""
+"""Pieces of text by id: a SentencePiece model's, read as they lie in its file, exact or lossy.
+
+A source id is what the underlying scheme calls a piece, an id is its rank by training frequency.
+SentencePiece's Python package reads a model's own settings only with `protobuf` beside it, which
+Parnas does without: numbers of fields are those of sentencepiece_model.proto. Encoding is exact for
+every model with byte fallback that leaves characters and spaces alone.
+
+V vocabulary
+"""
 
 import hashlib
 import json
@@ -18,6 +26,20 @@ from numpy.typing import ArrayLike, NDArray
 from data.text import STRAY_BYTES, to_bytes
 
 IdArray = NDArray[np.int64]
+# Seen models have up to 20 MB.
+LARGEST_MODEL = 64_000_000
+# One field: normalizer_spec {add_dummy_prefix: false}. Of two such fields the later one wins.
+_NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+# SentencePiece writes a space as U+2581 and would read U+2581 back as a space, so that character
+# never reaches it, and neither do bytes that are no UTF-8; both become byte pieces. Newlines are
+# kept apart too, which makes encoding line by line exact.
+SPACE_MARK = "\u2581"
+_SEPARATORS = re.compile(f"([\n{SPACE_MARK}{STRAY_BYTES}])")
+# Longer lines are cut: SentencePiece drops training lines above a limit without a word,
+# and needs much memory for very long ones.
+LONGEST = 16_384
+LOWER_CASED = "text is lower-cased"
 
 
 def rank_by_count(counts_V: ArrayLike) -> IdArray:
@@ -80,13 +102,6 @@ class PieceTable:
         """Hash of the ranks and of whatever else decides how text becomes ids."""
         content = json.dumps([*identity, self.rank_V.tolist()])
         return hashlib.sha256(content.encode()).hexdigest()
-
-
-# Seen models have up to 20 MB.
-LARGEST_MODEL = 64_000_000
-# One field: normalizer_spec {add_dummy_prefix: false}. Of two such fields the later one wins.
-_NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
 class PieceType(IntEnum):
@@ -259,17 +274,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
     raise ValueError("a number does not end")
-
-
-# SentencePiece writes a space as U+2581 and would read U+2581 back as a space, so that character
-# never reaches it, and neither do bytes that are no UTF-8; both become byte pieces. Newlines are
-# kept apart too, which makes encoding line by line exact.
-SPACE_MARK = "\u2581"
-_SEPARATORS = re.compile(f"([\n{SPACE_MARK}{STRAY_BYTES}])")
-# Longer lines are cut: SentencePiece drops training lines above a limit without a word,
-# and needs much memory for very long ones.
-LONGEST = 16_384
-LOWER_CASED = "text is lower-cased"
 
 
 class ExactPieces:

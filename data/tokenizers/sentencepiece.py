@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from data.config import TokenizerConfig
 
 DEFAULT_VOCABULARY = 4096
+GIVEN = "given"
+_LINES = re.compile("[^\n]*\n|[^\n]+")
+_STRAY = re.compile(f"[{STRAY_BYTES}]")
+# What SentencePiece itself writes for a piece that it does not know.
+_UNKNOWN = " \u2047 ".encode()
 
 
 def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
@@ -139,11 +144,6 @@ BPE_KIND = trained_kind("bpe", sample_bytes=100_000_000)
 # A unigram language model of pieces (Kudo 2018, arXiv 1804.10959). Its training takes about 3
 # seconds a megabyte on one CPU core, twenty times that of bpe.
 UNIGRAM_KIND = trained_kind("unigram", sample_bytes=4_000_000)
-GIVEN = "given"
-_LINES = re.compile("[^\n]*\n|[^\n]+")
-_STRAY = re.compile(f"[{STRAY_BYTES}]")
-# What SentencePiece itself writes for a piece that it does not know.
-_UNKNOWN = " \u2047 ".encode()
 
 
 class LossyPieces:

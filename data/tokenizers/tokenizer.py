@@ -23,6 +23,7 @@ VERSION = 2
 MAX_BYTES = 2**28
 _LARGEST = 2**24
 _Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
+CHANGED = "some of this text came back changed"
 
 
 class TokenizerFile(BaseModel):
@@ -117,9 +118,6 @@ def read_file(path: Path) -> bytes:
     if status.st_size > MAX_BYTES:
         raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; save the tokenizer again")
     return path.read_bytes()
-
-
-CHANGED = "some of this text came back changed"
 
 
 class Scheme(Protocol):

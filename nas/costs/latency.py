@@ -13,6 +13,7 @@ from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 
 _TRIES = 3
 _REST_S = 2.0
+_Ready = tuple[Tensor, StreamState]
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,6 @@ def measure_latency(
         "(start the same command again on a quiet machine)"
     )
     return Latencies({}, note, key)
-
-
-_Ready = tuple[Tensor, StreamState]
 
 
 @torch.inference_mode()

@@ -16,6 +16,7 @@ from nas.statistics.paired_scores import Score
 Choice = tuple[int, ...]
 # Of more layouts than these no list is made.
 MOST_LISTED = 100_000
+Layout = tuple[Candidate, ...]
 
 
 class Networks:
@@ -74,9 +75,6 @@ class Networks:
             form = (*rest[:slot], choice[idle], *rest[slot:])
             if form != choice and self.of(form) == network:
                 yield form
-
-
-Layout = tuple[Candidate, ...]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from nas.derivation.base import Choice, Derived, Request, first_of_kind
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
+TOLERANCE = 0.05
+_TRIES = 20_000
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:
@@ -69,10 +71,6 @@ def explicit(request: Request) -> Derived:
             f"{request.slots}; give as many, or --set model.slots={len(layout)}"
         )
     return Derived(layout=layout, evidence=Evidence(method="layout"))
-
-
-TOLERANCE = 0.05
-_TRIES = 20_000
 
 
 class NoOtherNetwork(ValueError):

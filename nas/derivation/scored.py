@@ -17,6 +17,7 @@ from nas.derivation.searched import Searched
 # log pi is taken in multiples of this: their sums are exact, so that layouts are equal where they
 # should be and not as rounding has it.
 STEP = 2.0**-32
+_LOOKED_AT = 100_000
 
 
 def likeliest(log_pi_LC: NDArray[np.float64], count: int) -> list[tuple[float, tuple[int, ...]]]:
@@ -47,9 +48,6 @@ def likeliest(log_pi_LC: NDArray[np.float64], count: int) -> list[tuple[float, t
         (float(total), tuple(choice_L))
         for total, choice_L in zip(sums_K[order_K], choice_KL[order_K].tolist(), strict=True)
     ]
-
-
-_LOOKED_AT = 100_000
 
 
 @dataclass

@@ -18,6 +18,17 @@ from torch import Tensor
 from model import Mix
 
 _STREAM = 0x70690001
+_LEAST_SHARE = 1e-30  # of pi: below it a candidate has no weight in double precision
+_LEAST_EXPONENTIAL = 1e-10  # a standard exponential is below it once in 10^10 draws
+_MOST_ROUNDS = 100
+Tau = float | Tensor
+# Those whose forward pass takes one candidate, by how many they compute (None: all).
+HARD: dict[str, int | None] = {
+    "straight_through": None,
+    "single_path": 1,
+    "two_path": 2,
+    "spos": 1,
+}
 
 
 def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
@@ -34,11 +45,6 @@ def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
     exponential_LC = generator.standard_exponential((slots, candidates))
     floor = np.finfo(np.float64).tiny
     return torch.from_numpy(-np.log(np.maximum(exponential_LC, floor))).float()
-
-
-_LEAST_SHARE = 1e-30  # of pi: below it a candidate has no weight in double precision
-_LEAST_EXPONENTIAL = 1e-10  # a standard exponential is below it once in 10^10 draws
-_MOST_ROUNDS = 100
 
 
 def dirichlet_weights(alpha_LC: Tensor, noise_LC: Tensor, tau: float | Tensor) -> Tensor:
@@ -102,9 +108,6 @@ def _series(shape: Tensor, log_z: Tensor) -> tuple[Tensor, Tensor]:
     term_N = torch.cumprod(log_z.exp().unsqueeze(-1) / below_N, dim=-1)
     slope = -(term_N * torch.cumsum(1 / below_N, dim=-1)).sum(-1)
     return 1 + term_N.sum(-1), slope
-
-
-Tau = float | Tensor
 
 
 def relaxed(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Tensor:
@@ -190,13 +193,6 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor, Tau], Mix]] = {
     "two_path": two_path,
     "dirichlet": dirichlet,
     "spos": spos,
-}
-# Those whose forward pass takes one candidate, by how many they compute (None: all).
-HARD: dict[str, int | None] = {
-    "straight_through": None,
-    "single_path": 1,
-    "two_path": 2,
-    "spos": 1,
 }
 
 

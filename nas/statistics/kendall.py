@@ -1,6 +1,6 @@
 """How well something ranks layouts: Kendall's tau-b with intervals, ceilings, and what may be said.
 
-N layouts   S training seeds   B resamples   K rival predictors
+N layouts   S training seeds   B resamples or weightings   K rival predictors
 """
 
 import math
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from nas.statistics.intervals import comparison_words, smallest_visible
 
 Array = NDArray[np.float64]
+LEAST_LAYOUTS = 20
+_RESAMPLES = 10_000
 
 
 def kendall(one_N: Array, other_N: Array) -> float | None:
@@ -76,10 +78,6 @@ def _variance_of_one(nats_SN: Array) -> float:
     seeds, layouts = nats_SN.shape
     rest_SN = nats_SN - nats_SN.mean(axis=0) - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
     return float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1))
-
-
-LEAST = 20
-_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -205,8 +203,8 @@ class Ranking:
     @property
     def verdict(self) -> str:
         """What may be said, in one line."""
-        if self.n < LEAST:
-            return f"no verdict possible (n = {self.n} layouts; {LEAST} are the least)"
+        if self.n < LEAST_LAYOUTS:
+            return f"no verdict possible (n = {self.n} layouts; {LEAST_LAYOUTS} are the least)"
         tau = f"tau {self.supernet}"
         if self.supernet.low is None:
             return f"the SuperNet ranks nothing: its {tau}"

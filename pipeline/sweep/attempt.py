@@ -25,6 +25,13 @@ from training.run_dir import commit
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
 
+# After this part of a lease without a sign a trial's own process ends; with its grace period that
+# is before the lease ends, and so before another worker takes the trial.
+_ALIVE = 2 / 3
+_GRACE_S = 15.0
+# With these a trial takes the GPU of its worker; a numbered one is the user's own choice.
+_ANY_GPU = ("auto", "cuda")
+
 
 @dataclass(frozen=True)
 class Share:
@@ -73,14 +80,6 @@ def parse_share(text: str) -> Share:
     if not (place.isdecimal() and workers.isdecimal() and int(place) < int(workers)):
         raise ValueError(f"--share: expected I/N with I below N, for example 0/4, found {text!r}")
     return Share(int(place), int(workers))
-
-
-# After this part of a lease without a sign a trial's own process ends; with its grace period that
-# is before the lease ends, and so before another worker takes the trial.
-_ALIVE = 2 / 3
-_GRACE_S = 15.0
-# With these a trial takes the GPU of its worker; a numbered one is the user's own choice.
-_ANY_GPU = ("auto", "cuda")
 
 
 @dataclass(frozen=True)

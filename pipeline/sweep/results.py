@@ -17,7 +17,7 @@ from nas.costs.latency import Latencies
 from pipeline.build import network_hash
 from pipeline.context import Workbench
 from pipeline.costs import time_models
-from pipeline.resources import memory_bytes
+from pipeline.resources import FLOAT32_BYTES, memory_bytes
 from pipeline.sweep.plan import Sweep, is_baseline
 
 UNITS = {
@@ -35,6 +35,7 @@ _STATES = {
 }
 # Where the last attempt ran, and with which version of the program.
 _FACTS = ("host", "threads", "gpu", "torch", "commit")
+_MODEL = "model"
 
 
 def objectives(sweep: Sweep) -> list[dict[str, str]]:
@@ -130,9 +131,6 @@ def _elapsed_s(entry: Entry) -> float | None:
     return round(sum(durations), 1) if durations else None
 
 
-_BYTES = 4
-
-
 def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
     """Forward milliseconds by trial, the mean over its seeds' architectures.
 
@@ -193,7 +191,7 @@ def _groups(
     held = 0
     for key, architecture in found.items():
         assert architecture.costs is not None, "derive.py writes costs"
-        needed = _BYTES * architecture.costs.parameters
+        needed = FLOAT32_BYTES * architecture.costs.parameters
         if group and held + needed > most_bytes:
             yield group
             group, held = {}, 0
@@ -201,9 +199,6 @@ def _groups(
         held += needed
     if group:
         yield group
-
-
-_MODEL = "model"
 
 
 def clean(queue: Queue, sweep: Sweep) -> None:

@@ -8,9 +8,10 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage
 
+from hpo.config import shown
 from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
-from hpo.storage import open_storage, shown
+from hpo.storage import open_storage
 from pipeline.context import Workbench
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash

@@ -27,6 +27,11 @@ NO_BITS = (
 )
 _TAIL_BYTES = 20_000
 _ATTEMPT = "--- attempt"  # begins the line that a trial's process writes before anything else
+SCRIPTS = ("search", "derive", "retrain")
+_POLL_S = 0.2
+# A process that ended with one of these was asked to, and can go on.
+_FROM_OUTSIDE = {LEFT_ALONE, 130, 143, -signal.SIGINT, -signal.SIGTERM}
+_MOST_STARTS = 10
 
 
 @dataclass(frozen=True)
@@ -172,13 +177,6 @@ def last_words(log: Path) -> str:
     errors = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line)]
     words = errors[-1] if errors else (lines[-1] if lines else "no word in its log")
     return words[:300]
-
-
-SCRIPTS = ("search", "derive", "retrain")
-_POLL_S = 0.2
-# A process that ended with one of these was asked to, and can go on.
-_FROM_OUTSIDE = {LEFT_ALONE, 130, 143, -signal.SIGINT, -signal.SIGTERM}
-_MOST_STARTS = 10
 
 
 class Failed(Exception):

@@ -22,6 +22,9 @@ from report.sweep.trials import (
 )
 from utils.files import write_whole
 
+_KINDS = ("history", "importances", "slice", "contour", "pareto")
+_FEWEST_SLICED = 3
+
 
 def draw_sweep(
     study: optuna.Study,
@@ -44,10 +47,6 @@ def draw_sweep(
         if path.name.removesuffix(".png").split("-")[0] in _KINDS and path.name not in figures:
             path.unlink()
     return [write_whole(folder / name, png(figure)) for name, figure in figures.items()]
-
-
-_KINDS = ("history", "importances", "slice", "contour", "pareto")
-_FEWEST_SLICED = 3
 
 
 def _unnamed(study: optuna.Study) -> list[dict[str, str]]:

@@ -15,6 +15,8 @@ from report.sweep.trials import Objective, Row, done, ending, keys_of, value_tex
 FEWEST_TRIALS = 10
 _DRAWS = 400
 _MOST_LEVELS, _MOST_BINS, _PER_BIN = 6, 5, 5
+_MOST_BARS = 16
+_BAR, _CHANCE = "#56b4e9", "#d55e00"
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,6 @@ def _shares(group_RN: np.ndarray, rank_RN: np.ndarray) -> np.ndarray:
     safe_R = np.where(total_R > 0, total_R, 1.0)
     share_R = 1 - (total_R - between_R) / free_R * (trials - 1) / safe_R
     return np.where(total_R > 0, np.clip(share_R, 0.0, 1.0), 0.0)
-
-
-_MOST_BARS = 16
-_BAR, _CHANCE = "#56b4e9", "#d55e00"
 
 
 def bars(

@@ -39,6 +39,10 @@ from utils.text import shorten
 
 _MOST_LEVELS = 8
 _SPREAD = {"x": 0.618034, "y": 0.754878}  # irrational, so that marks fall evenly and apart
+MOST_PANELS, _PER_ROW = 12, 3
+_SETTINGS, _FEWEST = 3, 10
+_CELLS, _NEAR, _FARTHEST = 60, 0.09, 0.16  # the last two are shares of an axis
+_MAP = "viridis"
 
 
 @dataclass(frozen=True)
@@ -219,9 +223,6 @@ def _without_value(axes: Axes, rows: Sequence[Row]) -> None:
             )  # fmt: skip
 
 
-MOST_PANELS, _PER_ROW = 12, 3
-
-
 def slices(rows: Sequence[Row], settings: Sequence[Setting], index: int, goal: Objective) -> Figure:
     """One small panel per setting, at most 12; darker marks are later trials."""
     finished = sorted(done(rows), key=lambda row: row.number)
@@ -282,11 +283,6 @@ def _slice_panel(
     axes.grid(axis="y")
     if len(active) < len(finished):
         axes.set_title(f"{len(active)} trials only", fontsize=8, loc="left", pad=3)
-
-
-_SETTINGS, _FEWEST = 3, 10
-_CELLS, _NEAR, _FARTHEST = 60, 0.09, 0.16  # the last two are shares of an axis
-_MAP = "viridis"
 
 
 def contours(

@@ -26,6 +26,8 @@ from report.sweep.trials import (
 )
 from utils.text import shorten
 
+_WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
+
 
 def headline(sweep: Sweep) -> str:
     """The best trial, its value, and how far it is from the baseline."""
@@ -106,9 +108,6 @@ def _difference(row: Row, baseline: Row | None, index: int, goal: Objective) -> 
         return "which is what the baseline has"
     side = "below" if less > 0 else "above"
     return f"{goal.text(abs(less))} {side} the baseline's {_value(baseline, index, goal)}"
-
-
-_WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
 
 
 def text_table(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:

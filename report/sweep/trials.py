@@ -15,6 +15,7 @@ from report.run_files import read_json
 
 LEARNED = ("retrained", "onehot")  # objectives that take training, in bits per byte
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
+POINT, BEST, BASELINE, FAILED = "#0072b2", "#009e73", "#d55e00", "#882255"
 
 
 class Objective(BaseModel):
@@ -208,9 +209,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "null"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-POINT, BEST, BASELINE, FAILED = "#0072b2", "#009e73", "#d55e00", "#882255"
 
 
 def scaled(rows: Sequence[Row], index: int, goal: Objective) -> np.ndarray:

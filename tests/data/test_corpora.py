@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from data import CORPORA, SPLITS, DataConfig, load_corpus
-from data.corpora import Corpus, Document
-from data.corpora import builtin as python_stdlib
+from data.corpora import Corpus, Document, builtin
 from data.corpora.base import hash_share
 from data.corpora.builtin import _group
 
@@ -53,7 +52,7 @@ def test_a_documents_text_has_the_bytes_of_its_file(tmp_path: Path) -> None:
     raw = b"\xef\xbb\xbfx = 1\r\ny = '\xc3\xa9'\r\x0c\n\x00"
     library = write_library(tmp_path)
     (library / "dos.py").write_bytes(raw)
-    corpus = python_stdlib.read_library(library)
+    corpus = builtin.read_library(library)
     found = {d.name: d.text.encode() for split in SPLITS for d in corpus.documents(split)}
     assert found["dos.py"] == raw
 
@@ -68,26 +67,26 @@ def write_library(folder: Path) -> Path:
 
 def test_only_library_text_is_taken_and_undecodable_files_are_counted(tmp_path: Path) -> None:
     library = write_library(tmp_path)
-    before = python_stdlib.read_library(library)
+    before = builtin.read_library(library)
     for path in ("test/a.py", "x/tests/b.py", "idlelib/idle_test/c.py", "site-packages/d.py",
                  "encodings/e.py", "pydoc_data/f.py", "lib2to3/pgen2/g.py", "h.txt",
                  "_sysconfigdata__linux.py"):  # fmt: skip
         (library / path).parent.mkdir(parents=True, exist_ok=True)
         (library / path).write_text("not library text\n")
     (library / "latin.py").write_bytes(b"# caf\xe9\n")
-    corpus = python_stdlib.read_library(library)
+    corpus = builtin.read_library(library)
     assert names(corpus) == names(before)
     assert corpus.digest == before.digest
     assert corpus.notes["undecodable_files"] == ["latin.py"]
     (library / "lib2to3/pygram.py").write_text("pass\n")
-    assert "lib2to3/pygram.py" in every_name(python_stdlib.read_library(library))
+    assert "lib2to3/pygram.py" in every_name(builtin.read_library(library))
 
 
 def test_another_file_moves_no_file_to_another_split(tmp_path: Path) -> None:
     library = write_library(tmp_path)
-    before = names(python_stdlib.read_library(library))
+    before = names(builtin.read_library(library))
     (library / "added.py").write_text("pass\n")
-    after = names(python_stdlib.read_library(library))
+    after = names(builtin.read_library(library))
     for split in SPLITS:
         assert [name for name in after[split] if name != "added.py"] == before[split]
 
@@ -101,7 +100,7 @@ def test_the_hash_of_a_name_is_the_same_in_every_process() -> None:
 def test_a_library_without_sources_says_what_to_use(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("pass\n")
     with pytest.raises(ValueError, match=r"holds 5 characters in 1 .* use corpus: files"):
-        python_stdlib.read_library(tmp_path)
+        builtin.read_library(tmp_path)
 
 
 def test_digest_sees_names_bytes_and_splits() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import ops as projection
+from model import ops
 from model.ops import project
 from tests.model.tiny import normal
 
@@ -60,7 +60,7 @@ def test_autocast_decides_the_dtype() -> None:
     assert project(x, weight).dtype == torch.float32
 
 
-@pytest.mark.skipif(not projection._HAS_ONEDNN, reason="this torch was built without oneDNN")
+@pytest.mark.skipif(not ops._HAS_ONEDNN, reason="this torch was built without oneDNN")
 def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*given: Any) -> Tensor:
         raise AssertionError("torch's own product was taken")

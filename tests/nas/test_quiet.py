@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from utils import cores as quiet
+from utils import cores
 from utils.cores import other_cores, read_cpu
 
 
-def read(path: Path, monkeypatch: pytest.MonkeyPatch, counters: str) -> quiet.CpuReading:
+def read(path: Path, monkeypatch: pytest.MonkeyPatch, counters: str) -> cores.CpuReading:
     path.write_text(f"cpu  {counters}\ncpu0 9 9 9 9 9 9 9 9 9 9\n")
-    monkeypatch.setattr(quiet, "_STAT", path)
+    monkeypatch.setattr(cores, "_STAT", path)
     found = read_cpu()
     assert found is not None
     return found
@@ -23,9 +23,9 @@ def test_idle_time_is_nobodys_and_stolen_time_another_ones(
     tick = os.sysconf("SC_CLK_TCK")
     used = read(tmp_path / "stat", monkeypatch, "1 2 4 800 1600 8 16 32 6400 12800")
     assert used.all_s == pytest.approx((1 + 2 + 4 + 8 + 16 + 32) / tick)
-    before = quiet.CpuReading(all_s=used.all_s, own_s=0.0, at_s=1.0)
+    before = cores.CpuReading(all_s=used.all_s, own_s=0.0, at_s=1.0)
     later = read(tmp_path / "stat", monkeypatch, f"1 2 4 800 1600 8 16 {32 + tick} 6400 12800")
-    after = quiet.CpuReading(all_s=later.all_s, own_s=0.0, at_s=3.0)
+    after = cores.CpuReading(all_s=later.all_s, own_s=0.0, at_s=3.0)
     assert other_cores(before, after) == pytest.approx(0.5)
 
 
@@ -36,7 +36,7 @@ def test_the_cores_of_a_process_are_counted_alone(
     path = tmp_path / "stat"
     rows = [f"cpu{n} {used * tick} 0 0 9 9 0 0 0 0 0" for n, used in (("", 111), (0, 1), (1, 10))]
     path.write_text("\n".join([*rows, f"cpu2 {100 * tick} 0 0 9 9 0 0 0 0 0", "intr 5", ""]))
-    monkeypatch.setattr(quiet, "_STAT", path)
+    monkeypatch.setattr(cores, "_STAT", path)
 
     def seconds(*cores: int) -> float:
         reading = read_cpu(cores)
@@ -49,5 +49,5 @@ def test_the_cores_of_a_process_are_counted_alone(
 
 
 def test_without_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "_STAT", Path("nowhere"))
+    monkeypatch.setattr(cores, "_STAT", Path("nowhere"))
     assert read_cpu() is None

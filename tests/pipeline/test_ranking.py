@@ -14,7 +14,7 @@ from pipeline.context import Workbench, set_up
 from pipeline.costs import layout_costs
 from pipeline.experiment import load_experiment
 from pipeline.rank import Ranked, Sample, rankings, sample_of
-from pipeline.results import layout_name
+from pipeline.run_folders import layout_name
 from pipeline.supernet_scores import Inherited
 from training.signals import StopRequest
 

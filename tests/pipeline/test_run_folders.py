@@ -10,8 +10,8 @@ import compare
 import derive
 import retrain
 import search
-from pipeline.layoutbench import FOUND
-from pipeline.results import is_run_folder, run_folders
+from pipeline.layoutbench import REGRET_FILE
+from pipeline.run_folders import is_run_folder, run_folders
 from pipeline.sweep.plan import Places
 
 
@@ -30,7 +30,7 @@ def touched(*paths: Path) -> None:
         [str(Places(Path()).own_experiment)],
         [str(Places(Path()).journal)],
         ["layouts/aadd/seed-1/experiment.yaml"],
-        [FOUND, "seed-10/experiment.yaml"],
+        [REGRET_FILE, "seed-10/experiment.yaml"],
         ["confirm.json", "one/seed-100/experiment.yaml"],
     ],
 )

@@ -16,8 +16,7 @@ from pipeline import supernet_scores
 from pipeline.cli import find_experiment
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
-from pipeline.results import source_digest
-from pipeline.supernet_scores import Inherited, open_scores
+from pipeline.supernet_scores import Inherited, open_scores, source_digest
 from tools import rank
 
 SCORES = "search/seed-0/scores.jsonl"

@@ -9,8 +9,7 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from report import plotting as style
-from report import search_figures as trajectory
+from report import plotting, search_figures
 from report.comparison import _MARKS
 from report.curves import curves, perplexities, validation_curves
 from report.run_files import read_metrics, read_trajectory
@@ -28,7 +27,7 @@ def frames_of(path):
 @pytest.mark.parametrize(("slots", "steps", "frames"), [(6, 12, 10), (1, 1, 1), (32, 3, 3)])
 def test_every_figure_is_written(make, slots, steps, frames):
     folder = make.search(slots=slots, steps=steps)
-    written = trajectory.write_search_figures(folder)
+    written = search_figures.write_search_figures(folder)
     assert {path.name for path in written} == ALL
     assert {path.name for path in (folder / "figures").iterdir()} == ALL
     for path in written:
@@ -41,29 +40,29 @@ def test_every_figure_is_written(make, slots, steps, frames):
 def test_figures_are_the_same_bytes_again(make):
     odd = ("dense", r"$\bad$", "\N{CJK UNIFIED IDEOGRAPH-5C64}", "_odd")
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=2, labels=odd))
-    for draw in (trajectory.heat_map, trajectory.line_plots):
-        assert style.png(draw(shown)) == style.png(draw(shown))
+    for draw in (search_figures.heat_map, search_figures.line_plots):
+        assert plotting.png(draw(shown)) == plotting.png(draw(shown))
     first = write_animation(shown, make.run / "pi.gif").read_bytes()
     assert write_animation(shown, make.run / "pi.gif").read_bytes() == first
 
 
 def test_figures_do_not_depend_on_the_user_settings(make):
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=3))
-    expected = style.png(trajectory.schedule(shown))
+    expected = plotting.png(search_figures.schedule(shown))
     with matplotlib.rc_context({"font.size": 20, "xtick.top": True, "axes.grid": True}):
-        assert style.png(trajectory.schedule(shown)) == expected
+        assert plotting.png(search_figures.schedule(shown)) == expected
         assert matplotlib.rcParams["font.size"] == 20
 
 
 def test_without_files_there_are_no_figures(make):
-    assert trajectory.write_search_figures(make.run) == []
+    assert search_figures.write_search_figures(make.run) == []
     make.metrics_file(make.run)
-    assert [p.name for p in trajectory.write_search_figures(make.run)] == ["curves.png"]
+    assert [p.name for p in search_figures.write_search_figures(make.run)] == ["curves.png"]
 
 
 def test_heat_map_shows_the_last_pi(make):
     shown = read_trajectory(make.pi_file(make.run, slots=18, steps=5))
-    figure = trajectory.heat_map(shown)
+    figure = search_figures.heat_map(shown)
     images = [image for axes in figure.axes for image in axes.get_images()]
     assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
@@ -72,18 +71,18 @@ def test_heat_map_shows_the_last_pi(make):
 
 def test_heat_maps_over_time_show_pi_between_the_right_steps(make):
     shown = read_trajectory(make.pi_file(make.run, slots=2, steps=5))
-    panels = trajectory.heat_maps_over_time(shown).axes
+    panels = search_figures.heat_maps_over_time(shown).axes
     for candidate, name in enumerate(shown.labels):
         assert panels[candidate].get_title(loc="left") == name
         mesh = panels[candidate].collections[0]
         assert np.array_equal(mesh.get_array(), shown.pi_NLC[:, :, candidate].T)
-    assert trajectory.cell_edges(np.array([0, 10, 40])).tolist() == [0, 5, 25, 40]
-    assert trajectory.cell_edges(np.array([7])).tolist() == [6.5, 7.5]
+    assert search_figures.cell_edges(np.array([0, 10, 40])).tolist() == [0, 5, 25, 40]
+    assert search_figures.cell_edges(np.array([7])).tolist() == [6.5, 7.5]
 
 
 def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
     shown = read_trajectory(make.pi_file(make.run, slots=5, steps=8))
-    panels = trajectory.line_plots(shown).axes
+    panels = search_figures.line_plots(shown).axes
     assert len(panels) == 5
     for slot, axes in enumerate(panels):
         uniform, start, *candidates = axes.get_lines()
@@ -95,7 +94,7 @@ def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
 
 def test_the_schedule_shows_tau_entropy_and_margins(make):
     shown = read_trajectory(make.pi_file(make.run, slots=2, steps=8))
-    tau, entropy, lead = trajectory.schedule(shown).axes
+    tau, entropy, lead = search_figures.schedule(shown).axes
     assert np.array_equal(tau.get_lines()[0].get_ydata(), shown.tau_N)
     assert entropy.get_lines()[0].get_ydata()[0] == pytest.approx(1.0)
     last = np.sort(shown.pi_NLC[-1].astype(float), axis=1)
@@ -123,7 +122,7 @@ def test_an_animation_colours_the_cells_by_pi(make):
         last = image.convert("RGB")
     # The upper left corners of the two cells, away from their numbers.
     found = [last.getpixel((130, 51)), last.getpixel((130, 87))]
-    expected = colormaps[style.PI_MAP](shown.pi_NLC[-1, 0], bytes=True)[:, :3]
+    expected = colormaps[plotting.PI_MAP](shown.pi_NLC[-1, 0], bytes=True)[:, :3]
     assert np.array(found) == pytest.approx(expected.astype(int), abs=8)
 
 
@@ -144,10 +143,10 @@ def test_the_one_hot_curve_begins_where_alpha_first_moved(make, monkeypatch, sta
         np.savez(path, **{**arrays, "alpha_start": np.int64(start)})
     make.metrics_file(make.run)
     drawn = []
-    monkeypatch.setattr(trajectory, "_FIGURES", {})
-    monkeypatch.setattr(trajectory, "write_animation", lambda shown, path: path)
-    monkeypatch.setattr(trajectory, "png", lambda figure: drawn.append(figure) or b"")
-    trajectory.write_search_figures(make.run)
+    monkeypatch.setattr(search_figures, "_FIGURES", {})
+    monkeypatch.setattr(search_figures, "write_animation", lambda shown, path: path)
+    monkeypatch.setattr(search_figures, "png", lambda figure: drawn.append(figure) or b"")
+    search_figures.write_search_figures(make.run)
     lines = {line.get_label(): line.get_xdata().tolist() for line in drawn[0].axes[0].get_lines()}
     assert lines.get("validation, one-hot", []) == onehot
     assert lines["validation, soft mixture"] == [30, 59]
@@ -162,8 +161,8 @@ def test_perplexities_that_cannot_be_drawn_are_left_out(make):
     )
     metrics = read_metrics(path)
     assert perplexities(metrics, "train")["step"].tolist() == [3]
-    assert style.png(curves(metrics))
-    assert style.png(curves(metrics[:2]))
+    assert plotting.png(curves(metrics))
+    assert plotting.png(curves(metrics[:2]))
 
 
 def test_curves_over_a_wide_range_have_plain_ticks(make):
@@ -205,15 +204,15 @@ def test_candidates_that_stand_level_are_no_choice():
 
 
 def test_text_stands_out_from_its_colour():
-    assert (style.text_on("#ffffff"), style.text_on("#000000")) == ("#000000", "#ffffff")
-    assert (style.text_on("#d55e00"), style.text_on("#0072b2")) == ("#000000", "#ffffff")
+    assert (plotting.text_on("#ffffff"), plotting.text_on("#000000")) == ("#000000", "#ffffff")
+    assert (plotting.text_on("#d55e00"), plotting.text_on("#0072b2")) == ("#000000", "#ffffff")
 
 
 def test_labels_keep_their_colours_and_differ():
     labels = ["wide", "attention", "moe", "dense", "identity"]
-    palette = style.colours(labels)
+    palette = plotting.colours(labels)
     assert len(set(palette.values())) == 5
-    assert palette["attention"] == style.colours(["attention"])["attention"]
+    assert palette["attention"] == plotting.colours(["attention"])["attention"]
 
 
 @pytest.mark.parametrize(
@@ -222,12 +221,12 @@ def test_labels_keep_their_colours_and_differ():
      (12_345_678, "12.3M"), (99_960_000, "100M"), (2.5e9, "2.50G")],
 )  # fmt: skip
 def test_counts_are_shown_in_three_digits(value, text):
-    assert style.compact(value) == text
+    assert plotting.compact(value) == text
 
 
 def test_png_bytes_are_an_image_of_the_asked_size():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        content = style.png(style.make_figure(2, 1))
+        content = plotting.png(plotting.make_figure(2, 1))
     with Image.open(io.BytesIO(content)) as image:
-        assert image.size == (2 * style.DPI, style.DPI)
+        assert image.size == (2 * plotting.DPI, plotting.DPI)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from training import console as screen
+from training import console
 from training.console import Screen
 
 
@@ -27,7 +27,7 @@ def test_time_is_reckoned_by_the_work_that_is_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: int, step: int, left: str
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(screen.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     shown = Screen(tmp_path / "train.log", title="search", start=start, work=[1.0] * 4 + [4.0] * 4)
     now[0] += 4.0
     shown.train_line(row(step))

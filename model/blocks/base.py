@@ -30,8 +30,9 @@ INIT_STD = 0.02
 class BlockOptions(Section):
     """One candidate: a kind, a label that is unique among the candidates, the kind's options.
 
-    An option that is left out takes the model section's value (`completed`). Only what was given
-    is ever written out, so a candidate that is saved and read again means the same.
+    An option that is left out takes the model section's value, or where that has none of this name
+    its own default (`completed`). Only what was given is ever written out, so a candidate that is
+    saved and read again means the same.
 
     Attributes:
         adjustable: options that no weight depends on; a trained model runs with other values too.
@@ -73,13 +74,13 @@ class BlockOptions(Section):
 
         Args:
             d_model: width of the residual stream.
-            defaults: the model section's value of each option.
+            defaults: the model section's values, by the options' names.
 
         Raises:
             ValueError: the sizes do not fit together.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        taken = {name: defaults[name] for name in self.missing}
+        taken = {name: defaults.get(name, getattr(self, name)) for name in self.missing}
         values = {"kind": self.kind, "label": self.label, **taken, **given}
         try:
             return type(self).model_validate(self._derived(values, d_model))

@@ -346,10 +346,13 @@ def test_a_null_that_is_a_choice_stays_one(load):
     assert baseline(experiment, space_of(experiment)).params == {"search.tau.end": None}
 
 
-def test_the_sweep_of_the_readme_has_a_baseline_with_its_file_of_one_s_own_text(tmp_path):
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (text,) = (block for block in blocks if block.startswith("data:"))
-    (sweep,) = (block for block in blocks if block.startswith("sweep:"))
+def test_the_sweep_of_the_docs_has_a_baseline_with_readmes_file_of_one_s_own_text(tmp_path):
+    def block(page, start):
+        blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+        (text,) = (block for block in blocks if block.startswith(start))
+        return text
+
+    text, sweep = block("README.md", "data:"), block("docs/sweeps.md", "sweep:")
     file = tmp_path / "readme.yaml"
     file.write_text(text + sweep)
     experiment = load_experiment(file)

@@ -1,0 +1,179 @@
+"""README and docs: links, commands, named files and code blocks are those of the repository."""
+
+import ast
+import re
+import shlex
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from data.tokenizers import TOKENIZERS
+from data.tokenizers.tokenizer import Tokenizer
+from model import Architecture, SoftmaxConfig, build_model, save_model
+from pipeline.experiment import load_experiment
+from tests.model.tiny import D_MODEL, candidate
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+# Dated pages speak of commits whose modules had other names.
+DATED = ("docs/experiments/", "CHANGELOG.md")
+NOT_OURS = {"-m pip", "-m pytest", "-m torch.distributed.run"}
+FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"runs"}
+# Files that a reader of the page makes.
+MADE = {"model/blocks/gate.py", "configs/gate.yaml"}
+every_page = pytest.mark.parametrize(
+    "page", PAGES, ids=[str(path.relative_to(ROOT)) for path in PAGES]
+)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [content for language, content in found if language in languages]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        there = file.exists() and file.is_relative_to(ROOT)
+        if not there or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            broken.append(target)
+    return broken
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of a page: lines of blocks without a language, and code within lines."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for block in blocks(page, "") for line in block.replace("\\\n", "").splitlines()]
+    inline = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines += re.findall(r"`([^`]+)`", " ".join(inline.split()))
+    starts = re.compile(r"(?:[A-Z_]+=\S+ )*(?=(?:python|make|torchrun) )")
+    return [
+        shlex.split(line[match.end() :], comments=True)
+        for line in lines
+        if (match := starts.match(line)) is not None
+    ]
+
+
+def unknown_commands(page: Path) -> list[str]:
+    """Scripts, modules, targets and experiments that a page's commands name and nobody has."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    unknown = []
+    for program, *words in commands(page):
+        called = " ".join(words[:2]) if words[:1] == ["-m"] else words[0]
+        if program == "make":
+            there = all(word in targets or "=" in word for word in words)
+        elif called.startswith("-m "):
+            file = ROOT / (called[3:].replace(".", "/") + ".py")
+            there = called in NOT_OURS or file.exists()
+        else:
+            there = program == "torchrun" or not called.endswith(".py") or (ROOT / called).exists()
+        configs = [word for word in words if word.startswith("configs/")]
+        if not there or not all((ROOT / name).exists() or name in MADE for name in configs):
+            unknown.append(shlex.join([program, *words]))
+    return unknown
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@every_page
+def test_commands_exist(page: Path) -> None:
+    if not str(page.relative_to(ROOT)).startswith(DATED):
+        assert unknown_commands(page) == []
+
+
+@every_page
+def test_named_files_exist(page: Path) -> None:
+    if str(page.relative_to(ROOT)).startswith(DATED):
+        return
+    names = re.findall(r"`([\w./-]+/[\w.-]*)`", page.read_text(encoding="utf-8"))
+    ours = {name for name in names if name.split("/")[0] in FOLDERS} - MADE
+    assert {name for name in ours if not (ROOT / name).exists()} == set()
+
+
+@every_page
+def test_python_and_experiments_are_readable(page: Path, tmp_path: Path) -> None:
+    for source in blocks(page, "python"):
+        ast.parse(source)
+    for number, text in enumerate(blocks(page, "yaml")):
+        if text.startswith(("data:", "run:")):
+            file = tmp_path / f"{number}.yaml"
+            file.write_text(
+                text.replace("kind: gate", "kind: dense").replace("gate_bias: -1.0", "label: gate")
+            )
+            load_experiment(file)
+
+
+def test_the_models_of_readme_and_tutorial_load(tmp_path, monkeypatch, capsys) -> None:
+    tokenizer = Tokenizer(TOKENIZERS["bytes"].load(b"", False))
+    architecture = Architecture(
+        name="x",
+        d_model=D_MODEL,
+        slots=(candidate("attention"), candidate("dense")),
+        softmax=SoftmaxConfig(),
+        vocabulary_size=tokenizer.vocabulary_size,
+        tokenizer={"digest": tokenizer.digest},
+    )
+    monkeypatch.chdir(tmp_path)
+    for name, page in (("quickstart", "README.md"), ("my", "docs/tutorial.md")):
+        folder = tmp_path / "runs" / name / "model"
+        save_model(folder, build_model(architecture), architecture)
+        tokenizer.save(folder)
+        (source,) = (text for text in blocks(ROOT / page, "python") if "load_model" in text)
+        exec(compile(source, page, "exec"), {})
+        assert capsys.readouterr().out
+
+
+def test_readme_and_the_map_stay_short() -> None:
+    for name, most in (("README.md", 1200), ("docs/design.md", 2500)):
+        assert len((ROOT / name).read_text(encoding="utf-8").split()) <= most, name
+
+
+def test_every_page_is_linked_from_readme_or_an_index() -> None:
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {path for path in PAGES if path not in linked} == {ROOT / "README.md"}
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    for path in ROOT.glob("*/**/*.py"):
+        if path.relative_to(ROOT).parts[0] in FOLDERS - {"tests"} and ".venv" not in path.parts:
+            with tokenize.open(path) as file:
+                named = re.findall(r"docs/[\w/]+\.md", file.read())
+            assert [name for name in named if not (ROOT / name).exists()] == [], path
+
+
+def test_what_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One head\n[a](none.md) [b](page.md#one-head) [c](#two) [d](https://x.org)\n"
+        "`make nothing` `python serch.py x`\n```\npython -m tools.nothing\nmake demo\n```\n"
+        "`python search.py configs/none.yaml`\n"
+    )
+    monkeypatch.setattr("tests.test_docs.ROOT", tmp_path)
+    assert broken_links(page) == ["none.md", "#two"]
+    monkeypatch.undo()
+    assert unknown_commands(page) == [
+        "python -m tools.nothing",
+        "make nothing",
+        "python serch.py x",
+        "python search.py configs/none.yaml",
+    ]

@@ -119,7 +119,9 @@ def test_python_and_experiments_are_readable(page: Path, tmp_path: Path) -> None
             load_experiment(file)
 
 
-def test_the_models_of_readme_and_tutorial_load(tmp_path, monkeypatch, capsys) -> None:
+def test_the_models_of_readme_and_tutorial_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tokenizer = Tokenizer(TOKENIZERS["bytes"].load(b"", False))
     architecture = Architecture(
         name="x",

@@ -13,8 +13,7 @@ import pytest
 import retrain
 import search
 from tests.full_disk import FullDisk
-from tests.test_faults import LAYOUT, RETRAIN, SEARCH, assert_same_run, code_of, run
-from tests.test_pipeline import ROOT
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, assert_same, code_of, run
 
 
 def full_at(
@@ -58,7 +57,8 @@ def goes_on_exactly(
         if not full_at(n, script, arguments, folder, capsys):
             return False
         run(script, *arguments)
-    assert_same_run(undisturbed, folder / "run", SEARCH if script is search else RETRAIN)
+    phase = SEARCH if script is search else RETRAIN
+    assert_same(undisturbed / phase, folder / "run" / phase)
     shutil.rmtree(folder)
     return True
 
@@ -106,7 +106,7 @@ def test_a_figure_that_finds_the_disk_full_loses_no_training(
     assert "Go on with:" in error
     run(search, *arguments)
     assert "goes on from" not in (tmp_path / "run" / SEARCH / "train.log").read_text()
-    assert_same_run(undisturbed, tmp_path / "run", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
 
 
 def test_tensorboard_that_finds_the_disk_full_is_one_line(
@@ -137,7 +137,7 @@ def test_tensorboard_that_finds_the_disk_full_is_one_line(
         assert code_of(search, *arguments, "--tensorboard") == 2
     assert "TensorBoard's event file: No space left on device" in capsys.readouterr().err
     run(search, *arguments)
-    assert_same_run(undisturbed, tmp_path / "run", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
 
 
 # What the system itself answers, in processes of their own.
@@ -294,4 +294,4 @@ def test_a_disk_of_a_few_pages_is_survived(
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr
-    assert_same_run(undisturbed, tmp_path / "copy", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "copy" / SEARCH)

@@ -211,10 +211,17 @@ def npy(shape: str, kind: str = "<f4") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
 
 
-def packed(alpha: bytes, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def packed(method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
-        archive.writestr("alpha.npy", alpha)
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def saved(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
     return buffer.getvalue()
 
 
@@ -223,11 +230,10 @@ NO_TRAJECTORIES = (
     b"PK",
     npy("(3,)"),
     b"\x80\x04N.",
-    *(packed(npy(shape)) for shape in SHAPES),
-    packed(npy("(2,)", "|O")),
-    packed(b"\x93NUMPY\x09\x00"),
-    packed(npy("(3,)"), zipfile.ZIP_BZIP2),
-    packed(bytes(10**7)),
+    *(packed(alpha=npy(shape)) for shape in SHAPES),
+    packed(alpha=npy("(2,)", "|O")),
+    packed(alpha=b"\x93NUMPY\x09\x00"),
+    packed(alpha=bytes(10**7)),
 )
 ALPHA_NLC = np.zeros((4, 2, 3), np.float32)
 ARRAYS = {
@@ -257,7 +263,8 @@ def trajectory_lies(path: Path, changes: list[dict[str, Any]]) -> Iterator[str]:
     without = [{name: ...} for name in sorted(ARRAYS.keys() - {PEAK_LRS})]  # older files lack that
     every = ({**ARRAYS, **change} for change in [*without, *changes])
     arrays = [{n: array for n, array in each.items() if array is not ...} for each in every]
-    for content in (*NO_TRAJECTORIES, *(npz(**each) for each in arrays)):
+    bzip2 = packed(zipfile.ZIP_BZIP2, **{name: saved(array) for name, array in ARRAYS.items()})
+    for content in (*NO_TRAJECTORIES, *(npz(**each) for each in arrays), bzip2):
         path.write_bytes(content)
         yield ""
 

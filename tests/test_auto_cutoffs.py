@@ -20,7 +20,7 @@ from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_phase
 from pipeline.search import search_phase
-from tests.test_pipeline import run
+from tests.runs import run
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 

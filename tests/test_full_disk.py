@@ -16,13 +16,7 @@ from tests.full_disk import FullDisk
 from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, assert_same, code_of, run
 
 
-def full_at(
-    n: int,
-    script: Any,
-    arguments: list[Any],
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> bool:
+def full_at(n: int, script: Any, arguments: list[Any], folder: Path, capsys: Any) -> bool:
     """Run with a disk that is full from the n-th write on; whether it came to that."""
     capsys.readouterr()
     with FullDisk(folder, n).installed() as disk:
@@ -41,11 +35,7 @@ def full_at(
 
 
 def goes_on_exactly(
-    n: int,
-    script: Any,
-    experiment_file: Path,
-    undisturbed: Path,
-    capsys: pytest.CaptureFixture[str],
+    n: int, script: Any, experiment_file: Path, undisturbed: Path, capsys: Any
 ) -> bool:
     """Full at the n-th write, then with room; False where there are not so many writes."""
     folder = experiment_file.parent / f"disk-{n}"
@@ -67,11 +57,7 @@ def goes_on_exactly(
     ("script", "n"), [(search, 7), (search, 75), (search, 150), (retrain, 130), (retrain, 165)]
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on_exactly(
-    experiment_file: Path,
-    undisturbed: Path,
-    capsys: pytest.CaptureFixture[str],
-    script: Any,
-    n: int,
+    experiment_file: Path, undisturbed: Path, capsys: Any, script: Any, n: int
 ) -> None:
     assert goes_on_exactly(n, script, experiment_file, undisturbed, capsys)
 
@@ -248,6 +234,14 @@ def test_a_cache_that_has_everything_need_not_be_writable(
     assert done.returncode == 0, done.stderr
 
 
+WITHOUT_FIGURES = """\
+import sys, shutil, search, report.page, report.search_figures
+report.search_figures.write_search_figures = lambda folder: []
+report.page.write_report = lambda folder: folder / 'report.html'
+code = search.main(sys.argv[2:])
+code or shutil.copytree(sys.argv[3 + 1], sys.argv[1], dirs_exist_ok=True)
+sys.exit(code)
+"""
 MOUNTED = """\
 set -e
 mount -t tmpfs -o size={size} none {folder}
@@ -270,15 +264,7 @@ def test_a_disk_of_a_few_pages_is_survived(
     """On a real full disk; the folder is looked at inside, where it is mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    inner = (
-        "import sys, shutil, search, report.page, report.search_figures\n"
-        "report.search_figures.write_search_figures = lambda folder: []\n"
-        "report.page.write_report = lambda folder: folder / 'report.html'\n"
-        "code = search.main(sys.argv[2:])\n"
-        "code or shutil.copytree(sys.argv[3 + 1], sys.argv[1], dirs_exist_ok=True)\n"
-        "sys.exit(code)\n"
-    )
-    words = [sys.executable, "-c", inner, str(tmp_path / "copy"), str(experiment_file)]
+    words = [sys.executable, "-c", WITHOUT_FIGURES, str(tmp_path / "copy"), str(experiment_file)]
     words += ["--run", str(folder / "run")]
     script = MOUNTED.format(
         size=size, folder=folder, errors=tmp_path / "errors", command=shlex.join(words)

@@ -15,7 +15,7 @@ import search
 from data import load_tokenizer
 from report.run_files import read_json
 from tests.data.models import REPOSITORY_A, given_model
-from tests.test_pipeline import rows, run
+from tests.runs import rows, run
 
 LOWER = "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"
 

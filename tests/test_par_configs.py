@@ -9,7 +9,7 @@ import compare
 import derive
 import retrain
 import search
-from tests.test_pipeline import ROOT, run
+from tests.runs import ROOT, run
 
 SMALL = [
     "run={log_every: 5, validate_every: 10, checkpoint_every: 10, threads: 1, device: cpu}",

@@ -11,7 +11,7 @@ from benchmarks import auto_cutoffs, placebo
 from model import load_architecture
 from pipeline import cli
 from pipeline.caveats import agreement_line
-from tests.test_pipeline import rows, run
+from tests.runs import rows, run
 from tools import confirm, layoutbench, rank
 
 SHORT = ["--set", "search.steps=10", "--set", "run.validate_every=5"]

@@ -285,7 +285,8 @@ UTF_16 = "UTF-16, UTF-32 or a binary file; save the experiment as UTF-8"
         ("a: &a [*a]", f"1: {NO_SECTION}aliases nest deeper than 32 levels"),
         ("run:\n a: &a [*a]", "2: aliases nest deeper than 32 levels"),
         (BILLION_LAUGHS, f"1: {NO_SECTION}aliases expand to more than 20000 values"),
-        ('data: "\\UFFFFFFFF"', "1: an escape or a directive holds a number that is too large"),
+        *((f'data: "\\U{number}"', "1: an escape or a directive holds a number that is too large")
+          for number in ("FFFFFFFF", "00110000")),
         ("run {seed: 1, device: cpu}\ndata: x\n", "1:21: mapping values are not allowed here"),
     ],
 )  # fmt: skip

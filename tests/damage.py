@@ -138,19 +138,9 @@ DAMAGES: tuple[Damage, ...] = (at_random, cut_short, no_files, lies)
 
 # Texts in the place of a JSON object.
 NO_OBJECTS = (
-    b"",
-    b"{",
-    b"[]",
-    b"null",
-    b"3",
-    b'"x"',
-    b"\xff",
-    b'{"a": 1}x',
-    b"[" * 10**5,
-    b'{"a": ' * 10**5,
-    b"\xef\xbb\xbf[]",
-    b'{"a": ' + b"9" * 10**5 + b"}",
-)
+    b"", b"{", b"[]", b"null", b"3", b'"x"', b"\xff", b'{"a": 1}x', b"\xef\xbb\xbf[]",
+    b"[" * 10**5, b'{"a": ' * 10**5, b'{"a": ' + b"9" * 10**5 + b"}",
+)  # fmt: skip
 
 
 def no_objects(path: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
 from model import load_model, save_model
@@ -49,34 +50,56 @@ def raw(layout: Any, data: bytes = b"") -> bytes:
     return struct.pack("<Q", len(head)) + head + data
 
 
-HUGE = {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}
 FLOAT = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
-OURS = {"parnas": json.dumps({"version": 2}), "sha256": "0" * 64}
-FORGED_LAYOUTS = (
+FOREIGN = (
     bytes(7),
-    (1 << 63).to_bytes(8, "little"),
+    (1 << 63).to_bytes(8, "little") + b"{}",
     (1 << 40).to_bytes(8, "little") + b"{}",
     raw({}),
-    raw({"__metadata__": OURS}),
-    raw({"__metadata__": OURS, "x": HUGE}),
-    raw({"__metadata__": OURS, "x": HUGE}, bytes(64)),
-    raw({"__metadata__": OURS, "x": {**FLOAT, "shape": [-1]}}, bytes(4)),
-    raw({"__metadata__": OURS, "x": {**FLOAT, "shape": [1 << 62, 1 << 62]}}, bytes(4)),
-    raw({"__metadata__": OURS, "x": {**FLOAT, "data_offsets": [4, 0]}}, bytes(4)),
-    raw({"__metadata__": OURS, "x": FLOAT, "y": FLOAT}, bytes(4)),
-    raw({"__metadata__": OURS, "x": {**FLOAT, "dtype": "F33"}}, bytes(4)),
+    raw({"x": FLOAT, "y": FLOAT}, bytes(4)),
     raw(b'{"x":' + json.dumps(FLOAT).encode() + b',"x":' + json.dumps(FLOAT).encode() + b"}"),
-    raw({"__metadata__": {"parnas": 3}}),
-    raw({"__metadata__": {"parnas": "[" * 100_000}}),
-    raw({"__metadata__": {"parnas": '{"version": 2e400}'}}),
-    raw({"__metadata__": {"parnas": "[2]"}}),
-    raw({"__metadata__": []}),
-    raw([]),
-    raw(b"[" * 100_000),
-    raw(b"\xff" * 20),
     save({"x": torch.zeros(3)}),
     save({"x": torch.zeros(3)}, metadata={"format": "pt"}),
 )
+METADATA = (
+    3, "", "{", "[]", "[2]", '"x"', "3", "{}", '{"architecture": 3}', '{"version": 2}',
+    '{"version": 2e400}', "[" * 10**5, "\ud800",
+)  # fmt: skip
+
+
+def headers(header: dict[str, Any]) -> Iterator[Any]:
+    """Headers that lie."""
+    first = next(name for name in header if name != "__metadata__")
+    begin, end = header[first]["data_offsets"]
+    for fields in (
+        {"shape": [10**15]},
+        {"shape": [10**15], "data_offsets": [begin, begin + 4 * 10**15]},
+        {"shape": [2**63, 2**63]},
+        {"shape": [-1]},
+        {"data_offsets": [end, begin]},
+        {"data_offsets": ["a", "b"]},
+        {"dtype": "F31"},
+        {"dtype": "I32"},
+    ):
+        yield {**header, first: {**header[first], **fields}}
+    yield {name: value for name, value in header.items() if name != first}
+    yield {("x" if name == first else name): value for name, value in header.items()}
+    yield {"__metadata__": header["__metadata__"]}
+    yield {name: value for name, value in header.items() if name[0] != "_"}
+    yield {**header, "__metadata__": []}
+    yield from ({**header, "__metadata__": {"parnas": text}} for text in METADATA)
+    yield from (b'{"a": ' * 10**5, b"[" * 10**5, b"[]", b'{"\\ud800": 1}', b"\xff" * 20)
+
+
+def header_lies(path: Path) -> Iterator[str]:
+    """They must be refused before memory is taken for what they promise."""
+    content = path.read_bytes()
+    start = 8 + struct.unpack("<Q", content[:8])[0]
+    lying = (raw(header, content[start:]) for header in headers(json.loads(content[8:start])))
+    for other in (*lying, *FOREIGN):
+        path.write_bytes(other)
+        yield ""
+    path.write_bytes(content)
 
 
 def forged(path: Path, header: dict[str, Any] | None = None, **tensors: Any) -> None:
@@ -137,13 +160,11 @@ TENSORS: list[tuple[str, Any, str]] = [
 
 
 def checkpoint_lies(path: Path) -> Iterator[str]:
+    yield from header_lies(path)
     whole = path.read_bytes()
     # A step or a count with another digit would be a whole header of another run.
     for place in range(whole.index(b"parnas"), whole.index(b"sha256")):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        yield ""
-    for content in FORGED_LAYOUTS:
-        path.write_bytes(content)
         yield ""
     forged(path)
     CHECKPOINT.read(path)  # what is forged below is otherwise whole
@@ -156,6 +177,7 @@ def checkpoint_lies(path: Path) -> Iterator[str]:
 
 
 def best_lies(path: Path) -> Iterator[str]:
+    yield from header_lies(path)
     tensors, step = read_best(path, state_after(1), "me")
     assert step == 3
     assert torch.equal(tensors[WEIGHT], state_after(3).model.norm.weight)
@@ -167,42 +189,11 @@ def best_lies(path: Path) -> Iterator[str]:
     yield "more: no such tensor in this run"
 
 
-def headers(header: dict[str, Any]) -> Iterator[Any]:
-    """Headers of a model that lie."""
-    first = next(name for name in header if name != "__metadata__")
-    begin, end = header[first]["data_offsets"]
-    for fields in (
-        {"shape": [10**15]},
-        {"shape": [10**15], "data_offsets": [begin, begin + 4 * 10**15]},
-        {"shape": [2**63, 2**63]},
-        {"shape": [-1]},
-        {"data_offsets": [end, begin]},
-        {"data_offsets": ["a", "b"]},
-        {"dtype": "F31"},
-        {"dtype": "I32"},
-    ):
-        yield {**header, first: {**header[first], **fields}}
-    yield {name: value for name, value in header.items() if name != first}
-    yield {("x" if name == first else name): value for name, value in header.items()}
-    yield {"__metadata__": header["__metadata__"]}
-    yield {name: value for name, value in header.items() if name[0] != "_"}
-    for text in (3, "", "{", "[]", '"x"', "3", "{}", '{"architecture": 3}', "[" * 10**5, "\ud800"):
-        yield {**header, "__metadata__": {"parnas": text}}
-    yield from (b'{"a": ' * 10**5, b"[]", b'{"\\ud800": 1}')
-
-
 def model_lies(path: Path) -> Iterator[str]:
-    content = path.read_bytes()
-    start = 8 + struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8:start])
-    # Headers must be refused before memory is taken for what they promise.
-    for lie in headers(header):
-        path.write_bytes(raw(lie, content[start:]))
-        yield ""
-    path.write_bytes(struct.pack("<Q", 2**63) + b"{}")
-    yield ""
-    path.write_bytes(content)
-    tensors, metadata = load_file(path), header["__metadata__"]
+    yield from header_lies(path)
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
     for name, tensor in tensors.items():
         for change, message in (
             ({name: None}, f"{name}: missing"),

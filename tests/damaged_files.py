@@ -131,17 +131,29 @@ def no_objects_after_whole(path: Path) -> Iterator[str]:
 # --- tokenizer.json and tokenizer.model -----------------------------------------------------------
 
 TOKENIZER_FIELDS: list[dict[str, Any]] = [
-    {"version": 3}, {"version": True}, {"version": None}, {"kind": "bytes"}, {"kind": 3},
-    {"kind": "words"}, {"vocabulary_size": 341}, {"vocabulary_size": 10**30},
-    {"vocabulary_size": -1}, {"vocabulary_size": 340.0}, {"digest": "0" * 64}, {"digest": 3},
-    {"digest": "x" * 5000}, {"ranks": 3}, {"ranks": []}, {"ranks": [10**30] * 340},
-    {"ranks": [2**63] * 340}, {"ranks": [-1] * 340}, {"ranks": [0] * 340},
-    {"ranks": [0.5] * 340}, {"ranks": [True] * 340}, {"ranks": [None] * 340},
-    {"ranks": [[0]] * 340}, {"ranks": [float("nan")] * 340}, {"ranks": [*range(1, 341)]},
-    {"ranks": [*range(339, -1, -1)]}, {"ranks": [*range(341)], "vocabulary_size": 341},
-    {"ranks": {"0": 1}}, {"model_sha256": "0" * 64}, {"model_sha256": 3}, {"more": 1},
-    {"\x1b[1m": 1}, {"x" * 5000: 1},
+    {"version": True}, {"version": None}, {"kind": "bytes"}, {"kind": 3},
+    {"vocabulary_size": 341}, {"vocabulary_size": 10**30}, {"vocabulary_size": -1},
+    {"vocabulary_size": 340.0}, {"digest": "0" * 64}, {"digest": 3}, {"digest": "x" * 5000},
+    {"ranks": 3}, {"ranks": []}, {"ranks": [10**30] * 340}, {"ranks": [2**63] * 340},
+    {"ranks": [-1] * 340}, {"ranks": [0] * 340}, {"ranks": [0.5] * 340}, {"ranks": [True] * 340},
+    {"ranks": [None] * 340}, {"ranks": [[0]] * 340}, {"ranks": [float("nan")] * 340},
+    {"ranks": [*range(1, 341)]}, {"ranks": [*range(339, -1, -1)]}, {"ranks": {"0": 1}},
+    {"ranks": [*range(341)], "vocabulary_size": 341}, {"model_sha256": "0" * 64},
+    {"model_sha256": 3}, {"\x1b[1m": 1}, {"x" * 5000: 1},
 ]  # fmt: skip
+TOKENIZER_MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"version": 1}, "json: version: "),
+    ({"version": 3}, "json: version: "),
+    ({"kind": "words"}, "json: kind: must be one of bpe, .* found 'words'"),
+    ({"surprise": 1}, "json: surprise: "),
+    ({"ranks": [0, 1], "vocabulary_size": 2}, "model: ranks are not .* 0 to 339"),
+    ({"ranks": [0, 1]}, "json: vocabulary_size: 340, but there are 2 ranks"),
+    ({"ranks": [*range(339), 338]}, "model: ranks are not"),
+    ({"ranks": [*range(340)]}, "model: pieces and ranks have digest"),
+    ({"lower_case": True}, "model: pieces and ranks have digest"),
+    ({"kind": "unigram"}, "model: pieces and ranks have digest"),
+    ({"kind": "given", "lower_case": True}, "model: .* cannot be lower-cased"),
+]
 
 
 @functools.cache
@@ -158,6 +170,12 @@ def tokenizer_lies(path: Path) -> Iterator[str]:
     yield from no_objects_after_whole(path)
     path.write_text(text)
     yield from changed_objects(path, TOKENIZER_FIELDS, names_key=False)
+    path.write_text(text)
+    load_tokenizer(path.parent).reranked(range(340))[0].save(path.parent)
+    reranked = json.loads(path.read_text())
+    for change, message in TOKENIZER_MESSAGES:
+        path.write_text(json.dumps(reranked | change))
+        yield rf"tokenizer\.{message}"
     for other in (
         text.replace("{", '{"kind": "bpe", '),
         text.replace('"version": 2', '"version": 2, "version": 2'),

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,6 @@ from tests.mutation import CONFIGS, FILE, RICH, ROOT, Mutant, pages
 from tests.runs import settings
 
 PAGES = pages()
-LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-    f"{new}: &{new} [{', '.join(['*' + old] * 8)}]\n" for old, new in pairwise("abcdefghij")
-)
 # What RICH names.
 TEXTS = ("a b.txt", "ä.txt", "c.txt")
 

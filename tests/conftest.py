@@ -19,6 +19,7 @@ import retrain
 import search
 from tests.judge import Checked, answer
 from tests.mutation import FILE
+from tests.runs import LAYOUT, killed_after, run
 from training.memory import Forecast
 from utils.cores import CpuReading
 
@@ -98,23 +99,43 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with a search and a retraining of the tiny experiment that nothing disturbed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     with without_figures(folder):
-        arguments = [str(write_experiment(folder)), "--run", str(folder / "run")]
-        assert search.main(arguments) == 0
-        assert retrain.main([*arguments, "--layout", "a d a d"]) == 0
+        arguments = [write_experiment(folder), "--run", folder / "run"]
+        run(search, *arguments)
+        run(retrain, *arguments, *LAYOUT)
+    return folder / "run"
+
+
+@pytest.fixture(scope="session")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Like `undisturbed`, but both phases were killed in step 17, after checkpoints of 7 and 14."""
+    folder = tmp_path_factory.mktemp("killed")
+    with without_figures(folder):
+        arguments = [write_experiment(folder), "--run", folder / "run"]
+        killed_after(16, search, *arguments)
+        killed_after(16, retrain, *arguments, *LAYOUT)
+    return folder / "run"
+
+
+def copy_of_run(original: Path, folder: Path, phases: str = "*") -> Path:
+    """A copy of a run, as if the experiment file in a folder had made it."""
+    shutil.copytree(original.parent / "cache", folder / "cache")
+    for phase in original.glob(phases):
+        shutil.copytree(phase, folder / "run" / phase.name)
+    for saved in folder.glob("run/**/experiment.yaml"):
+        saved.write_text(saved.read_text().replace(str(original.parent), str(folder)))
     return folder / "run"
 
 
 @pytest.fixture
-def searched(
-    undisturbed: Path, experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def searched(undisturbed: Path, experiment_file: Path, tmp_path: Path) -> Path:
     """A run folder with the search of `undisturbed`, as if `experiment_file` had made it."""
-    shutil.copytree(undisturbed.parent / "cache", tmp_path / "cache")
-    folder = tmp_path / "run"
-    shutil.copytree(undisturbed / "search", folder / "search")
-    saved = folder / "search/seed-0/experiment.yaml"
-    saved.write_text(saved.read_text().replace(str(undisturbed.parent), str(tmp_path)))
-    return folder
+    return copy_of_run(undisturbed, tmp_path, "search")
+
+
+@pytest.fixture
+def half_way(killed: Path, experiment_file: Path, tmp_path: Path) -> Path:
+    """A run folder with the killed phases of `killed`, as if `experiment_file` had made it."""
+    return copy_of_run(killed, tmp_path)
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Two processes that open a phase's folder at the same moment, forked from this one."""
 
-import json
+import multiprocessing
 import os
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,9 @@ from typing import Any
 import pytest
 
 from training.trainer import Phase
+
+_FORK = multiprocessing.get_context("fork")
+_WAIT_S = 300
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Ending:
     """
 
     opened: bool
-    code: int
+    code: int | None
     lines: tuple[str, ...]
 
 
@@ -38,73 +40,39 @@ def double_start(starts: Sequence[Callable[[], object]]) -> list[Ending]:
     Args:
         starts: each opens one phase; what it returns, or exits with, is its exit code.
     """
-    gates = [os.pipe() for _ in range(2)]
-    sys.stdout.flush()
+    ready, answered = (_FORK.Barrier(len(starts), timeout=_WAIT_S) for _ in range(2))
+    opened = [_FORK.Value("b", 0) for _ in starts]
     with tempfile.TemporaryDirectory() as folder:
+        logs = [Path(folder) / str(number) for number in range(len(starts))]
         children = [
-            _fork(start, gates, Path(folder) / str(number)) for number, start in enumerate(starts)
+            _FORK.Process(target=_start, args=(start, ready, answered, flag, log))
+            for start, flag, log in zip(starts, opened, logs, strict=True)
         ]
-        for gate, phase in zip(gates, ("ready", "answered"), strict=True):
-            for child in children:
-                assert os.read(child.says, 1) == phase[:1].encode(), child.log.read_text()
-            os.close(gate[0])
-            os.close(gate[1])  # an end of file wakes all that read
-        return [child.ending() for child in children]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+        return [
+            Ending(bool(flag.value), child.exitcode, tuple(log.read_text().splitlines()))
+            for flag, child, log in zip(opened, children, logs, strict=True)
+        ]
 
 
-@dataclass(frozen=True)
-class _Child:
-    number: int
-    says: int
-    log: Path
-
-    def ending(self) -> Ending:
-        _, status = os.waitpid(self.number, 0)
-        os.close(self.says)
-        content = json.loads(self.log.with_suffix(".json").read_text())
-        lines = self.log.read_text().splitlines()
-        return Ending(content["opened"], os.waitstatus_to_exitcode(status), tuple(lines))
-
-
-def _fork(start: Callable[[], object], gates: list[tuple[int, int]], log: Path) -> _Child:
-    says, said = os.pipe()
-    number = os.fork()
-    if number:
-        os.close(said)
-        return _Child(number, says, log)
-    code = 99
-    try:
-        for _, end in gates:
-            os.close(end)
-        os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        code = _run(start, [gate for gate, _ in gates], said, log)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _run(start: Callable[[], object], gates: list[int], said: int, log: Path) -> int:
-    open_phase, opened = Phase.open, []
+def _start(start: Callable[[], object], ready: Any, answered: Any, opened: Any, log: Path) -> None:
+    os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY), 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    open_phase = Phase.open
 
     def at_once(self: Phase) -> None:
-        os.write(said, b"r")
-        os.read(gates[0], 1)
+        ready.wait()
         try:
             open_phase(self)
-            opened.append(True)
+            opened.value = 1
         finally:
-            log.with_suffix(".json").write_text(json.dumps({"opened": bool(opened)}))
-            os.write(said, b"a")
-            os.read(gates[1], 1)
+            answered.wait()
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Phase, "open", at_once)
-        try:
-            code: Any = start()
-        except SystemExit as stop:
-            code = stop.code
-    return int(code or 0)
+        code: Any = start()
+    sys.exit(int(code or 0))

@@ -9,7 +9,7 @@ import pytest
 import compare
 import derive
 from pipeline import exit_codes
-from tests.test_pipeline import ROOT, run
+from tests.runs import ROOT, run, settings
 
 
 def test_the_import_of_torch_is_announced_before_it_begins() -> None:
@@ -28,7 +28,8 @@ def test_the_import_of_torch_is_announced_before_it_begins() -> None:
     assert done.returncode == 2
     first, second = done.stderr.splitlines()
     assert first == "loading torch"
-    assert second.startswith("the package torch is missing")
+    remedy = "run `make setup`, then use .venv/bin/python"
+    assert second == f"the package torch is missing: {remedy}"
 
 
 def test_what_is_loaded_is_not_announced(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,13 +60,13 @@ def test_a_comparison_says_the_shared_settings_once_and_names_each_training(
 ) -> None:
     monkeypatch.setattr("nas.costs.latency._REST_S", 0.0)
     folder = tmp_path / "run"
-    short = ["--set", "retrain.steps=4", "--set", "retrain.optimiser.warmup_steps=1"]
-    layout = ["--method", "layout", "--set", "derive.layout=d d d d"]
+    short = settings("retrain.steps=4", "retrain.optimiser.warmup_steps=1")
+    layout = ["--method", "layout", *settings("derive.layout=d d d d")]
     run(derive, experiment_file, "--run", folder, *layout, *short)
-    short += ["--set", "compare.opponents=[interleaved]", "--set"]
-    run(compare, experiment_file, "--run", folder, *short, "compare.seeds=[0]")
+    short += settings("compare.opponents=[interleaved]")
+    run(compare, experiment_file, "--run", folder, *short, *settings("compare.seeds=[0]"))
     first = capsys.readouterr()
-    run(compare, experiment_file, "--run", folder, *short, "compare.seeds=[0,1]")
+    run(compare, experiment_file, "--run", folder, *short, *settings("compare.seeds=[0,1]"))
     second = capsys.readouterr()
     assert "\nmeasuring the latency of 2 models in turn\n" in first.err
     assert second.err.startswith("files: reading the text\n")

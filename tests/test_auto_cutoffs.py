@@ -20,7 +20,7 @@ from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_phase
 from pipeline.search import search_phase
-from tests.test_pipeline import run
+from tests.runs import refused, run, settings
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
@@ -40,11 +40,14 @@ def wanted(bench: Workbench) -> tuple[int, ...]:
     )
 
 
-def by_hand(bench: Workbench, file: Path) -> Workbench:
-    """The same experiment with the numbers written out."""
-    return bench_of(
-        file, bench.run_dir, f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
-    )
+def numbers(bench: Workbench) -> str:
+    """The same setting with the numbers written out."""
+    return f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
+
+
+def interleaved(bench: Workbench) -> Architecture:
+    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
+    return derive_layout(bench, config)
 
 
 def test_the_supernet_and_its_costs_have_the_numbers(
@@ -54,13 +57,15 @@ def test_the_supernet_and_its_costs_have_the_numbers(
     model: Any = phase.state.model
     assert model.softmax.bounds == (*wanted(bench), 257)
     assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in phase.summary
-    assert layout_costs(bench) == layout_costs(by_hand(bench, experiment_file))
+    assert layout_costs(bench) == layout_costs(
+        bench_of(experiment_file, bench.run_dir, numbers(bench))
+    )
 
 
 def test_a_hand_set_softmax_is_passed_on_as_it_stands(
     experiment_file: Path, bench: Workbench
 ) -> None:
-    fixed = by_hand(bench, experiment_file)
+    fixed = bench_of(experiment_file, bench.run_dir, numbers(bench))
     assert fixed.softmax is fixed.experiment.model.softmax
     assert "(auto)" not in search_phase(fixed).summary
     plain = bench_of(experiment_file, bench.run_dir, "model.softmax={}")
@@ -86,9 +91,7 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
 def test_a_given_architecture_keeps_its_own_cutoffs(
     bench: Workbench, experiment_file: Path
 ) -> None:
-    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    other = bench_of(experiment_file, bench.run_dir)
-    phase = retrain_phase(bench, derive_layout(other, config))
+    phase = retrain_phase(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
     assert "softmax: cutoffs [20, 60], " in phase.summary
 
 
@@ -104,9 +107,8 @@ def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> Non
 
 
 def test_an_architecture_has_the_numbers(bench: Workbench, experiment_file: Path) -> None:
-    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    architecture = derive_layout(bench, config)
-    same = derive_layout(by_hand(bench, experiment_file), config)
+    architecture = interleaved(bench)
+    same = interleaved(bench_of(experiment_file, bench.run_dir, numbers(bench)))
     assert architecture.softmax == same.softmax
     assert architecture.softmax.cutoffs == wanted(bench)
     assert architecture.costs == same.costs
@@ -117,8 +119,7 @@ def test_an_architecture_has_the_numbers(bench: Workbench, experiment_file: Path
 
 
 def test_an_architecture_that_says_auto_is_refused(bench: Workbench) -> None:
-    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    written = json.loads(derive_layout(bench, config).to_json())
+    written = json.loads(interleaved(bench).to_json())
     written["softmax"]["cutoffs"] = "auto"
     with pytest.raises(ValueError, match=r"x\.json: softmax\.cutoffs: "):
         Architecture.from_json(json.dumps(written), "x.json")
@@ -141,24 +142,14 @@ def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     assert len(rows) > 2
 
 
-def test_opponents_take_auto_and_numbers_for_the_same(
-    experiment_file: Path, bench: Workbench
-) -> None:
-    folder = bench.run_dir
-    run(derive, experiment_file, "--run", folder, "--set", AUTO, "--method", "interleaved")
-    numbers = f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
-    opponents = "compare.opponents=[par]"
-    run(compare, experiment_file, "--run", folder, "--set", numbers, "--set", opponents)
-
-
-def test_opponents_of_other_cutoffs_are_refused(
+def test_opponents_take_auto_and_numbers_for_the_same_but_no_others(
     experiment_file: Path, bench: Workbench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(derive, experiment_file, "--run", bench.run_dir, "--method", "interleaved")
-    with pytest.raises(SystemExit) as stop:
-        compare.main([str(experiment_file), "--run", str(bench.run_dir), "--set", AUTO])
-    assert stop.value.code == 2
-    assert "but model.softmax is" in capsys.readouterr().err
+    arguments = [experiment_file, "--run", bench.run_dir, "--set"]
+    run(derive, *arguments, AUTO, "--method", "interleaved")
+    run(compare, *arguments, numbers(bench), *settings("compare.opponents=[par]"))
+    run(derive, *arguments[:-1], "--method", "interleaved")
+    assert "but model.softmax is" in refused(compare, capsys, *arguments, AUTO)
 
 
 def test_too_few_words_are_one_clear_line(bench: Workbench) -> None:
@@ -194,6 +185,5 @@ def test_the_default_is_four_clusters(experiment_file: Path) -> None:
     softmax: Any = experiment.model.softmax
     assert softmax.clusters == 4
     assert softmax.tail_widths(16) == (4, 1, 1)
-    assert load_experiment(
-        experiment_file, ["model.softmax={cutoffs: auto, sizes: [7, 5, 3]}"]
-    ).model.softmax.tail_widths(16) == (7, 5, 3)
+    sized = load_experiment(experiment_file, ["model.softmax={cutoffs: auto, sizes: [7, 5, 3]}"])
+    assert sized.model.softmax.tail_widths(16) == (7, 5, 3)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pipeline import cli, exit_codes
+from tests.runs import refused
 from training.run_dir import environment, record_resume
 from training.signals import Stopped
 
@@ -146,11 +147,4 @@ def test_a_clumsy_use_is_one_line_and_code_2(
         Path(f"run/search/seed-{seed}/pi.npz").touch()
     script, *arguments = shlex.split(command)
     monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(script).main(arguments)
-    assert ended.value.code == 2
-    lines = [
-        line for line in capsys.readouterr().err.splitlines() if not line.startswith("files: ")
-    ]
-    assert len(lines) == 1
-    assert said in lines[0]
+    assert said in refused(importlib.import_module(script), capsys, *arguments)

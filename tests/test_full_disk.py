@@ -13,17 +13,10 @@ import pytest
 import retrain
 import search
 from tests.full_disk import FullDisk
-from tests.test_faults import LAYOUT, RETRAIN, SEARCH, assert_same_run, code_of, run
-from tests.test_pipeline import ROOT
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, assert_same, code_of, run
 
 
-def full_at(
-    n: int,
-    script: Any,
-    arguments: list[Any],
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> bool:
+def full_at(n: int, script: Any, arguments: list[Any], folder: Path, capsys: Any) -> bool:
     """Run with a disk that is full from the n-th write on; whether it came to that."""
     capsys.readouterr()
     with FullDisk(folder, n).installed() as disk:
@@ -42,11 +35,7 @@ def full_at(
 
 
 def goes_on_exactly(
-    n: int,
-    script: Any,
-    experiment_file: Path,
-    undisturbed: Path,
-    capsys: pytest.CaptureFixture[str],
+    n: int, script: Any, experiment_file: Path, undisturbed: Path, capsys: Any
 ) -> bool:
     """Full at the n-th write, then with room; False where there are not so many writes."""
     folder = experiment_file.parent / f"disk-{n}"
@@ -58,7 +47,8 @@ def goes_on_exactly(
         if not full_at(n, script, arguments, folder, capsys):
             return False
         run(script, *arguments)
-    assert_same_run(undisturbed, folder / "run", SEARCH if script is search else RETRAIN)
+    phase = SEARCH if script is search else RETRAIN
+    assert_same(undisturbed / phase, folder / "run" / phase)
     shutil.rmtree(folder)
     return True
 
@@ -67,11 +57,7 @@ def goes_on_exactly(
     ("script", "n"), [(search, 7), (search, 75), (search, 150), (retrain, 130), (retrain, 165)]
 )
 def test_a_full_disk_is_one_line_and_the_run_goes_on_exactly(
-    experiment_file: Path,
-    undisturbed: Path,
-    capsys: pytest.CaptureFixture[str],
-    script: Any,
-    n: int,
+    experiment_file: Path, undisturbed: Path, capsys: Any, script: Any, n: int
 ) -> None:
     assert goes_on_exactly(n, script, experiment_file, undisturbed, capsys)
 
@@ -106,7 +92,7 @@ def test_a_figure_that_finds_the_disk_full_loses_no_training(
     assert "Go on with:" in error
     run(search, *arguments)
     assert "goes on from" not in (tmp_path / "run" / SEARCH / "train.log").read_text()
-    assert_same_run(undisturbed, tmp_path / "run", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
 
 
 def test_tensorboard_that_finds_the_disk_full_is_one_line(
@@ -137,7 +123,7 @@ def test_tensorboard_that_finds_the_disk_full_is_one_line(
         assert code_of(search, *arguments, "--tensorboard") == 2
     assert "TensorBoard's event file: No space left on device" in capsys.readouterr().err
     run(search, *arguments)
-    assert_same_run(undisturbed, tmp_path / "run", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
 
 
 # What the system itself answers, in processes of their own.
@@ -248,6 +234,14 @@ def test_a_cache_that_has_everything_need_not_be_writable(
     assert done.returncode == 0, done.stderr
 
 
+WITHOUT_FIGURES = """\
+import sys, shutil, search, report.page, report.search_figures
+report.search_figures.write_search_figures = lambda folder: []
+report.page.write_report = lambda folder: folder / 'report.html'
+code = search.main(sys.argv[2:])
+code or shutil.copytree(sys.argv[3 + 1], sys.argv[1], dirs_exist_ok=True)
+sys.exit(code)
+"""
 MOUNTED = """\
 set -e
 mount -t tmpfs -o size={size} none {folder}
@@ -270,15 +264,7 @@ def test_a_disk_of_a_few_pages_is_survived(
     """On a real full disk; the folder is looked at inside, where it is mounted."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    inner = (
-        "import sys, shutil, search, report.page, report.search_figures\n"
-        "report.search_figures.write_search_figures = lambda folder: []\n"
-        "report.page.write_report = lambda folder: folder / 'report.html'\n"
-        "code = search.main(sys.argv[2:])\n"
-        "code or shutil.copytree(sys.argv[3 + 1], sys.argv[1], dirs_exist_ok=True)\n"
-        "sys.exit(code)\n"
-    )
-    words = [sys.executable, "-c", inner, str(tmp_path / "copy"), str(experiment_file)]
+    words = [sys.executable, "-c", WITHOUT_FIGURES, str(tmp_path / "copy"), str(experiment_file)]
     words += ["--run", str(folder / "run")]
     script = MOUNTED.format(
         size=size, folder=folder, errors=tmp_path / "errors", command=shlex.join(words)
@@ -294,4 +280,4 @@ def test_a_disk_of_a_few_pages_is_survived(
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert "No space left on device" in done.stderr
-    assert_same_run(undisturbed, tmp_path / "copy", SEARCH)
+    assert_same(undisturbed / SEARCH, tmp_path / "copy" / SEARCH)

@@ -1,26 +1,22 @@
 """Killed by SIGKILL at random moments and started again, a run ends as one never killed (law 8)."""
 
-import json
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from tests.test_pipeline import ROOT, rows
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, settings
+from tests.runs import assert_same as assert_same  # tests of packages take it from here
 
 KILLS = 5
 
 
-def command(script: str, experiment: Path, run: Path, *settings: str) -> list[str]:
-    extra = [part for setting in settings for part in ("--set", setting)]
-    return [sys.executable, script, str(experiment), "--run", str(run), *extra]
+def command(script: str, experiment: Path, run: Path, *texts: str) -> list[str]:
+    return [sys.executable, script, str(experiment), "--run", str(run), *settings(*texts)]
 
 
 def to_the_end(arguments: list[str]) -> None:
@@ -57,23 +53,12 @@ def last_step(metrics: Path) -> int:
     return int(text.split('"step": ')[1].split(",")[0])
 
 
-def assert_same(one: Path, two: Path) -> None:
-    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-    best = [sorted(path.name for path in folder.glob("best-*")) for folder in (one, two)]
-    assert best[0] == best[1]
-    for name in ("last.safetensors", *best[0]):
-        tensors: list[dict[str, Any]] = [load_file(folder / name) for folder in (one, two)]
-        assert tensors[0].keys() == tensors[1].keys()
-        assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])
-    assert not [path for path in two.iterdir() if path.name.endswith(".tmp")]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["soft", "single_path"])
 def test_law_8_search_and_retrain_survive_five_kills_each(
     experiment_file: Path, tmp_path: Path, estimator: str
 ) -> None:
-    settings = [
+    texts = [
         "search.steps=500",
         "retrain.steps=1000",
         f"search.estimator={estimator}",
@@ -81,27 +66,13 @@ def test_law_8_search_and_retrain_survive_five_kills_each(
         "run.validate_every=50",
     ]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    to_the_end(command("search.py", experiment_file, whole, *settings))
-    arguments = command("search.py", experiment_file, killed, *settings)
-    killed_on_the_way(arguments, killed / "search/seed-0/metrics.jsonl", 500)
+    to_the_end(command("search.py", experiment_file, whole, *texts))
+    arguments = command("search.py", experiment_file, killed, *texts)
+    killed_on_the_way(arguments, killed / SEARCH / "metrics.jsonl", 500)
     to_the_end(arguments)
-    assert_same(whole / "search/seed-0", killed / "search/seed-0")
-    for name in ("pi.npz", "pi.csv"):
-        one, two = (folder / "search/seed-0" / name for folder in (whole, killed))
-        assert one.read_bytes() == two.read_bytes()
-
-    layout = ["--layout", "a d a d"]
-    to_the_end([*command("retrain.py", experiment_file, whole, *settings), *layout])
-    arguments = [*command("retrain.py", experiment_file, killed, *settings), *layout]
-    place = "retrain/layout-adad/seed-0"
-    killed_on_the_way(arguments, killed / place / "metrics.jsonl", 1000)
+    assert_same(whole / SEARCH, killed / SEARCH)
+    to_the_end([*command("retrain.py", experiment_file, whole, *texts), *LAYOUT])
+    arguments = [*command("retrain.py", experiment_file, killed, *texts), *LAYOUT]
+    killed_on_the_way(arguments, killed / RETRAIN / "metrics.jsonl", 1000)
     to_the_end(arguments)
-    assert_same(whole / place, killed / place)
-    one, two = (folder / place / "result.json" for folder in (whole, killed))
-    assert load_result(one) == load_result(two)
-
-
-def load_result(path: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(path.read_text())
-    del result["elapsed_s"]
-    return result
+    assert_same(whole / RETRAIN, killed / RETRAIN)

@@ -15,7 +15,7 @@ import search
 from data import load_tokenizer
 from report.run_files import read_json
 from tests.data.models import REPOSITORY_A, given_model
-from tests.test_pipeline import rows, run
+from tests.runs import SEARCH, rows, run, settings
 
 LOWER = "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"
 
@@ -34,9 +34,8 @@ def test_lower_casing_switches_bits_per_byte_off_everywhere(
         path.write_text(path.read_text().title())
     folder = tmp_path / "run"
     run(search, experiment_file, "--run", folder, "--set", LOWER)
-    run(derive, folder)
-    run(retrain, folder)
-    run(compare, folder)
+    for script in (derive, retrain, compare):
+        run(script, folder)
     screen = capsys.readouterr().out
     said = "tokenizer: bpe, lossy: text is lower-cased; bits per byte, word perplexity: none"
     assert said in screen
@@ -65,16 +64,16 @@ def test_lower_casing_switches_bits_per_byte_off_everywhere(
 def test_a_given_model_may_move_and_is_carried_along(experiment_file: Path, tmp_path: Path) -> None:
     own, moved, folder = tmp_path / "a.model", tmp_path / "b.model", tmp_path / "run"
     own.write_bytes(given_model((tmp_path / "train.txt").read_text(), **REPOSITORY_A))
+    arguments = [experiment_file, "--run", folder, *settings("model.softmax.cutoffs=[20, 40]")]
     given = "data.tokenizer={{kind: given, model: {}}}"
-    settings = ("--set", "model.softmax.cutoffs=[20, 40]")
-    run(search, experiment_file, "--run", folder, "--set", given.format(own), *settings)
-    before = (folder / "search/seed-0/identity.json").read_bytes()
+    run(search, *arguments, *settings(given.format(own)))
+    before = (folder / SEARCH / "identity.json").read_bytes()
     assert b".model" not in before
     shutil.move(own, moved)
-    run(search, experiment_file, "--run", folder, "--set", given.format(moved), *settings)
-    assert (folder / "search/seed-0/identity.json").read_bytes() == before
-    run(derive, folder, "--set", f"data.tokenizer.model={moved}")
-    run(retrain, folder, "--set", f"data.tokenizer.model={moved}")
+    run(search, *arguments, *settings(given.format(moved)))
+    assert (folder / SEARCH / "identity.json").read_bytes() == before
+    for script in (derive, retrain):
+        run(script, folder, *settings(f"data.tokenizer.model={moved}"))
     (cached,) = (tmp_path / "cache").iterdir()
     ids = np.fromfile(cached / "test.bin", dtype=np.uint16)
     shutil.rmtree(tmp_path / "cache")

@@ -9,7 +9,7 @@ import compare
 import derive
 import retrain
 import search
-from tests.test_pipeline import ROOT, run
+from tests.runs import ROOT, run, settings
 
 SMALL = [
     "run={log_every: 5, validate_every: 10, checkpoint_every: 10, threads: 1, device: cpu}",
@@ -17,33 +17,29 @@ SMALL = [
     *("model.slots=5", "model.d_model=16", "model.n_heads=2", "model.d_ffn=24", "model.memory=8"),
     *("compare.seeds=[0, 1]", "compare.latency_repeats=3"),
 ]
-OF_THE_REPOSITORY = [
-    "data.tokenizer.vocabulary=330",
-    "model.softmax.cutoffs=[100, 200]",
-    *("search.epochs=0.5", "retrain.epochs=0.5"),
+BOTH = [
+    *("data.tokenizer.vocabulary=330", "model.softmax.cutoffs=[100, 200]"),
     *("search.optimiser.warmup_steps=3", "retrain.optimiser.warmup_steps=3"),
 ]
-OF_THE_PAPER = [
-    "data.tokenizer.vocabulary=330",
-    "model.softmax.cutoffs=[100, 200]",
-    *("search.steps=40", "retrain.steps=30"),
-    *("search.optimiser.warmup_steps=3", "retrain.optimiser.warmup_steps=3"),
-]
+OF_THE_REPOSITORY = [*BOTH, "search.epochs=0.5", "retrain.epochs=0.5"]
+OF_THE_PAPER = [*BOTH, "search.steps=40", "retrain.steps=30"]
 
 
 @pytest.mark.slow
 @pytest.mark.figures
 @pytest.mark.parametrize(
-    ("name", "settings"), [("par_repository", OF_THE_REPOSITORY), ("par_paper", OF_THE_PAPER)]
+    ("name", "texts"), [("par_repository", OF_THE_REPOSITORY), ("par_paper", OF_THE_PAPER)]
 )
 def test_a_known_search_scaled_down_runs_through_all_phases(
-    experiment_file: Path, tmp_path: Path, name: str, settings: list[str]
+    experiment_file: Path, tmp_path: Path, name: str, texts: list[str]
 ) -> None:
-    texts = experiment_file.parent.as_posix()
-    paths = ", ".join(f"{split}: {texts}/{split}.txt" for split in ("train", "valid", "test"))
+    folder_of_texts = experiment_file.parent.as_posix()
+    paths = ", ".join(
+        f"{split}: {folder_of_texts}/{split}.txt" for split in ("train", "valid", "test")
+    )
     files = ["data.corpus=files", f"data.files={{{paths}}}"]
-    options = [part for setting in (*SMALL, *files, *settings) for part in ("--set", setting)]
     folder = tmp_path / "run"
+    options = settings(*SMALL, *files, *texts)
     run(search, ROOT / f"configs/{name}.yaml", "--run", folder, *options)
     for script in (derive, retrain, compare):
         run(script, folder)

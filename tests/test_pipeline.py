@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import compare
 import derive
@@ -21,21 +21,24 @@ import search
 from data import load_tokenizer
 from model import load_architecture, load_model
 from model.attention_kernels import KERNELS
-from nas.search.trajectory import Trajectory
+from tests.runs import (
+    LAYOUT,
+    RETRAIN,
+    ROOT,
+    SEARCH,
+    assert_same,
+    code_of,
+    killed_after,
+    load_result,
+    refused,
+    rows,
+    run,
+    settings,
+    state_of,
+)
 from training.memory import Forecast
 
-ROOT = Path(__file__).resolve().parents[1]
-TIME = {"elapsed_s", "tokens_per_s"}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Metrics without the columns of time."""
-    lines = path.read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k not in TIME} for line in lines]
-
-
-def run(script: Any, *arguments: Any) -> None:
-    assert script.main([str(argument) for argument in arguments]) == 0
+RESULT = "retrain/argmax-0/seed-0/result.json"
 
 
 @pytest.mark.figures
@@ -47,7 +50,7 @@ def test_the_whole_pipeline_leaves_what_the_readme_says(
     run(derive, searched)
     run(retrain, searched)
     run(compare, searched)
-    folder = searched / "search/seed-0"
+    folder = searched / SEARCH
     with np.load(folder / "pi.npz", allow_pickle=False) as arrays:
         assert arrays["pi"].shape == (30, 4, 3)
         assert np.allclose(arrays["pi"].sum(-1), 1, atol=1e-6)
@@ -60,7 +63,7 @@ def test_the_whole_pipeline_leaves_what_the_readme_says(
     assert {path.suffix for path in (folder / "figures").iterdir()} == {".png", ".gif"}
     architecture = load_architecture(searched / "architecture.json")
     assert len(architecture.slots) == 4
-    result = json.loads((searched / "retrain/argmax-0/seed-0/result.json").read_text())
+    result = json.loads((searched / RESULT).read_text())
     assert result["test"]["bytes"] == len((searched.parent / "test.txt").read_bytes())
     assert result["test"]["tokens"] == result["test"]["bytes"]
     with (searched / "comparison.csv").open() as file:
@@ -86,10 +89,7 @@ def test_the_model_folder_loads_in_one_line_without_the_search(searched: Path) -
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert (
-        int(done.stdout)
-        == json.loads((searched / "retrain/argmax-0/seed-0/result.json").read_text())["parameters"]
-    )
+    assert int(done.stdout) == json.loads((searched / RESULT).read_text())["parameters"]
     tokenizer = load_tokenizer(searched / "model")
     ids_BT = torch.from_numpy(tokenizer.encode("kan sel.")[None].astype(np.int64))
     model = load_model(searched / "model")
@@ -104,30 +104,10 @@ def test_law_11_the_same_seed_gives_the_same_run(
 ) -> None:
     """Other settings: each run of law 8 below is compared with another of the same seed."""
     run(search, experiment_file, "--run", tmp_path / "again")
-    one, two = (folder / "search/seed-0" for folder in (searched, tmp_path / "again"))
-    assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
-    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-    weights = [load_file(folder / "last.safetensors") for folder in (one, two)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    run(search, experiment_file, "--run", tmp_path / "again", "--set", "run.seed=1")
+    assert_same(searched / SEARCH, tmp_path / "again" / SEARCH)
+    run(search, experiment_file, "--run", tmp_path / "again", *settings("run.seed=1"))
     other = tmp_path / "again/search/seed-1/metrics.jsonl"
-    assert rows(other) != rows(one / "metrics.jsonl")
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing after it runs."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the loop die after `step` steps, before anything of that step is written."""
-    call = Trajectory.__call__
-
-    def dying(self: Trajectory, state: Any, metrics: Any) -> None:
-        if state.step == step:
-            raise Killed
-        call(self, state, metrics)
-
-    monkeypatch.setattr(Trajectory, "__call__", dying)
+    assert rows(other) != rows(searched / SEARCH / "metrics.jsonl")
 
 
 SLOW = pytest.mark.slow
@@ -135,7 +115,7 @@ EPOCHS = ("search.steps=null", "search.epochs=3", "data.random_offset=true")
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "texts",
     [
         # The quick ones hold each kind of estimator, all data of alpha, each optimiser's states.
         [],
@@ -151,49 +131,26 @@ EPOCHS = ("search.steps=null", "search.epochs=3", "data.random_offset=true")
             *("search.estimator=single_path", "search.optimiser.kind=sgd"),
             *("search.optimiser.momentum=0.9", *EPOCHS, "data.batch=16", "data.segment=32"),
         ],
-        pytest.param(["search.estimator=single_path"], marks=SLOW),
-        pytest.param(["search.estimator=straight_through", "search.alpha.data=split"], marks=SLOW),
-        pytest.param(["search.alpha.data=shared"], marks=SLOW),
-        pytest.param(["search.optimiser.kind=lamb", "search.estimator=single_path"], marks=SLOW),
         pytest.param(["search.estimator=spos", "search.alpha.estimator=two_path"], marks=SLOW),
-        pytest.param(
-            ["search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"],
-            marks=SLOW,
-        ),
-        pytest.param(
-            ["search.optimiser.kind=adagrad", "search.optimiser.clip_each_norm=0.03"], marks=SLOW
-        ),
-        pytest.param(["search.optimiser.kind=sgd", "search.optimiser.momentum=0.9"], marks=SLOW),
-        pytest.param([*EPOCHS, "data.batch=16", "data.segment=32"], marks=SLOW),
+        pytest.param(["search.alpha.data=shared"], marks=SLOW),
     ],
 )
 def test_law_8_a_killed_search_ends_as_one_never_killed(
-    experiment_file: Path, tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, texts: list[str]
 ) -> None:
-    options = [part for setting in settings for part in ("--set", setting)]
-    run(search, experiment_file, "--run", tmp_path / "whole", *options)
-    for step in (4, 16, 29):
-        with monkeypatch.context() as patched:
-            kill_at(patched, step)
-            with pytest.raises(Killed):
-                run(search, experiment_file, "--run", tmp_path / "killed", *options)
-    run(search, experiment_file, "--run", tmp_path / "killed", *options)
-    whole, killed = (tmp_path / name / "search/seed-0" for name in ("whole", "killed"))
-    assert (whole / "pi.npz").read_bytes() == (killed / "pi.npz").read_bytes()
-    assert (whole / "pi.csv").read_bytes() == (killed / "pi.csv").read_bytes()
-    assert rows(whole / "metrics.jsonl") == rows(killed / "metrics.jsonl")
-    best = [path.name for path in whole.glob("best-*.safetensors")]
-    assert best
-    for name in ("last.safetensors", *best):
-        one, two = load_file(whole / name), load_file(killed / name)
-        assert one.keys() == two.keys()
-        assert all(torch.equal(one[key], two[key]) for key in one)
+    whole, hurt = tmp_path / "whole", tmp_path / "hurt"
+    run(search, experiment_file, "--run", whole, *settings(*texts))
+    for step in (3, 15, 28):
+        killed_after(step, search, experiment_file, "--run", hurt, *settings(*texts))
+    run(search, experiment_file, "--run", hurt, *settings(*texts))
+    assert_same(whole / SEARCH, hurt / SEARCH)
+    assert list((whole / SEARCH).glob("best-*.safetensors"))
 
 
 def test_a_finished_search_started_again_changes_nothing_it_recorded(
     searched: Path, experiment_file: Path
 ) -> None:
-    folder = searched / "search/seed-0"
+    folder = searched / SEARCH
     names = ("pi.npz", "metrics.jsonl", "last.safetensors", "environment.json")
     before = {name: (folder / name).read_bytes() for name in names}
     run(search, experiment_file, "--run", searched)
@@ -203,20 +160,17 @@ def test_a_finished_search_started_again_changes_nothing_it_recorded(
 def test_another_experiment_in_the_same_place_is_refused(
     searched: Path, experiment_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = sorted((path, path.stat().st_mtime_ns) for path in searched.rglob("*"))
-    with pytest.raises(SystemExit) as stop:
-        run(search, experiment_file, "--run", searched, "--set", "search.tau.end=0.1")
-    assert stop.value.code == 2
-    message = capsys.readouterr().err
-    assert "holds another experiment (search.tau.end is left out there and 0.1 here)" in message
-    assert "Traceback" not in message
-    assert sorted((path, path.stat().st_mtime_ns) for path in searched.rglob("*")) == before
+    before = state_of(searched)
+    other = settings("search.tau.end=0.1")
+    line = refused(search, capsys, experiment_file, "--run", searched, *other)
+    assert "holds another experiment (search.tau.end is left out there and 0.1 here)" in line
+    assert state_of(searched) == before
 
 
 def test_cadences_may_change_between_start_and_resume(
     searched: Path, experiment_file: Path
 ) -> None:
-    run(search, experiment_file, "--run", searched, "--set", "run.log_every=3")
+    run(search, experiment_file, "--run", searched, *settings("run.log_every=3"))
 
 
 @pytest.mark.parametrize(
@@ -232,18 +186,13 @@ def test_what_changes_rounding_may_change_and_a_resume_says_that_it_is_not_exact
     key: str,
     value: object,
     experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    half_way: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with monkeypatch.context() as patched:
-        kill_at(patched, 16)
-        with pytest.raises(Killed):
-            run(search, experiment_file, "--run", tmp_path / "run")
-    run(search, experiment_file, "--run", tmp_path / "run", "--set", setting)
+    run(search, experiment_file, "--run", half_way, *settings(setting))
     said = capsys.readouterr().out
     assert f"goes on from step 14 of 30; not exactly as it would have: {said_of_it}" in said
-    recorded = json.loads((tmp_path / "run/search/seed-0/environment.json").read_text())
+    recorded = json.loads((half_way / SEARCH / "environment.json").read_text())
     assert [entry[key] for entry in recorded["resumed"]] == [value]
 
 
@@ -263,8 +212,8 @@ def test_training_steps_take_the_kernel_of_attention_that_is_asked_for(
     monkeypatch.setitem(KERNELS, "with_bias", counted)
     for chosen in ("auto", "with_bias"):
         folder = tmp_path / chosen
-        options = ["--set", "retrain.steps=6", "--set", "model.dropout=0", "--layout", "a d a d"]
-        run(retrain, experiment_file, "--run", folder, *options, "--set", f"run.attention={chosen}")
+        texts = ("retrain.steps=6", "model.dropout=0", f"run.attention={chosen}")
+        run(retrain, experiment_file, "--run", folder, *settings(*texts), *LAYOUT)
         assert bool(taken) == (chosen == "with_bias")
         assert ("; attention with_bias" in capsys.readouterr().out) == (chosen == "with_bias")
         log = rows(folder / "retrain/layout-adad/seed-0/metrics.jsonl")
@@ -273,22 +222,14 @@ def test_training_steps_take_the_kernel_of_attention_that_is_asked_for(
 
 
 def test_recompute_may_change_at_any_time_and_changes_no_number(
-    searched: Path,
-    experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    searched: Path, experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with monkeypatch.context() as patched:
-        kill_at(patched, 16)
-        with pytest.raises(Killed):
-            run(search, experiment_file, "--run", tmp_path / "other", "--set", "run.recompute=true")
+    arguments = [experiment_file, "--run", tmp_path / "other"]
+    killed_after(16, search, *arguments, *settings("run.recompute=true"))
     assert "slots computed again in the backward pass" in capsys.readouterr().out
-    run(search, experiment_file, "--run", tmp_path / "other")
+    run(search, *arguments)
     assert "not exactly" not in capsys.readouterr().out
-    one, two = (folder / "search/seed-0" for folder in (searched, tmp_path / "other"))
-    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-    assert (one / "pi.npz").read_bytes() == (two / "pi.npz").read_bytes()
+    assert_same(searched / SEARCH, tmp_path / "other" / SEARCH)
 
 
 @pytest.mark.forecast
@@ -299,9 +240,9 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def both_phases(folder: Path) -> str:
-        options = ["--run", folder, "--set", "run.ignore_memory_forecast=true"]
+        options = ["--run", folder, *settings("run.ignore_memory_forecast=true")]
         run(search, experiment_file, *options)
-        run(retrain, experiment_file, *options, "--layout", "a d i d")
+        run(retrain, experiment_file, *options, *LAYOUT)
         return capsys.readouterr().out
 
     with monkeypatch.context() as patched:
@@ -316,11 +257,8 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
         said = both_phases(tmp_path / "without")
     assert "\nmemory: about 0 MB beyond start (weights 0, " in said
     assert "and cpu has" not in said
-    for phase in ("search", "retrain"):
-        one, two = (next((tmp_path / at / phase).rglob("seed-0")) for at in ("with", "without"))
-        assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
-        file = "pi.npz" if phase == "search" else "model/model.safetensors"
-        assert (one / file).read_bytes() == (two / file).read_bytes()
+    for phase in (SEARCH, RETRAIN):
+        assert_same(tmp_path / "with" / phase, tmp_path / "without" / phase)
 
 
 def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
@@ -329,11 +267,9 @@ def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
     run(derive, searched)
     shutil.copy(searched / "architecture.json", tmp_path / "a.json")
     shutil.rmtree(searched)
-    run(
-        retrain, experiment_file, "--run", tmp_path / "alone", "--architecture", tmp_path / "a.json"
-    )
-    run(retrain, experiment_file, "--run", tmp_path / "alone", "--layout", "a d i d")
-    run(retrain, experiment_file, "--run", tmp_path / "alone", "--layout", "sandwich")
+    for given in (["--architecture", tmp_path / "a.json"], *(["--layout", layout] for layout in (
+        "a d i d", "sandwich"))):  # fmt: skip
+        run(retrain, experiment_file, "--run", tmp_path / "alone", *given)
     layouts = {
         path.parent.parent.name: json.loads(path.read_text())["layout"]
         for path in (tmp_path / "alone").glob("retrain/*/seed-0/result.json")
@@ -357,33 +293,24 @@ def test_compare_trains_the_opponents_exactly_as_retrain_does(
         assert len([line for line in lines if line.startswith(words)]) == count
         assert all(f"\n{words}" in f"\n{log}" for log in logs)
     run(retrain, experiment_file, "--run", tmp_path / "own", "--layout", "interleaved")
-    one, two = (
-        json.loads((folder / "retrain/interleaved/seed-0/result.json").read_text())
-        for folder in (searched, tmp_path / "own")
-    )
-    for result in (one, two):
-        del result["elapsed_s"]
-    assert one == two
+    one, two = (folder / "retrain/interleaved/seed-0" for folder in (searched, tmp_path / "own"))
+    assert load_result(one / "result.json") == load_result(two / "result.json")
 
 
 def test_the_saved_experiment_is_a_valid_one_and_runs_the_same(
     searched: Path, tmp_path: Path
 ) -> None:
-    saved = tmp_path / "again.yaml"
-    shutil.copy(searched / "search/seed-0/experiment.yaml", saved)
+    saved = shutil.copy(searched / SEARCH / "experiment.yaml", tmp_path / "again.yaml")
     run(search, saved, "--run", tmp_path / "again")
-    one, two = (folder / "search/seed-0/pi.npz" for folder in (searched, tmp_path / "again"))
-    assert one.read_bytes() == two.read_bytes()
+    assert_same(searched / SEARCH, tmp_path / "again" / SEARCH)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_saves_and_prints_the_command_that_goes_on(
     experiment_file: Path, tmp_path: Path, name: str
 ) -> None:
-    import signal
-
     command = [sys.executable, "search.py", str(experiment_file), "--run", str(tmp_path / "s")]
-    command += ["--set", "search.steps=100000", "--set", "run.checkpoint_every=100000"]
+    command += settings("search.steps=100000", "run.checkpoint_every=100000")
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -404,15 +331,13 @@ def test_a_signal_saves_and_prints_the_command_that_goes_on(
 def test_a_run_that_diverges_ends_with_3_and_says_where(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = ["optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null"]
-    arguments = [str(experiment_file), "--run", str(tmp_path / "run")]
-    for setting in settings:
-        arguments += ["--set", f"search.{setting}"]
-    assert search.main(arguments) == 3
+    texts = ("optimiser.kind=sgd", "optimiser.lr=1e9", "optimiser.clip_norm=null")
+    options = settings(*(f"search.{text}" for text in texts))
+    assert code_of(search, experiment_file, "--run", tmp_path / "run", *options) == 3
     error = capsys.readouterr().err
     assert "diverged at step 5: parameter " in error
     assert "lower optimiser.lr" in error
-    assert not (tmp_path / "run/search/seed-0/last.safetensors").exists()
+    assert not (tmp_path / "run" / SEARCH / "last.safetensors").exists()
 
 
 def test_tensorboard_is_an_extra_that_is_named_where_it_is_missing(
@@ -422,10 +347,8 @@ def test_tensorboard_is_an_extra_that_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(SystemExit) as stop:
-        search.main([str(experiment_file), "--run", str(tmp_path / "run"), "--tensorboard"])
-    assert stop.value.code == 2
-    assert "pip install 'tensorboard" in capsys.readouterr().err
+    arguments = [experiment_file, "--run", tmp_path / "run", "--tensorboard"]
+    assert "pip install 'tensorboard" in refused(search, capsys, *arguments)
     assert not (tmp_path / "run").exists()
 
 

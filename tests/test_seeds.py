@@ -11,10 +11,10 @@ from benchmarks import auto_cutoffs, placebo
 from model import load_architecture
 from pipeline import cli
 from pipeline.caveats import agreement_line
-from tests.test_pipeline import rows, run
+from tests.runs import SEARCH, assert_same, code_of, refused, run, settings
 from tools import confirm, layoutbench, rank
 
-SHORT = ["--set", "search.steps=10", "--set", "run.validate_every=5"]
+SHORT = settings("search.steps=10", "run.validate_every=5")
 
 
 def test_each_search_is_the_one_that_runs_alone(
@@ -28,10 +28,10 @@ def test_each_search_is_the_one_that_runs_alone(
     assert said.rstrip().endswith("--seeds 2,0")
     # Seed 0 came second, in a process that had trained already.
     run(search, experiment_file, "--run", alone, *SHORT)
-    one, other = (folder / "search/seed-0" for folder in (together, alone))
-    for name in ("pi.npz", "pi.csv", "experiment.yaml", "identity.json"):
+    one, other = (folder / SEARCH for folder in (together, alone))
+    assert_same(one, other)
+    for name in ("experiment.yaml", "identity.json"):
         assert (one / name).read_bytes() == (other / name).read_bytes()
-    assert rows(one / "metrics.jsonl") == rows(other / "metrics.jsonl")
     run(derive, together, "--seeds", "0,2")
     evidence = load_architecture(together / "architecture.json").evidence
     assert evidence is not None
@@ -60,12 +60,10 @@ def test_a_later_folder_of_another_experiment_is_refused_before_the_first_step(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
-    other = ["--set", "search.steps=11", "--set", "run.seed=5"]
+    other = settings("search.steps=11", "run.seed=5")
     run(search, experiment_file, "--run", folder, *other)
-    with pytest.raises(SystemExit) as ended:
-        search.main([str(experiment_file), "--run", str(folder), "--seeds", "0,5", *SHORT])
-    assert ended.value.code == 2
-    assert "seed-5" in capsys.readouterr().err
+    arguments = [experiment_file, "--run", folder, "--seeds", "0,5", *SHORT]
+    assert "seed-5" in refused(search, capsys, *arguments)
     assert not (folder / "search/seed-0").exists()
 
 
@@ -83,49 +81,37 @@ def test_a_search_that_diverges_ends_the_command_with_its_code(
 
     monkeypatch.setattr("training.trainer.train", diverging)
     assert loop.train is not diverging
-    arguments = [str(experiment_file), "--run", str(folder), "--seeds", "0,1", *SHORT]
-    assert search.main(arguments) == 3
+    arguments = [experiment_file, "--run", folder, "--seeds", "0,1", *SHORT]
+    assert code_of(search, *arguments) == 3
     assert begun == [1]
 
 
 COMMANDS = [
-    (search.main, ["x.yaml"]),
-    (derive.main, ["x.yaml"]),
-    (rank.main, ["x.yaml"]),
-    (confirm.main, ["x.yaml", "y.yaml"]),
-    (layoutbench.main, ["make", "x.yaml"]),
-    (layoutbench.main, ["search", "x.yaml"]),
-    (placebo.main, ["x.yaml"]),
-    (auto_cutoffs.main, ["x.yaml"]),
+    *((script, ["x.yaml"]) for script in (search, derive, rank, placebo, auto_cutoffs)),
+    (confirm, ["x.yaml", "y.yaml"]),
+    *((layoutbench, [command, "x.yaml"]) for command in ("make", "search")),
 ]
 
 
 @pytest.mark.parametrize(
     "seeds", ["", "0,", "0,0", "0 0", "a", "-1", "0 -1", "0,1.5", "4294967296"]
 )
-@pytest.mark.parametrize(("main", "others"), COMMANDS)
+@pytest.mark.parametrize(("script", "others"), COMMANDS)
 def test_seeds_that_are_none_are_refused_in_one_line(
-    main: Any, others: list[str], seeds: str, capsys: pytest.CaptureFixture[str]
+    script: Any, others: list[str], seeds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*others, f"--seeds={seeds}"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert "argument --seeds: expected different seeds like 0,1,2" in said
-    assert said.count("\n") == 1
+    line = refused(script, capsys, *others, f"--seeds={seeds}")
+    assert "argument --seeds: expected different seeds like 0,1,2" in line
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        ["--seeds", "3,1,2"],
         ["--seeds=3,1,2"],
-        ["--seeds", "3", "1", "2"],
-        ["--seeds", "3,", "1", ",2"],
-        ["--seeds", "3, 1", "2"],
-        ["--seeds", "3 1 2"],
+        *(["--seeds", *words] for words in (
+            ["3,1,2"], ["3", "1", "2"], ["3,", "1", ",2"], ["3, 1", "2"], ["3 1 2"])),
     ],
-)
+)  # fmt: skip
 def test_seeds_may_stand_with_commas_or_blanks_before_or_behind_the_file(given: list[str]) -> None:
     made = cli.parser("")
     cli.add_seeds(made, "", (7,))
@@ -150,7 +136,4 @@ def test_seeds_may_stand_with_commas_or_blanks_before_or_behind_the_file(given: 
 def test_what_is_no_seed_is_not_taken_for_one(
     given: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        search.main(["x.yaml", *given])
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err
+    assert words in refused(search, capsys, "x.yaml", *given)

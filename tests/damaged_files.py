@@ -1,0 +1,391 @@
+"""Files of runs for the battery of damages: architectures, tokenizers, trajectories, results."""
+
+import copy
+import functools
+import io
+import json
+import random
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data import load_tokenizer
+from data.tokenizers import TOKENIZERS, Tokenizer
+from data.tokenizers.sentencepiece import train_pieces
+from model import load_architecture
+from nas.search.trajectory import PEAK_LRS, load_pi
+from pipeline.results import read_result
+from report.run_files import read_json, read_trajectory
+from tests.damage import Kind, changed_objects, flipped, no_objects, says_what_is_read
+from tests.data.models import TEXT
+from tests.model.test_architecture import architecture
+from utils.files import READ_ERRORS
+
+# --- architecture.json ----------------------------------------------------------------------------
+
+# Too large for any key, of the wrong type for most, or no number at all.
+WRONG = [
+    None, True, -1, 0.5, 10**30, float("nan"), float("inf"), "", "x" * 5000, "../x", "/etc/x",
+    "a\n", "\x1b[1m", "\ud800", [], [[]], {}, {"a": 1}, [1] * 70, "\u202e",
+]  # fmt: skip
+# Keys whose value is free text or whose keys are, and keys that may be left out or empty.
+FREE = {("provenance", "run"), ("provenance", "wort"), ("tokenizer", "digest"), ("evidence", "pi")}
+MAY_BE_EMPTY = {
+    ("slots", 0, "window"), ("slots", 0, "memory"), ("slots", 4, "window"), ("costs",),
+    ("evidence",), ("evidence", "margins"), ("provenance",), ("softmax", "sizes"),
+    ("softmax", "factor"), ("tie_slots",),
+}  # fmt: skip
+MAY_BE_LEFT_OUT = {"factor", "sizes", "tied", "cutoffs", "tie_slots"}
+WRONG_FIELDS: list[dict[str, Any]] = [
+    {"version": 2}, {"name": "a/../b"}, {"d_model": 0}, {"softmax": {"cutoffs": [5, 5]}},
+    {"softmax": {"factor": 1e308, "cutoffs": [5]}}, {"softmax": {"cutoffs": [10**6]}},
+    {"vocabulary_size": 2**40}, {"tokenizer": {"digest": 3}}, {"provenance": {"a": 1}},
+    {"tie_slots": 0},
+]  # fmt: skip
+NO_ARCHITECTURES = (
+    '{"version": 1, "slots": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
+    '{"version": ' + "9" * 100_000 + "}",
+    '{"version": NaN}',
+    '{"version": 1e999}',
+    '{"version": 1, "a\\u001b[1m": 2}',
+    '{"version": 1, "\\ud800": 2}',
+)
+
+
+def leaves(value: Any, key: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in the JSON, from the outside in."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, part in inner:
+        yield (*key, name)
+        if isinstance(part, dict | list):
+            yield from leaves(part, (*key, name))
+
+
+def changed(value: Any, key: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value at a place; Ellipsis takes the key out."""
+    value = copy.deepcopy(value)
+    here = value
+    for part in key[:-1]:
+        here = here[part]
+    if new is ...:
+        del here[key[-1]]
+    else:
+        here[key[-1]] = new
+    return value
+
+
+def is_fine(key: tuple[Any, ...], new: Any) -> bool:
+    """Whether an architecture may have this value at this place."""
+    if isinstance(new, float) and key[0] in ("costs", "evidence"):
+        return True
+    if key[-1] == "method" and isinstance(new, str) and len(new) < 200:
+        return True
+    return (key in MAY_BE_EMPTY and new in (None, [], {})) or (
+        key[-1] == "tied" and isinstance(new, bool)
+    )
+
+
+def architecture_lies(path: Path) -> Iterator[str]:
+    yield from no_objects_after_whole(path)
+    for text in NO_ARCHITECTURES:
+        path.write_text(text)
+        yield ""
+    path.write_text('{"version": 1, ' + ", ".join(f'"k{i}": 1' for i in range(200_000)) + "}")
+    yield "more problems$"
+    text, draw = architecture().to_json(), random.Random(0)
+    path.write_text(text)
+    yield from changed_objects(path, WRONG_FIELDS)
+    whole = json.loads(text)
+    for key in leaves(whole):
+        if key[:2] in FREE:
+            continue
+        for new in draw.sample(WRONG, 4):
+            if not is_fine(key, new):
+                content = json.dumps(changed(whole, key, new))
+                path.write_text(content)
+                yield f"not JSON that can|{key[0]}" if "\\ud800" in content else str(key[0])
+    for key in leaves(whole):
+        *above, name = key
+        if isinstance(name, int) or key[0] in ("provenance", "evidence", "costs"):
+            continue
+        if name not in MAY_BE_LEFT_OUT:
+            path.write_text(json.dumps(changed(whole, key, ...)))
+            yield name
+        path.write_text(json.dumps(changed(whole, (*above, f"{name}x"), 1)))
+        yield f"{name}x: unknown key"
+        path.write_text(text.replace(f'"{name}":', f'"{name}": 3, "{name}":', 1))
+        yield f"{name}: stands more than once"
+
+
+def no_objects_after_whole(path: Path) -> Iterator[str]:
+    """No JSON objects, and a whole file with something behind it."""
+    whole = path.read_bytes()
+    yield from no_objects(path)
+    path.write_bytes(whole + b"x")
+    yield ""
+
+
+# --- tokenizer.json and tokenizer.model -----------------------------------------------------------
+
+TOKENIZER_FIELDS: list[dict[str, Any]] = [
+    {"version": True}, {"version": None}, {"kind": "bytes"}, {"kind": 3},
+    {"vocabulary_size": 341}, {"vocabulary_size": 10**30}, {"vocabulary_size": -1},
+    {"vocabulary_size": 340.0}, {"digest": "0" * 64}, {"digest": 3}, {"digest": "x" * 5000},
+    {"ranks": 3}, {"ranks": []}, {"ranks": [10**30] * 340}, {"ranks": [2**63] * 340},
+    {"ranks": [-1] * 340}, {"ranks": [0] * 340}, {"ranks": [0.5] * 340}, {"ranks": [True] * 340},
+    {"ranks": [None] * 340}, {"ranks": [[0]] * 340}, {"ranks": [float("nan")] * 340},
+    {"ranks": [*range(1, 341)]}, {"ranks": [*range(339, -1, -1)]}, {"ranks": {"0": 1}},
+    {"ranks": [*range(341)], "vocabulary_size": 341}, {"model_sha256": "0" * 64},
+    {"model_sha256": 3}, {"\x1b[1m": 1}, {"x" * 5000: 1},
+]  # fmt: skip
+TOKENIZER_MESSAGES: list[tuple[dict[str, Any], str]] = [
+    ({"version": 1}, "json: version: "),
+    ({"version": 3}, "json: version: "),
+    ({"kind": "words"}, "json: kind: must be one of bpe, .* found 'words'"),
+    ({"surprise": 1}, "json: surprise: "),
+    ({"ranks": [0, 1], "vocabulary_size": 2}, "model: ranks are not .* 0 to 339"),
+    ({"ranks": [0, 1]}, "json: vocabulary_size: 340, but there are 2 ranks"),
+    ({"ranks": [*range(339), 338]}, "model: ranks are not"),
+    ({"ranks": [*range(340)]}, "model: pieces and ranks have digest"),
+    ({"lower_case": True}, "model: pieces and ranks have digest"),
+    ({"kind": "unigram"}, "model: pieces and ranks have digest"),
+    ({"kind": "given", "lower_case": True}, "model: .* cannot be lower-cased"),
+]
+
+
+@functools.cache
+def pieces(text: str) -> bytes:
+    return train_pieces("bpe", [text], 340)
+
+
+def bpe(model: bytes) -> Tokenizer:
+    return Tokenizer(TOKENIZERS["bpe"].load(model, False))
+
+
+def tokenizer_lies(path: Path) -> Iterator[str]:
+    text = path.read_text()
+    yield from no_objects_after_whole(path)
+    path.write_text(text)
+    yield from changed_objects(path, TOKENIZER_FIELDS, names_key=False)
+    path.write_text(text)
+    load_tokenizer(path.parent).reranked(range(340))[0].save(path.parent)
+    reranked = json.loads(path.read_text())
+    for change, message in TOKENIZER_MESSAGES:
+        path.write_text(json.dumps(reranked | change))
+        yield rf"tokenizer\.{message}"
+    for other in (
+        text.replace("{", '{"kind": "bpe", '),
+        text.replace('"version": 2', '"version": 2, "version": 2'),
+        text[:-2] + ",}",
+    ):
+        path.write_text(other)
+        yield r"tokenizer\.json"
+
+
+def tokenizer_model_lies(path: Path) -> Iterator[str]:
+    model, other = path.read_bytes(), pieces(TEXT * 2 + "other other")
+    path.write_bytes(other)
+    yield "damaged or of two tokenizers"
+    # The digest is of what decides the ids; the model's own hash is of every byte.
+    places = range(len(model) - 400, len(model))
+    idle = (flipped(model, place) for place in places)
+    path.write_bytes(next(content for content in idle if decides_nothing(content, model)))
+    yield "not the file"
+    # An older tokenizer.json knows nothing of the model's bytes.
+    description = path.with_name("tokenizer.json")
+    content = json.loads(description.read_text())
+    del content["model_sha256"]
+    description.write_text(json.dumps(content))
+    path.write_bytes(other)
+    yield "damaged or of two tokenizers"
+    path.write_bytes(model)
+    assert load_tokenizer(path.parent).digest == content["digest"]
+
+
+def decides_nothing(content: bytes, model: bytes) -> bool:
+    try:
+        return bpe(content).digest == bpe(model).digest
+    except ValueError:
+        return False
+
+
+# --- pi.npz ---------------------------------------------------------------------------------------
+
+
+def npz(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def npy(shape: str, kind: str = "<f4") -> bytes:
+    """An array of zeros that claims a shape."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (63 - (len(header) + 10) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+
+
+def packed(method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def saved(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+SHAPES = ("(1000000000000000,)", "(-1,)", "(True,)", "(99999999999999999999999,)", "((", "3")
+NO_TRAJECTORIES = (
+    b"PK",
+    npy("(3,)"),
+    b"\x80\x04N.",
+    *(packed(alpha=npy(shape)) for shape in SHAPES),
+    packed(alpha=npy("(2,)", "|O")),
+    packed(alpha=b"\x93NUMPY\x09\x00"),
+    packed(alpha=bytes(10**7)),
+)
+ALPHA_NLC = np.zeros((4, 2, 3), np.float32)
+ARRAYS = {
+    "step": np.arange(1, 5),
+    "alpha": ALPHA_NLC,
+    "pi": np.full_like(ALPHA_NLC, 1 / 3),
+    "tau": np.ones(4, np.float32),
+    "labels": np.array(["attention", "dense", "identity"]),
+    "alpha_start": np.array(2),
+    PEAK_LRS: np.array([0.05]),
+}
+WRONG_ARRAYS: list[dict[str, Any]] = [
+    {"alpha": ALPHA_NLC[0]}, {"alpha": ALPHA_NLC[:, :0]}, {"alpha": ALPHA_NLC[:-1]},
+    {"alpha": ALPHA_NLC.astype("U9")}, {"labels": np.array(["a"])},
+    {"labels": np.array([1, 2, 3])}, {"tau": np.ones(1, np.float32)},
+    {"pi": ARRAYS["pi"][:, :1]}, {"alpha_start": np.array([1, 2])}, {"alpha_start": np.array("x")},
+]  # fmt: skip
+# What changes no shape is looked at by who derives, not by who draws.
+WRONG_VALUES: list[dict[str, Any]] = [
+    {"alpha": np.full_like(ALPHA_NLC, np.nan)}, {"step": ARRAYS["step"] + 1},
+    {"step": ARRAYS["step"].astype(float)}, {PEAK_LRS: np.array(0.05)},
+    {PEAK_LRS: np.array(["x"])}, {PEAK_LRS: np.array([np.nan])},
+]  # fmt: skip
+
+
+def trajectory_lies(path: Path, changes: list[dict[str, Any]]) -> Iterator[str]:
+    without = [{name: ...} for name in sorted(ARRAYS.keys() - {PEAK_LRS})]  # older files lack that
+    every = ({**ARRAYS, **change} for change in [*without, *changes])
+    arrays = [{n: array for n, array in each.items() if array is not ...} for each in every]
+    bzip2 = packed(zipfile.ZIP_BZIP2, **{name: saved(array) for name, array in ARRAYS.items()})
+    for content in (*NO_TRAJECTORIES, *(npz(**each) for each in arrays), bzip2):
+        path.write_bytes(content)
+        yield ""
+
+
+def has_the_same_arrays(value: Any, content: bytes, whole: bytes) -> bool:
+    """Whether a flipped bit hit a date, or what nobody reads."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return all(np.array_equal(file[name], array) for name, array in ARRAYS.items())
+    except READ_ERRORS:
+        return False
+
+
+# --- result.json and what a report reads ----------------------------------------------------------
+
+SCORES = {
+    "nats_per_token": 1.5, "perplexity": 4.5, "tokens": 9, "bytes": 9, "bits_per_byte": 2.2,
+    "word_perplexity": 30.5, "words": 3,
+}  # fmt: skip
+RESULT = {
+    "name": "argmax-0", "seed": 0, "layout": "a d", "steps": 6, "best_step": 5, "parameters": 9,
+    "flops_per_token": 7.5, "validations": 2, "valid": SCORES, "test": SCORES,
+}  # fmt: skip
+WRONG_RESULTS = {
+    "test": [None, 3, [], {}], "valid": [None, {"nats_per_token": 1}], "validations": [None, "x"],
+    "name": [3, None, "x" * 300], "seed": [-1, 0.5, "0"], "layout": [None], "parameters": ["x", -1],
+    "flops_per_token": [float("nan"), float("inf"), "x"], "steps": [0, None], "best_step": [[]],
+}  # fmt: skip
+
+
+def result_lies(path: Path) -> Iterator[str]:
+    yield from no_objects_after_whole(path)
+    path.write_text(json.dumps(RESULT))
+    yield from changed_objects(
+        path, [{k: new} for k, news in WRONG_RESULTS.items() for new in news]
+    )
+    for key in SCORES:
+        for value in (None, "x", float("nan"), -1):
+            # A lossy tokenizer has no bytes.
+            if value is not None or key not in ("bytes", "bits_per_byte"):
+                path.write_text(json.dumps({**RESULT, "test": {**SCORES, key: value}}))
+                yield key
+    for key in WRONG_RESULTS:
+        path.write_text(json.dumps({name: value for name, value in RESULT.items() if name != key}))
+        yield key
+
+
+def trajectory(read: Any, changes: list[dict[str, Any]]) -> Kind:
+    return Kind(
+        "pi.npz",
+        lambda folder: (folder / "pi.npz").write_bytes(npz(**ARRAYS)),
+        read,
+        lambda path: trajectory_lies(path, changes),
+        has_the_same_arrays,
+    )
+
+
+KINDS = [
+    Kind(
+        "architecture.json",
+        lambda folder: (folder / "architecture.json").write_text(architecture().to_json()),
+        load_architecture,
+        architecture_lies,
+        lambda value, content, whole: json.loads(value.to_json()) == json.loads(content),
+    ),
+    Kind(
+        "tokenizer.json",
+        lambda folder: bpe(pieces(TEXT * 3)).save(folder),
+        lambda path: load_tokenizer(path.parent),
+        tokenizer_lies,
+        lambda value, content, whole: bool(json.loads(content) == json.loads(whole)),
+        others=("tokenizer.model",),
+    ),
+    Kind(
+        "tokenizer.model",
+        lambda folder: bpe(pieces(TEXT * 3)).save(folder),
+        lambda path: load_tokenizer(path.parent),
+        tokenizer_model_lies,
+        others=("tokenizer.json",),
+    ),
+    Kind(
+        "tokenizer.json",  # of bytes, which has no model
+        lambda folder: Tokenizer(TOKENIZERS["bytes"].load(b"", False)).save(folder),
+        lambda path: load_tokenizer(path.parent),
+        lambda path: changed_objects(
+            path, [{"ranks": [0, 1]}, {"kind": "bpe"}, {"digest": "0"}], names_key=False
+        ),
+        lambda value, content, whole: bool(json.loads(content) == json.loads(whole)),
+        others=("tokenizer.model",),
+    ),
+    trajectory(load_pi, [*WRONG_ARRAYS, *WRONG_VALUES]),
+    trajectory(read_trajectory, WRONG_ARRAYS),
+    Kind(
+        "result.json",
+        lambda folder: (folder / "result.json").write_text(json.dumps(RESULT)),
+        read_result,
+        result_lies,
+        says_what_is_read,
+    ),
+    Kind(
+        "comparison.json",
+        lambda folder: (folder / "comparison.json").write_text(json.dumps(RESULT)),
+        read_json,
+        no_objects,
+        says_what_is_read,
+    ),
+]

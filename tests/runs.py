@@ -1,0 +1,104 @@
+"""Scripts that run in this process: to their end, refused, or killed; and what they leave."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training.console import Screen
+
+ROOT = Path(__file__).resolve().parents[1]
+SEARCH, RETRAIN = "search/seed-0", "retrain/layout-adad/seed-0"
+LAYOUT = ["--layout", "a d a d"]
+TIME = {"elapsed_s", "tokens_per_s"}
+# What scripts say on stderr while they prepare.
+PROGRESS = ("files: ", "preparing the opponents: ")
+
+
+def settings(*texts: str) -> list[str]:
+    """`--set` before each."""
+    return [part for text in texts for part in ("--set", text)]
+
+
+def code_of(script: Any, *arguments: Any) -> int:
+    try:
+        return int(script.main([str(argument) for argument in arguments]))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def run(script: Any, *arguments: Any) -> None:
+    assert code_of(script, *arguments) == 0
+
+
+def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    """The one line on stderr of a script that must refuse, without the command to go on with."""
+    capsys.readouterr()
+    assert code_of(script, *arguments) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    lines = [line for line in error.splitlines() if not line.startswith(PROGRESS)]
+    assert len(lines) == 1 or (lines[1:] and lines[0].endswith("Go on with:")), error
+    assert lines[0].isprintable()
+    assert len(lines[0]) < 2000
+    return lines[0]
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing after it runs."""
+
+
+def killed_after(step: int, script: Any, *arguments: Any) -> None:
+    """The loop dies in the middle of the step after this one."""
+
+    def dying(self: Screen, at: int) -> None:
+        if at > step:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Screen, "advance", dying)
+        with pytest.raises(Killed):
+            run(script, *arguments)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Metrics without the columns of time."""
+    lines = path.read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in TIME} for line in lines]
+
+
+def load_result(path: Path) -> dict[str, Any]:
+    """A result.json without the time that it took."""
+    result: dict[str, Any] = json.loads(path.read_text())
+    del result["elapsed_s"]
+    return result
+
+
+def state_of(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    """What a run wrote, and when."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def assert_same(one: Path, two: Path) -> None:
+    """Of two phases: all metrics and tensors the same, times excepted."""
+    assert rows(one / "metrics.jsonl") == rows(two / "metrics.jsonl")
+    best = [sorted(path.name for path in folder.glob("best-*")) for folder in (one, two)]
+    assert best[0] == best[1]
+    for name in ("last.safetensors", *best[0]):
+        tensors: list[dict[str, Any]] = [load_file(folder / name) for folder in (one, two)]
+        assert tensors[0].keys() == tensors[1].keys()
+        assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])
+    for name in ("pi.npz", "pi.csv", "model/model.safetensors"):
+        assert (one / name).exists() == (two / name).exists()
+        assert not (one / name).exists() or (one / name).read_bytes() == (two / name).read_bytes()
+    assert (one / "result.json").exists() == (two / "result.json").exists()
+    if (one / "result.json").exists():
+        assert load_result(one / "result.json") == load_result(two / "result.json")
+    assert not [path for path in two.rglob("*") if path.name[0] == "." or path.suffix == ".tmp"]

@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.tokenizers import byte_level
-from data.tokenizers.pieces import LOWER_CASED, IdArray
-from data.tokenizers.sentencepiece import (
-    BPE_KIND,
-    DEFAULT_VOCABULARY,
-    GIVEN,
-    GIVEN_KIND,
-    UNIGRAM_KIND,
-)
+from data.tokenizers.pieces import LOWER_CASED
+from data.tokenizers.sentencepiece import BPE_KIND, GIVEN_KIND, UNIGRAM_KIND
 from data.tokenizers.tokenizer import (
     FILE,
     MODEL_FILE,
+    IdArray,
     Scheme,
     Tokenizer,
     TokenizerKind,
@@ -30,8 +25,8 @@ if TYPE_CHECKING:
 TOKENIZERS: dict[str, TokenizerKind] = {
     "bpe": BPE_KIND,
     "unigram": UNIGRAM_KIND,
-    byte_level.NAME: byte_level.KIND,
-    GIVEN: GIVEN_KIND,
+    "bytes": byte_level.KIND,
+    "given": GIVEN_KIND,
 }
 
 
@@ -107,7 +102,6 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
 
 
 __all__ = [
-    "DEFAULT_VOCABULARY",
     "TOKENIZERS",
     "IdArray",
     "Scheme",

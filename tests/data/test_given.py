@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from data import TOKENIZERS, DataConfig, Tokenizer, TokenizerConfig, load_tokenizer, prepare
 from data.text import to_text
-from data.tokenizers.pieces import LARGEST_MODEL, ExactPieces, read_model
-from data.tokenizers.sentencepiece import LossyPieces, load
+from data.tokenizers.pieces import LARGEST_MODEL, ExactPieces, LossyPieces, Model, load_given
 from data.tokenizers.tokenizer import CHANGED
 
 from .models import REPOSITORY_A, TEXT, given_model, ranked
@@ -89,7 +88,7 @@ def test_any_text_has_ids_in_a_lossy_model_and_none_is_doc(raw: bytes, text: str
     tokenizer.decode(ids)
 
 
-LOSSY = load(given_model(**REPOSITORY_A))
+LOSSY = load_given(given_model(**REPOSITORY_A))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ LOSSY = load(given_model(**REPOSITORY_A))
 def test_what_a_model_loses_follows_from_its_rules(
     options: dict[str, Any], losses: tuple[str, ...]
 ) -> None:
-    scheme = load(given_model(**EXACT | options))
+    scheme = load_given(given_model(**EXACT | options))
     assert isinstance(scheme, LossyPieces if losses else ExactPieces)
     tokenizer = ranked(scheme)
     prefix = ("a space is put before every line",) if losses else ()
@@ -121,7 +120,7 @@ def test_the_space_before_texts_is_left_out_where_nothing_else_is_lost() -> None
     model = given_model(**EXACT)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     assert processor.id_to_piece(processor.encode("fox")[0]).startswith("\u2581")
-    tokenizer = ranked(load(model))
+    tokenizer = ranked(load_given(model))
     assert tokenizer.decode(tokenizer.encode("fox\nfox")) == "fox\nfox"
 
 
@@ -138,7 +137,7 @@ def test_the_space_before_texts_is_left_out_where_nothing_else_is_lost() -> None
     ],
 )
 def test_another_rule_is_another_digest(other: dict[str, Any]) -> None:
-    one, two = (Tokenizer(load(given_model(**EXACT | each))) for each in ({}, other))
+    one, two = (Tokenizer(load_given(given_model(**EXACT | each))) for each in ({}, other))
     assert one.digest != two.digest
 
 
@@ -155,11 +154,12 @@ def test_the_same_pieces_with_other_rules_have_another_digest() -> None:
     model = given_model(**REPOSITORY_A)
     # Fields of normalizer_spec: of two the later one wins.
     spaces_kept, renamed = model + b"\x1a\x02\x20\x00", model + b"\x1a\x03\x0a\x01x"
-    charsmap = read_model(given_model(normalization_rule_name="nfkc"))[1].charsmap
+    rules = Model(given_model(normalization_rule_name="nfkc")).proto.normalizer_spec
+    charsmap = rules.precompiled_charsmap
     cased = model + field(3, field(2, charsmap))
     models = (model, spaces_kept, renamed, cased)
-    assert len({read_model(each)[1].pieces for each in models}) == 1
-    one, two, three, four = (Tokenizer(load(each)) for each in models)
+    assert len({tuple(Model(each).pieces) for each in models}) == 1
+    one, two, three, four = (Tokenizer(load_given(each)) for each in models)
     assert one.digest == three.digest
     assert len({one.digest, two.digest, four.digest}) == 3
     assert four.decode(four.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
@@ -167,27 +167,12 @@ def test_the_same_pieces_with_other_rules_have_another_digest() -> None:
 
 def test_scores_are_part_of_the_digest() -> None:
     model = given_model(**EXACT | {"model_type": "unigram"})
-    text = read_model(model)[1].pieces[-1].text.encode()
+    text = Model(model).pieces[-1][0].encode()
     # A piece: tag, length and text, then the tag of the score and its four bytes.
     place = model.index(bytes([0x0A, len(text)]) + text + b"\x15") + 2 + len(text)
     changed = model[: place + 1] + b"\x00\x00\x00\xc0" + model[place + 5 :]
-    assert read_model(changed)[1].pieces[-1].score == -2.0
-    assert Tokenizer(load(changed)).digest != Tokenizer(load(model)).digest
-
-
-def test_what_is_read_of_a_model_is_what_sentencepiece_says() -> None:
-    for options in (EXACT, REPOSITORY_A, {"user_defined_symbols": ["fox"]}):
-        processor, file = read_model(given_model(**options))
-        for source, piece in enumerate(file.pieces):
-            assert piece.text == processor.id_to_piece(source)
-            assert piece.score == processor.get_score(source)
-            assert (piece.type == 2) == processor.is_unknown(source)
-            assert (piece.type == 3) == processor.is_control(source)
-            assert (piece.type == 6) == processor.is_byte(source)
-        assert file.byte_fallback == options.get("byte_fallback", False)
-        assert file.rules == options.get("normalization_rule_name", "nmt_nfkc")
-        assert bool(file.charsmap) == (file.rules != "identity")
-        assert file.algorithm == 1 + (options.get("model_type", "unigram") == "bpe")
+    assert Model(changed).pieces[-1][1] == -2.0
+    assert Tokenizer(load_given(changed)).digest != Tokenizer(load_given(model)).digest
 
 
 def test_a_moved_model_has_the_same_digest_and_the_same_cached_tokens(
@@ -220,8 +205,7 @@ def test_a_text_that_comes_back_changed_makes_the_tokenizer_lossy(
     own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
     # A model whose rules hide what it does.
-    for place in ("data.tokenizers.pieces.losses_of", "data.tokenizers.sentencepiece.losses_of"):
-        monkeypatch.setattr(place, lambda file: ())
+    monkeypatch.setattr(Model, "losses", ())
     model = given_model(**EXACT | {"normalization_rule_name": "nfkc"})
     with (tmp_path / split).open("a") as file:
         file.write("\u212b")
@@ -277,7 +261,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
 def test_a_changed_byte_gives_a_tokenizer_or_a_value_error(place: int, value: int) -> None:
     content = WHOLE[:place] + bytes([value]) + WHOLE[place + 1 :]
     with suppress(ValueError):
-        assert Tokenizer(load(content)).vocabulary_size >= 256
+        assert Tokenizer(load_given(content)).vocabulary_size >= 256
 
 
 def test_nobodys_home_folder_is_named(own_files: DataConfig, tmp_path: Path) -> None:

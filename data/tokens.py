@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import build_folder, cache_errors, damage, default_cache, key_hash, read_info
+from data.cache import INFO, build_folder, cache_errors, damage, default_cache, key_hash
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
 from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
+from utils.files import read_object
 
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20
@@ -267,7 +268,7 @@ def _file(folder: Path, split: Split) -> Path:
 
 
 def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
-    info = read_info(folder)
+    info = read_object(folder / INFO, "delete this folder and run again")
     whole: dict[Split, TokenArray] = {
         split: np.memmap(_file(folder, split), dtype=info["dtype"], mode="r") for split in SPLITS
     }

@@ -43,16 +43,21 @@ READ_ERRORS = (
 
 
 @contextmanager
-def named(path: Path | str, needed_bytes: int | None = None) -> Iterator[None]:
+def named(
+    path: Path | str, needed_bytes: int | None = None, *, keep_names: bool = False
+) -> Iterator[None]:
     """Give every OSError inside the name of what was written or read.
 
     Args:
         path: the file, or words for what has no name.
         needed_bytes: what a full disk should have had room for.
+        keep_names: leave an error as it is that names a file already.
     """
     try:
         yield
     except OSError as error:
+        if keep_names and error.filename is not None:
+            raise
         words = error.strerror or str(error)
         if error.errno == errno.ENOSPC and isinstance(path, Path):
             words += _room(path.parent, needed_bytes)

@@ -406,21 +406,6 @@ def test_the_next_build_removes_what_a_killed_one_left_and_nothing_of_a_living_o
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", another.name])
 
 
-def test_what_a_version_without_locks_left_is_removed_after_a_day_without_a_change(
-    tmp_path: Path,
-) -> None:
-    """It may be building there, on another machine."""
-    left, final = tmp_path / ".folder.17-0123abcd", tmp_path / "folder"
-    left.mkdir()
-    (left / "train.bin").write_text("text")
-    os.utime(left, (1_000, 1_000))
-    os.utime(left / "train.bin", (5_000, 5_000))
-    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_399)
-    assert left.exists()
-    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_401)
-    assert list(tmp_path.iterdir()) == [final]
-
-
 def may_be_locked(path: Path) -> bool:
     """Whether another process gets a lock of the kind that shared folders know."""
     child = os.fork()

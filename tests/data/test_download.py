@@ -245,7 +245,11 @@ def test_an_address_leads_to_the_web_only(server: Server, folder: Path, tmp_path
         fetch(local, folder)
 
 
-def test_a_silent_server_is_given_up(server: Server, folder: Path) -> None:
+def test_a_silent_server_is_given_up(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TIMEOUT_S", 0.3)
+
     def silent(handler: Handler) -> None:
         handler.server.over.wait(5)
 
@@ -258,7 +262,7 @@ def test_a_silent_server_is_given_up(server: Server, folder: Path) -> None:
     with pytest.raises(
         ValueError, match=r"no answer in time(.|\n)*after 5,000 bytes: no answer in"
     ):
-        fetch(remote(server, "/silent", "/later"), folder, timeout_s=0.3)
+        fetch(remote(server, "/silent", "/later"), folder)
     assert (folder / "file.zip.part").read_bytes() == CONTENT[:5000]
 
 

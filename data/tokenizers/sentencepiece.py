@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 
-from data.corpora.base import Place
+from data.corpora.base import readable_path
 from data.tokenizers.pieces import (
     LARGEST_MODEL,
     LONGEST,
@@ -135,7 +135,7 @@ UNIGRAM_KIND = trained_kind("unigram", sample_bytes=4_000_000)
 
 def _read_given(config: "TokenizerConfig", base: Path) -> ExactPieces | LossyPieces:
     assert config.model is not None, "the config's own check lets no kind: given without a model"
-    path = Place(base).path(config.model, "data.tokenizer.model", "file")
+    path = readable_path(base, config.model, "data.tokenizer.model", "file")
     with path.open("rb") as file:
         model = file.read(LARGEST_MODEL + 1)
     try:

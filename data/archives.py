@@ -25,12 +25,7 @@ class ArchiveError(ValueError):
 
 @contextmanager
 def open_member(archive: Path, member: str, *, limit: int) -> Iterator[BinaryIO]:
-    """Read one member of a zip file.
-
-    Args:
-        archive: the file.
-        member: the exact name of the member.
-        limit: the most bytes that may come out.
+    """Read one member of a zip file, by its exact name; at most `limit` bytes may come out.
 
     Raises:
         ArchiveError: on entry or while reading: see the class.

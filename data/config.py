@@ -134,11 +134,7 @@ class DataConfig(Section):
         return _registered(name, CORPORA)
 
     def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
-        """The keys below `data` whose file or folder is not there, and why; no text is read.
-
-        Args:
-            base: folder that relative paths start from.
-        """
+        """The keys below `data` whose file or folder is not there, and why; no text is read."""
         inputs: list[tuple[tuple[str, ...], str | None, Literal["file", "folder"]]] = [
             (("tokenizer", "model"), self.tokenizer.model, "file")
         ]

@@ -34,10 +34,7 @@ def chunks(text: str, size: int, longest: int) -> Iterator[str]:
     So they are of a text without any newline; in one with some lines longer than a chunk and
     others not, a token at each cut may differ.
 
-    Args:
-        text: it is all given back, part by part.
-        size: a part ends at the first newline after so many characters.
-        longest: a part without a newline there ends after so many.
+    A part ends at the first newline after `size` characters, or without one after `longest`.
     """
     start = 0
     while start < len(text):
@@ -109,7 +106,7 @@ def prepare(
     """Read the corpus, and train its tokenizer and encode it unless the cache has it.
 
     Args:
-        config: corpus and tokenizer of an experiment.
+        config: names the corpus and the tokenizer.
         base: folder that relative paths start from.
         cache: folder for what is built (default: PARNAS_CACHE or ~/.cache/parnas).
         progress: takes one-line messages.

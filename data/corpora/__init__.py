@@ -42,14 +42,7 @@ def load_corpus(
     progress: Callable[[str], None] = lambda message: None,
     is_run: Callable[[Path], bool] = lambda folder: False,
 ) -> Corpus:
-    """Read the corpus that an experiment names.
-
-    Args:
-        config: names the corpus.
-        base: folder that relative paths start from.
-        cache: folder for what is downloaded (default: PARNAS_CACHE or ~/.cache/parnas).
-        progress: takes one-line messages.
-        is_run: whether a folder is the run of some command; `tree` leaves it out.
+    """Read the corpus that an experiment names; the other arguments as in `CorpusPaths`.
 
     Raises:
         ValueError: the corpus cannot be had.

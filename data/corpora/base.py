@@ -114,12 +114,7 @@ class Corpus:
     def __init__(
         self, name: str, splits: Mapping[Split, Iterable[Document]], notes: Mapping[str, Any]
     ) -> None:
-        """Measure the documents.
-
-        Args:
-            name: the registered name.
-            splits: documents that give the same at every iteration.
-            notes: what the corpus has counted already.
+        """Measure the documents of each split, which give the same at every iteration.
 
         Raises:
             ValueError: a split has no text.
@@ -176,13 +171,9 @@ def split_by_name(
     valid: float,
     groups: Mapping[str, str] | None = None,
 ) -> dict[Split, list[Document]]:
-    """Give every document to one split by a hash of its name; the rest is the test split.
+    """Give every document to one split by its name (`split_of`).
 
-    Args:
-        documents: in the order in which they stay.
-        train: share of the names that go to the training split.
-        valid: share of the names that go to the validation split.
-        groups: another name to hash for each document; those with the same one stay together.
+    `groups` gives another name for each document: those with the same one stay together.
     """
     splits: dict[Split, list[Document]] = {split: [] for split in SPLITS}
     for document in documents:

@@ -35,10 +35,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Make the tokenizer that an experiment names; ids are not ranked yet (`reranked` does that).
 
-    Args:
-        config: names the kind.
-        texts: of the training split; not every kind looks at them.
-        base: folder that relative paths start from (default: the current one).
+    `texts` are of the training split; not every kind looks at them.
 
     Raises:
         ValueError: the vocabulary or the model cannot be had.
@@ -51,10 +48,6 @@ def known_losses(config: "TokenizerConfig", base: Path | None = None) -> tuple[s
     """What a tokenizer loses as far as its settings and its model say, in words.
 
     A model of one's own may lose more; that is seen when a text is encoded.
-
-    Args:
-        config: names the kind.
-        base: folder that relative paths start from (default: the current one).
 
     Raises:
         ValueError: the model cannot be had.

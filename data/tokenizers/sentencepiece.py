@@ -28,12 +28,7 @@ DEFAULT_VOCABULARY = 4096
 
 
 def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
-    """A kind that SentencePiece trains.
-
-    Args:
-        name: in the registry, and what SentencePiece calls the algorithm.
-        sample_bytes: it is trained on so much text at most.
-    """
+    """A kind that SentencePiece trains; it calls the algorithm as the registry does."""
 
     def make(config: "TokenizerConfig", texts: Iterable[str], base: Path) -> ExactPieces:
         folded = (text.lower() for text in texts) if config.lower_case else texts
@@ -64,15 +59,7 @@ def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
 
 
 def train_pieces(algorithm: str, texts: Iterable[str], vocabulary: int) -> bytes:
-    """Train a SentencePiece model on training text.
-
-    Args:
-        algorithm: `bpe` or `unigram`.
-        texts: documents, or parts of them.
-        vocabulary: number of ids, with `<doc>`.
-
-    Returns:
-        The serialised model.
+    """The serialised model that SentencePiece trains; `vocabulary` counts `<doc>` too.
 
     Raises:
         ValueError: the text does not allow a vocabulary of this size.

@@ -38,7 +38,7 @@ _UNKNOWN_TEXT = " \u2047 ".encode()
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
-class Model:
+class SentencePieceModel:
     """A SentencePiece model that was read: what encodes with it, and what it says about itself.
 
     Attributes:
@@ -77,12 +77,12 @@ class Model:
                 f"{len(unknown)} of them for unknown text"
             )
 
-    def without_dummy_prefix(self) -> "Model":
+    def without_dummy_prefix(self) -> "SentencePieceModel":
         """The model with no space put before texts."""
         proto = type(self.proto)()
         proto.CopyFrom(self.proto)
         proto.normalizer_spec.add_dummy_prefix = False
-        return Model(proto.SerializeToString())
+        return SentencePieceModel(proto.SerializeToString())
 
     @property
     def dummy_prefix(self) -> bool:
@@ -149,7 +149,12 @@ class ExactPieces:
     source_unknown: int | None = None
 
     def __init__(
-        self, kind: str, model: Model, *, lower_case: bool = False, save: bytes | None = None
+        self,
+        kind: str,
+        model: SentencePieceModel,
+        *,
+        lower_case: bool = False,
+        save: bytes | None = None,
     ) -> None:
         """Take a model that puts no space before texts.
 
@@ -217,7 +222,7 @@ class LossyPieces:
     kind = GIVEN
     lower_case = False
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: SentencePieceModel) -> None:
         """Take a model that was read."""
         prefix = ("a space is put before every line",) if model.dummy_prefix else ()
         self.losses: tuple[str, ...] = (*model.losses, *prefix)
@@ -248,7 +253,7 @@ def load_given(content: bytes, lower_case: bool = False) -> ExactPieces | LossyP
     """
     if lower_case:
         raise ValueError("a given model has its own rules, and cannot be lower-cased")
-    model = Model(content)
+    model = SentencePieceModel(content)
     if model.losses:
         return LossyPieces(model)
     return ExactPieces(

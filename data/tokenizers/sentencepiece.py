@@ -15,7 +15,7 @@ from data.tokenizers.pieces import (
     LONGEST,
     ExactPieces,
     LossyPieces,
-    Model,
+    SentencePieceModel,
     load_given,
     plain_parts,
 )
@@ -36,7 +36,7 @@ def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
         return load_trained(model, config.lower_case)
 
     def load_trained(content: bytes, lower_case: bool) -> ExactPieces:
-        model = Model(content)
+        model = SentencePieceModel(content)
         if model.dummy_prefix:
             raise ValueError(f"was not trained as kind {name}: it puts a space before texts")
         return ExactPieces(name, model, lower_case=lower_case)

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from data import DataConfig, Tokenizer, TokenizerConfig, load_tokenizer, prepare
 from data.text import to_text
-from data.tokenizers.pieces import LARGEST_MODEL, ExactPieces, LossyPieces, Model, load_given
+from data.tokenizers.pieces import (
+    LARGEST_MODEL,
+    ExactPieces,
+    LossyPieces,
+    SentencePieceModel,
+    load_given,
+)
 from data.tokenizers.tokenizer import CHANGED
 
 from .models import REPOSITORY_A, TEXT, given_model, ranked
@@ -134,7 +140,7 @@ def test_another_rule_is_another_digest(other: dict[str, Any]) -> None:
 
 
 def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
-    model = Model(given_model(**REPOSITORY_A))
+    model = SentencePieceModel(given_model(**REPOSITORY_A))
 
     def changed(**changes: Any) -> Tokenizer:
         proto = type(model.proto).FromString(model.content)
@@ -143,7 +149,7 @@ def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
             setattr(proto.normalizer_spec, name, value)
         return Tokenizer(load_given(proto.SerializeToString()))
 
-    nfkc = Model(given_model(normalization_rule_name="nfkc")).proto.normalizer_spec
+    nfkc = SentencePieceModel(given_model(normalization_rule_name="nfkc")).proto.normalizer_spec
     cased = changed(precompiled_charsmap=nfkc.precompiled_charsmap)
     one, others = changed(), [changed(remove_extra_whitespaces=False), cased, changed(score=-2.0)]
     assert changed(name="x").digest == one.digest
@@ -181,7 +187,7 @@ def test_a_text_that_comes_back_changed_makes_the_tokenizer_lossy(
     own_files: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
     # A model whose rules hide what it does.
-    monkeypatch.setattr(Model, "losses", ())
+    monkeypatch.setattr(SentencePieceModel, "losses", ())
     model = given_model(**EXACT | {"normalization_rule_name": "nfkc"})
     with (tmp_path / split).open("a") as file:
         file.write("\u212b")

@@ -29,12 +29,13 @@ def default_cache() -> Path:
     Raises:
         ValueError: nobody's home folder is meant by it.
     """
-    given = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
+    folder = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
     try:
-        return Path(given).expanduser()
+        return Path(folder).expanduser()
     except RuntimeError:
         raise ValueError(
-            f"{given}: there is no such home folder; set PARNAS_CACHE to a folder for what is built"
+            f"{folder}: there is no such home folder; set PARNAS_CACHE to a folder for what is "
+            "built"
         ) from None
 
 
@@ -46,8 +47,8 @@ def cache_errors(cache: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(cache):
             raise
-        words = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
-        raise OSError(error.errno, words, error.filename) from error
+        message = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
+        raise OSError(error.errno, message, error.filename) from error
 
 
 def key_hash(key: dict[str, Any]) -> str:

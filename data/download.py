@@ -120,9 +120,9 @@ def _difference(file: io.BufferedReader | io.BufferedRandom, remote: Remote) -> 
     if remote.size is not None and size != remote.size:
         return f"has {size:,} bytes instead of {remote.size:,}"
     file.seek(0)
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != remote.sha256:
-        return f"has SHA-256 {found[:12]}... instead of {remote.sha256[:12]}..."
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != remote.sha256:
+        return f"has SHA-256 {sha256[:12]}... instead of {remote.sha256[:12]}..."
     return None
 
 
@@ -195,7 +195,7 @@ def _get(
             return True
         raise _Refused(f"HTTP {error.code} {error.reason}") from None
     except _NETWORK as error:
-        raise _Refused(_words(error)) from None
+        raise _Refused(_reason(error)) from None
     with body:
         start, end = _range(body, have)
         if end is not None and remote.size not in (None, end):
@@ -227,10 +227,12 @@ def _range(body: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
     length = body.headers.get("Content-Length", "")
     if body.status == http.client.OK:
         return 0, int(length) if length.isdecimal() else None
-    said = body.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", said.strip())
+    content_range = body.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", content_range.strip())
     if body.status != http.client.PARTIAL_CONTENT or not match or int(match[1]) != have:
-        raise _Refused(f"HTTP {body.status} with Content-Range {said!r} to a request from {have:,}")
+        raise _Refused(
+            f"HTTP {body.status} with Content-Range {content_range!r} to a request from {have:,}"
+        )
     return have, int(match[3])
 
 
@@ -266,21 +268,21 @@ def _read(body: http.client.HTTPResponse, done: int) -> bytes:
     try:
         return body.read1(_BLOCK)
     except _NETWORK as error:
-        raise _Refused(f"broke off after {done:,} bytes: {_words(error)}") from None
+        raise _Refused(f"broke off after {done:,} bytes: {_reason(error)}") from None
 
 
 def _megabytes(done: int, end: int | None) -> str:
     return f"{done / 1e6:,.1f} of {end / 1e6:,.1f} MB" if end else f"{done / 1e6:,.1f} MB"
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """A network error in one line."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else None
     if isinstance(reason, BaseException):
-        return _words(reason)
+        return _reason(reason)
     if reason:
         return str(reason)
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(words.split()) or type(error).__name__
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(message.split()) or type(error).__name__

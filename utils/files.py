@@ -58,10 +58,10 @@ def named(
     except OSError as error:
         if keep_names and error.filename is not None:
             raise
-        words = error.strerror or str(error)
+        message = error.strerror or str(error)
         if error.errno == errno.ENOSPC and isinstance(path, Path):
-            words += _room(path.parent, needed_bytes)
-        raise OSError(error.errno or errno.EIO, words, str(path)) from error
+            message += _room(path.parent, needed_bytes)
+        raise OSError(error.errno or errno.EIO, message, str(path)) from error
 
 
 def _room(folder: Path, needed_bytes: int | None) -> str:

@@ -177,15 +177,15 @@ def _syntax_errors(text: str) -> Iterator[None]:
         yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = ", ".join(part for part in (error.context, error.problem) if part)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
         if error.problem and error.context_mark and (error.context or "").startswith("while"):
             start = error.context_mark.line + 1
-            words = f"{error.problem} ({error.context} that starts in line {start})"
-        if "'\\t'" in words:
-            words = "a tab; YAML is indented with spaces"
+            message = f"{error.problem} ({error.context} that starts in line {start})"
+        if "'\\t'" in message:
+            message = "a tab; YAML is indented with spaces"
         if mark is None:
-            raise YamlError(words) from None
-        raise YamlError(words, mark.line + 1, mark.column + 1) from None
+            raise YamlError(message) from None
+        raise YamlError(message, mark.line + 1, mark.column + 1) from None
     except yaml.reader.ReaderError as error:
         place = _place(text[: error.position])
         raise YamlError(f"character U+{_ordinal(error):04X} is not allowed", *place) from None
@@ -199,9 +199,9 @@ def _ordinal(error: yaml.reader.ReaderError) -> int:
     return character if isinstance(character, int) else ord(character)
 
 
-def _refuse(words: str, event: yaml.Event) -> None:
+def _refuse(message: str, event: yaml.Event) -> None:
     mark: Any = event.start_mark
-    raise yaml.MarkedYAMLError(problem=words, problem_mark=mark)
+    raise yaml.MarkedYAMLError(problem=message, problem_mark=mark)
 
 
 @dataclass

@@ -26,31 +26,31 @@ class Document:
     text: str
 
 
-def readable_path(base: Path, given: str, key: str, kind: Literal["file", "folder"]) -> Path:
+def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> Path:
     """A path of an experiment, from the base; `~` is a home folder.
 
     Raises:
         ValueError: there is no such file or folder, or it may not be read.
     """
-    if (why := why_unreadable(base, given, key, kind)) is not None:
+    if (why := why_unreadable(base, path, key, kind)) is not None:
         raise ValueError(f"{key}: {why}")
-    return base / Path(given).expanduser()
+    return base / Path(path).expanduser()
 
 
-def why_unreadable(base: Path, given: str, key: str, kind: Literal["file", "folder"]) -> str | None:
+def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> str | None:
     """Why a path of an experiment cannot be read, without the key; None where it can."""
     try:
-        path = base / Path(given).expanduser()
+        full = base / Path(path).expanduser()
     except RuntimeError:
-        return f"{given}: there is no such home folder"
-    if not path.exists():
+        return f"{path}: there is no such home folder"
+    if not full.exists():
         return (
-            f"{path}: no such {kind}; relative paths start from {base.resolve()}: start "
+            f"{full}: no such {kind}; relative paths start from {base.resolve()}: start "
             f"from where it lies, or --set {key}=PATH"
         )
-    if not (path.is_file() if kind == "file" else path.is_dir()):
-        return f"{path}: is not a {kind}; give the path of one"
-    return None if os.access(path, os.R_OK) else f"{path}: may not be read (permissions)"
+    if not (full.is_file() if kind == "file" else full.is_dir()):
+        return f"{full}: is not a {kind}; give the path of one"
+    return None if os.access(full, os.R_OK) else f"{full}: may not be read (permissions)"
 
 
 @dataclass(frozen=True)

@@ -96,18 +96,18 @@ def train_pieces(algorithm: str, texts: Iterable[str], vocabulary: int) -> bytes
 def _explain(error: str, vocabulary: int) -> str:
     """Turn SentencePiece's words about a vocabulary size into what to change."""
     key = "data.tokenizer.vocabulary"
-    if found := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", error):
-        largest = int(found[1])
+    if match := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", error):
+        largest = int(match[1])
         # 257 ids and the characters alone: no pair repeats, so no smaller number helps either.
         remedy = f"set it to at most {largest} or " if largest >= 300 else ""
         return (
             f"{key}: {vocabulary} ids asked for, but the training text gives at most {largest}; "
             f"{remedy}use more text or kind: bytes"
         )
-    if found := re.search(r"required_chars\. \d+ vs (\d+)", error):
+    if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
         return (
             f"{key}: {vocabulary} ids asked for, but the characters of the training text "
-            f"alone need {found[1]}; set it above {found[1]}, or use kind: bytes"
+            f"alone need {match[1]}; set it above {match[1]}, or use kind: bytes"
         )
     return f"data.tokenizer: SentencePiece cannot train {vocabulary} ids on this text: {error}"
 

@@ -70,6 +70,17 @@ def test_a_folder_that_is_moved_away_during_the_rename_is_built(
     assert damage(final, KEY) is None
 
 
+@pytest.mark.parametrize("file", ["train.txt", None])
+def test_an_error_that_names_no_file_names_the_folder(final: Path, file: str | None) -> None:
+    def unreadable(folder: Path) -> dict[str, object]:
+        raise OSError(errno.EIO, "Input/output error", file)
+
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        build_folder(final, KEY, unreadable)
+    assert caught.value.filename == (file or str(final))
+    assert names(final.parent) == []
+
+
 class ForkedBuild:
     """A process that builds a folder and stops half way."""
 

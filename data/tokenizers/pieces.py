@@ -188,8 +188,7 @@ class ExactPieces:
     def encode(self, text: str) -> IdArray:
         """Source ids of a text."""
         parts = [part for part in _SEPARATORS.split(text) if part]
-        plain = list(chain.from_iterable(_cut(part) for part in parts if not _separates(part)))
-        encoded = iter(self._model.encode(plain))
+        encoded = iter(self._model.encode(list(plain_parts(text))))
         source: list[list[int]] = []
         for part in parts:
             if part == "\n":

@@ -108,7 +108,7 @@ def test_digest_sees_names_bytes_and_splits() -> None:
 def test_overlap_counts_long_held_out_lines_that_stand_in_training() -> None:
     long, other, short = "x" * 60, "y" * 60, "z" * 59
     documents = {
-        "train": [Document("t", f"{long}\n{short}\n")],
+        "train": [Document("t", f"{long}\n"), Document("u", f"{short}\n")],
         "valid": [Document("v", f"{long}\n{other}\n{long}\n{short}\n{other}")],
         "test": [Document("s", f"{other}\n")],
     }

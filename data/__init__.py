@@ -1,8 +1,8 @@
 """Corpora, tokenizers, token files, training batches and exactly-once evaluation."""
 
-from data.batching import Batch, ContextBatches, EvaluationBatch, EvaluationStreams
-from data.config import DataConfig, FilesConfig, TokenizerConfig, TreeConfig
-from data.corpora import CORPORA, SPLITS, Corpus, Document, Split, load_corpus
+from data.batching import ContextBatches, EvaluationBatch, EvaluationStreams
+from data.config import DataConfig, TokenizerConfig
+from data.corpora import CORPORA, SPLITS, Corpus, Split, load_corpus
 from data.text import count_words
 from data.tokenizers import (
     TOKENIZERS,
@@ -24,20 +24,16 @@ __all__ = [
     "CORPORA",
     "SPLITS",
     "TOKENIZERS",
-    "Batch",
     "ContextBatches",
     "Corpus",
     "DataConfig",
-    "Document",
     "EvaluationBatch",
     "EvaluationStreams",
-    "FilesConfig",
     "Prepared",
     "Split",
     "TokenArray",
     "Tokenizer",
     "TokenizerConfig",
-    "TreeConfig",
     "count_words",
     "encode_documents",
     "known_losses",

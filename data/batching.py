@@ -51,13 +51,7 @@ class ContextBatches:
     def __init__(
         self, tokens: TokenArray, *, batch: int, segment: int, offset_seed: int | None = None
     ) -> None:
-        """Lay B streams over the tokens.
-
-        Args:
-            tokens: the ids of the training text.
-            batch: streams.
-            segment: most inputs of a stream in one batch.
-            offset_seed: seed of the epochs' first places; None: all begin at the first token.
+        """Lay `batch` streams over the tokens; `segment` is the most inputs of one in a batch.
 
         Raises:
             ValueError: there are not enough tokens for one input in each stream.
@@ -130,7 +124,7 @@ class EvaluationStreams:
 
         Args:
             tokens: the ids of a split.
-            streams: intervals read side by side.
+            streams: how many intervals are read side by side.
             segment: inputs of each stream in one batch.
             warm: unscored tokens before each interval. With windows of W tokens in L attention
                 slots, L * (W - 1) gives the result of a single stream.

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,13 +14,13 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+from utils.files import make_durable, named, read_object, write_whole
+
 INFO = "info.json"
-_BLOCK = 1 << 20
 # What stands after the name of a folder that is being built.
 _LOCK, _ASIDE = ".lock", ".damaged"
 # Tells this process from one of the same number on another machine, or in another container.
 _PROCESS = uuid.uuid4().hex[:8]
-_DAY_S = 86_400.0
 
 
 def default_cache() -> Path:
@@ -30,43 +29,26 @@ def default_cache() -> Path:
     Raises:
         ValueError: nobody's home folder is meant by it.
     """
-    given = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
+    folder = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
     try:
-        return Path(given).expanduser()
+        return Path(folder).expanduser()
     except RuntimeError:
         raise ValueError(
-            f"{given}: there is no such home folder; set PARNAS_CACHE to a folder for what is built"
+            f"{folder}: there is no such home folder; set PARNAS_CACHE to a folder for what is "
+            "built"
         ) from None
 
 
 @contextmanager
 def cache_errors(cache: Path) -> Iterator[None]:
-    """Let an OSError below the cache say how another cache is chosen.
-
-    Raises:
-        OSError: the same, with the hint.
-    """
+    """Let an OSError below the cache say how another cache is chosen."""
     try:
         yield
     except OSError as error:
         if error.filename is None or not Path(os.fsdecode(error.filename)).is_relative_to(cache):
             raise
-        words = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
-        raise OSError(error.errno, words, error.filename) from error
-
-
-@contextmanager
-def _named(folder: Path) -> Iterator[None]:
-    """Name the folder where an OSError names nothing, as when a write finds the disk full."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        words = error.strerror or str(error)
-        if error.errno == errno.ENOSPC:
-            words += f" ({shutil.disk_usage(folder.parent).free:,} bytes free)"
-        raise OSError(error.errno or errno.EIO, words, str(folder)) from error
+        message = f"{error.strerror}; PARNAS_CACHE names another folder for what is built"
+        raise OSError(error.errno, message, error.filename) from error
 
 
 def key_hash(key: dict[str, Any]) -> str:
@@ -77,7 +59,7 @@ def key_hash(key: dict[str, Any]) -> str:
 def damage(folder: Path, key: dict[str, Any]) -> str | None:
     """Say what is wrong with a folder by its sidecar and file sizes; None when it is whole."""
     try:
-        info = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        info = read_object(folder / INFO, "build it again")
         if info["key"] != key:
             return f"{INFO} belongs to other text or another tokenizer"
         sizes = {name: entry["bytes"] for name, entry in info["files"].items()}
@@ -98,40 +80,26 @@ def damage(folder: Path, key: dict[str, Any]) -> str | None:
     return None
 
 
-def read_info(folder: Path) -> dict[str, Any]:
-    """The sidecar of a whole folder."""
-    info: dict[str, Any] = json.loads((folder / INFO).read_text(encoding="utf-8"))
-    return info
-
-
-def build_folder(
-    final: Path,
-    key: dict[str, Any],
-    fill: Callable[[Path], dict[str, Any]],
-    clock: Callable[[], float] = time.time,
-) -> None:
+def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[str, Any]]) -> None:
     """Fill a temporary sibling and rename it into place; a whole folder already there stays.
 
     Args:
         final: where the folder goes.
         key: what decides its content; kept in the sidecar.
         fill: writes files into the folder it is given and returns more sidecar entries.
-        clock: seconds since 1970; what killed builds of a version without locks left is removed
-            after a day.
 
     Raises:
         OSError: a file cannot be written; what this build made is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(final, clock())
-    with _named(final), _work_folder(final) as work:
+    _remove_abandoned(final)
+    with named(final, keep_names=True), _work_folder(final) as work:
         work.mkdir()
         try:
             entries = fill(work)
             files = {path.name: _describe(path) for path in sorted(work.iterdir())}
             content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
-            (work / INFO).write_text(content, encoding="utf-8")
-            _flush(work / INFO)
+            write_whole(work / INFO, content)
             _publish(work, final, key)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -163,49 +131,19 @@ def _prefix(final: Path) -> str:
     return f".{final.name}.{os.getpid()}-{_PROCESS}-"
 
 
-def _remove_abandoned(final: Path, now_s: float) -> None:
-    """Remove what builds of this name left that no process holds any more, as killed ones do."""
-    name = re.compile(
-        rf"(\.{re.escape(final.name)}\.\d+(-[0-9a-f]{{8}}){{1,2}})(\{_LOCK}|\{_ASIDE})?"
-    )
-    matches = [name.fullmatch(path.name) for path in final.parent.iterdir()]
-    for work in {final.with_name(match[1]) for match in matches if match}:
+def _remove_abandoned(final: Path) -> None:
+    """Remove what killed builds of this name left: nobody holds their locks any more."""
+    name = re.compile(rf"\.{re.escape(final.name)}\.\d+(-[0-9a-f]{{8}}){{2}}\{_LOCK}")
+    for lock in [path for path in final.parent.iterdir() if name.fullmatch(path.name)]:
         # Another thread's: this process would get its lock, and lose it for both by closing it.
-        if work.name.startswith(_prefix(final)):
+        if lock.name.startswith(_prefix(final)):
             continue
-        lock, aside = (work.with_name(work.name + end) for end in (_LOCK, _ASIDE))
-        with suppress(OSError), _taken(lock) as locked:
-            if locked or now_s - _changed_s(work, aside) > _DAY_S:
-                shutil.rmtree(work, ignore_errors=True)
-                shutil.rmtree(aside, ignore_errors=True)
-                lock.unlink(missing_ok=True)
-
-
-def _changed_s(*folders: Path) -> float:
-    """When these folders, or files in them, were changed last; no matter whether all are there."""
-    times_s = [0.0]
-    for folder in folders:
-        for path in (folder, *folder.glob("*")):
-            with suppress(FileNotFoundError):
-                times_s.append(path.lstat().st_mtime)
-    return max(times_s)
-
-
-@contextmanager
-def _taken(lock: Path) -> Iterator[bool]:
-    """The lock of a killed build; False where there is none, as with versions that made none.
-
-    Raises:
-        OSError: a living process holds it, or there is no telling.
-    """
-    try:
-        file = lock.open("r+")
-    except FileNotFoundError:
-        yield False
-        return
-    with file:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
+        with suppress(OSError), lock.open("r+") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            work = lock.with_name(lock.name.removesuffix(_LOCK))
+            for folder in (work, work.with_name(work.name + _ASIDE)):
+                shutil.rmtree(folder, ignore_errors=True)
+            lock.unlink(missing_ok=True)
 
 
 def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
@@ -230,15 +168,8 @@ def _publish(work: Path, final: Path, key: dict[str, Any]) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    _flush(path)
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def _flush(path: Path) -> None:
-    """Put a file on the disk, so that a rename cannot outlive its content in a crash."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    # Before the rename, which must not outlive the content in a crash.
+    make_durable(path)
+    return {"bytes": path.stat().st_size, "sha256": sha256}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from data.corpora import CORPORA, SPLITS
-from data.corpora.base import Place
+from data.corpora.base import why_unreadable
 from data.tokenizers import TOKENIZERS
 from utils.validation import Section, must_be_one_of
 
@@ -81,9 +81,9 @@ class TokenizerConfig(Section):
         if kind.needs is not None and getattr(self, kind.needs) is None:
             raise ValueError(f"{kind.needs}: kind {self.kind} needs it, found nothing")
         for key in ("vocabulary", "lower_case", "model"):
-            found = getattr(self, key)
-            if found not in (None, False) and key not in kind.takes:
-                shown, none = ("true", "false") if isinstance(found, bool) else (found, "null")
+            value = getattr(self, key)
+            if value not in (None, False) and key not in kind.takes:
+                shown, none = ("true", "false") if isinstance(value, bool) else (value, "null")
                 raise ValueError(
                     f"{key}: has no effect with kind {self.kind}, found {shown}; leave it out or "
                     f"give {none}"
@@ -134,11 +134,7 @@ class DataConfig(Section):
         return _registered(name, CORPORA)
 
     def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
-        """The keys below `data` whose file or folder is not there, and why; no text is read.
-
-        Args:
-            base: folder that relative paths start from.
-        """
+        """The keys below `data` whose file or folder is not there, and why; no text is read."""
         inputs: list[tuple[tuple[str, ...], str | None, Literal["file", "folder"]]] = [
             (("tokenizer", "model"), self.tokenizer.model, "file")
         ]
@@ -146,13 +142,12 @@ class DataConfig(Section):
             inputs += [(("files", split), getattr(self.files, split), "file") for split in SPLITS]
         if self.tree is not None:
             inputs.append((("tree", "folder"), self.tree.folder, "folder"))
-        place = Place(base)
-        said = [
-            (key, place.why_missing(path, ".".join(("data", *key)), kind))
+        reasons = [
+            (key, why_unreadable(base, path, ".".join(("data", *key)), kind))
             for key, path, kind in inputs
             if path is not None
         ]
-        return [(key, why) for key, why in said if why is not None]
+        return [(key, why) for key, why in reasons if why is not None]
 
     @model_validator(mode="after")
     def _own_keys_fit_the_corpus(self) -> "DataConfig":

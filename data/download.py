@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from utils.files import named
+
+# Longest silence of a server.
 TIMEOUT_S = 30.0
 _BLOCK = 1 << 16
 _LINES = 10
@@ -48,22 +51,12 @@ class _Refused(Exception):
     """Why one address did not give the file."""
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """An answer with a body: the place in the file where it starts, and where the file ends."""
-
-    body: http.client.HTTPResponse
-    start: int
-    end: int | None
-
-
 def fetch(
     remote: Remote,
     folder: Path,
     *,
     addresses: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda message: None,
-    timeout_s: float = TIMEOUT_S,
 ) -> Path:
     """The checked file, which is downloaded unless it is there.
 
@@ -72,7 +65,6 @@ def fetch(
         folder: where it goes; a file put there by hand is checked and used.
         addresses: to try instead of the published ones.
         progress: takes one-line messages.
-        timeout_s: longest silence of a server.
 
     Raises:
         ValueError: a file of another content lies there, or no address gave the file.
@@ -89,30 +81,24 @@ def fetch(
             return _checked(final, remote)
         for address in tried:
             try:
-                _fetch_from(address, part, remote, progress, timeout_s)
+                with named(Path(part.name)):
+                    _fetch_from(address, part, remote, progress)
             except _Refused as refusal:
                 failures.append(f"{urlsplit(address).netloc}: {refusal}")
                 progress(f"{remote.name}: {failures[-1]}")
                 continue
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(_part_of(final))) from error
             os.fsync(part.fileno())
-            os.replace(_part_of(final), final)
+            os.replace(part.name, final)
             return final
-    raise ValueError(_explain(remote, final, tried, failures))
-
-
-def _explain(remote: Remote, final: Path, tried: Sequence[str], failures: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            f"{remote.name} is not here and could not be downloaded:",
-            *(f"  {failure}" for failure in failures),
-            "By hand, on a machine with a network: get it from",
-            *(f"  {address}" for address in tried),
-            f"and put it at\n  {final}",
-            f"(SHA-256 {remote.sha256}), then run the same command again.",
-        ]
-    )
+    lines = [
+        f"{remote.name} is not here and could not be downloaded:",
+        *(f"  {failure}" for failure in failures),
+        "By hand, on a machine with a network: get it from",
+        *(f"  {address}" for address in tried),
+        f"and put it at\n  {final}",
+        f"(SHA-256 {remote.sha256}), then run the same command again.",
+    ]
+    raise ValueError("\n".join(lines))
 
 
 def _checked(final: Path, remote: Remote) -> Path:
@@ -134,23 +120,18 @@ def _difference(file: io.BufferedReader | io.BufferedRandom, remote: Remote) -> 
     if remote.size is not None and size != remote.size:
         return f"has {size:,} bytes instead of {remote.size:,}"
     file.seek(0)
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != remote.sha256:
-        return f"has SHA-256 {found[:12]}... instead of {remote.sha256[:12]}..."
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != remote.sha256:
+        return f"has SHA-256 {sha256[:12]}... instead of {remote.sha256[:12]}..."
     return None
-
-
-def _part_of(final: Path) -> Path:
-    return final.with_name(final.name + ".part")
 
 
 @contextmanager
 def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.BufferedRandom]:
     """The part, open and locked; an empty one does not stay."""
-    path = _part_of(final)
+    path = final.with_name(final.name + ".part")
     while True:
-        part = path.open("a+b")
-        try:
+        with path.open("a+b") as part:
             _lock(part, f"{final.name}: another process is downloading it; waiting", progress)
             # Whoever held the lock may have renamed or removed what was opened here.
             if not _is_at(path, part):
@@ -162,8 +143,6 @@ def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.Bu
                     if path.stat().st_size == 0:
                         path.unlink()
             return
-        finally:
-            part.close()
 
 
 def _is_at(path: Path, file: io.BufferedRandom) -> bool:
@@ -183,54 +162,48 @@ def _lock(file: io.BufferedRandom, waiting: str, progress: Callable[[str], None]
 
 
 def _fetch_from(
-    address: str,
-    part: io.BufferedRandom,
-    remote: Remote,
-    progress: Callable[[str], None],
-    timeout_s: float,
+    address: str, part: io.BufferedRandom, remote: Remote, progress: Callable[[str], None]
 ) -> None:
-    """Complete the part from one address. A wrong end of an old start is tried from zero once."""
-    for old_start in (True, False):
-        resumed = _size(part) > 0
-        with _get(address, part, remote, timeout_s) as answer:
-            if answer is not None:
-                resumed = answer.start > 0
-                _receive(answer, part, remote, progress, urlsplit(address).netloc)
-        problem = _difference(part, remote)
-        if problem is None:
-            return
+    """Complete the part from one address, or from zero where its old start turns out wrong."""
+    resumed = _get(address, part, remote, progress)
+    problem = _difference(part, remote)
+    if problem and resumed:
         part.truncate(0)
-        if not (resumed and old_start):
-            raise _Refused(f"what it gave {problem}")
+        _get(address, part, remote, progress)
+        problem = _difference(part, remote)
+    if problem:
+        part.truncate(0)
+        raise _Refused(f"what it gave {problem}")
 
 
-@contextmanager
 def _get(
-    address: str, part: io.BufferedRandom, remote: Remote, timeout_s: float
-) -> Iterator[_Answer | None]:
-    """Ask for what the part lacks; None where the server says that it lacks nothing."""
+    address: str, part: io.BufferedRandom, remote: Remote, progress: Callable[[str], None]
+) -> bool:
+    """Add to the part what it lacks; False where the server sent all of it again."""
     if urlsplit(address).scheme not in ("http", "https"):
         raise _Refused("is no http or https address")
-    have = _size(part)
+    part.flush()
+    have = part.seek(0, os.SEEK_END)
     headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
     try:
-        body = _opener().open(urllib.request.Request(address, headers=headers), timeout=timeout_s)
+        body = _opener().open(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
-        with error:
-            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-                yield None
-                return
-            raise _Refused(f"HTTP {error.code} {error.reason}") from None
+        error.close()
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+            return True
+        raise _Refused(f"HTTP {error.code} {error.reason}") from None
     except _NETWORK as error:
-        raise _Refused(_words(error)) from None
+        raise _Refused(_reason(error)) from None
     with body:
         start, end = _range(body, have)
-        for size, words in ((remote.size, ""), (remote.limit, "at most ")):
-            if end is not None and size is not None and (end > size or (end < size and not words)):
-                raise _Refused(f"offers {end:,} bytes instead of {words}{size:,}")
-        yield _Answer(body, start, end)
+        if end is not None and remote.size not in (None, end):
+            raise _Refused(f"offers {end:,} bytes instead of {remote.size:,}")
+        if end is not None and end > remote.limit:
+            raise _Refused(f"offers {end:,} bytes instead of at most {remote.limit:,}")
+        _receive(body, start, end, part, remote, progress, urlsplit(address).netloc)
+    return start > 0
 
 
 def _opener() -> urllib.request.OpenerDirector:
@@ -254,64 +227,62 @@ def _range(body: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
     length = body.headers.get("Content-Length", "")
     if body.status == http.client.OK:
         return 0, int(length) if length.isdecimal() else None
-    said = body.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", said.strip())
+    content_range = body.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", content_range.strip())
     if body.status != http.client.PARTIAL_CONTENT or not match or int(match[1]) != have:
-        raise _Refused(f"HTTP {body.status} with Content-Range {said!r} to a request from {have:,}")
+        raise _Refused(
+            f"HTTP {body.status} with Content-Range {content_range!r} to a request from {have:,}"
+        )
     return have, int(match[3])
 
 
 def _receive(
-    answer: _Answer,
+    body: http.client.HTTPResponse,
+    done: int,
+    end: int | None,
     part: io.BufferedRandom,
     remote: Remote,
     progress: Callable[[str], None],
     host: str,
 ) -> None:
     """Write a body to the part. What a broken connection leaves there can be resumed."""
-    part.truncate(answer.start)
-    done, told = answer.start, answer.start
-    end = answer.end if answer.end is not None else remote.size
-    limit = remote.limit if end is None else end
-    progress(f"{remote.name}: from {host}, {_megabytes(done, end)}")
-    while block := _read(answer.body, f"{done:,} bytes"):
+    part.truncate(done)
+    told, wanted = done, remote.size if end is None else end
+    limit = remote.limit if wanted is None else wanted
+    progress(f"{remote.name}: from {host}, {_megabytes(done, wanted)}")
+    while block := _read(body, done):
         done += len(block)
         if done > limit:
             part.truncate(0)
             raise _Refused(f"sent more than {limit:,} bytes")
         part.write(block)
-        if done - told >= max((end or limit) // _LINES, _BLOCK):
-            progress(f"{remote.name}: {_megabytes(done, end)}")
+        if done - told >= max(limit // _LINES, _BLOCK):
+            progress(f"{remote.name}: {_megabytes(done, wanted)}")
             told = done
     part.flush()
-    if answer.end is not None and done < answer.end:
-        raise _Refused(f"stopped after {done:,} of {answer.end:,} bytes")
+    if end is not None and done < end:
+        raise _Refused(f"stopped after {done:,} of {end:,} bytes")
 
 
-def _read(body: http.client.HTTPResponse, after: str) -> bytes:
+def _read(body: http.client.HTTPResponse, done: int) -> bytes:
     try:
         return body.read1(_BLOCK)
     except _NETWORK as error:
-        raise _Refused(f"broke off after {after}: {_words(error)}") from None
-
-
-def _size(part: io.BufferedRandom) -> int:
-    part.flush()
-    return part.seek(0, os.SEEK_END)
+        raise _Refused(f"broke off after {done:,} bytes: {_reason(error)}") from None
 
 
 def _megabytes(done: int, end: int | None) -> str:
     return f"{done / 1e6:,.1f} of {end / 1e6:,.1f} MB" if end else f"{done / 1e6:,.1f} MB"
 
 
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """A network error in one line."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else None
     if isinstance(reason, BaseException):
-        return _words(reason)
+        return _reason(reason)
     if reason:
         return str(reason)
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(words.split()) or type(error).__name__
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(message.split()) or type(error).__name__

@@ -94,11 +94,7 @@ def to_text(raw: bytes) -> str:
 
 
 def to_utf8_text(raw: bytes, source: str) -> str:
-    """Decode UTF-8 that is not empty.
-
-    Args:
-        raw: the content of a file.
-        source: its name, for messages.
+    """Decode the content of a file, which messages call `source`.
 
     Raises:
         ValueError: it is empty or no UTF-8; the message says what it is instead, and the remedy.

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import build_folder, cache_errors, damage, default_cache, key_hash, read_info
+from data.cache import INFO, build_folder, cache_errors, damage, default_cache, key_hash
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
 from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
+from utils.files import read_object
 
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20
@@ -33,10 +34,7 @@ def chunks(text: str, size: int, longest: int) -> Iterator[str]:
     So they are of a text without any newline; in one with some lines longer than a chunk and
     others not, a token at each cut may differ.
 
-    Args:
-        text: it is all given back, part by part.
-        size: a part ends at the first newline after so many characters.
-        longest: a part without a newline there ends after so many.
+    A part ends at the first newline after `size` characters, or without one after `longest`.
     """
     start = 0
     while start < len(text):
@@ -108,7 +106,7 @@ def prepare(
     """Read the corpus, and train its tokenizer and encode it unless the cache has it.
 
     Args:
-        config: corpus and tokenizer of an experiment.
+        config: names the corpus and the tokenizer.
         base: folder that relative paths start from.
         cache: folder for what is built (default: PARNAS_CACHE or ~/.cache/parnas).
         progress: takes one-line messages.
@@ -167,22 +165,17 @@ def _key(config: DataConfig, corpus: Corpus, base: Path) -> dict[str, Any]:
     tokenizer = config.tokenizer
     kind = TOKENIZERS[tokenizer.kind]
     key = {"format": FORMAT, "corpus": corpus.digest, "tokenizer": tokenizer.kind}
-    if _share(corpus, config) < 1:
+    if sample_share(corpus, kind.sample_bytes) < 1:
         key["tokenizer_bytes"] = kind.sample_bytes
     return {**key, **kind.key(tokenizer, base)}
-
-
-def _share(corpus: Corpus, config: DataConfig) -> float:
-    return sample_share(corpus, TOKENIZERS[config.tokenizer.kind].sample_bytes)
 
 
 def _fill(
     folder: Path, corpus: Corpus, config: DataConfig, base: Path, progress: Progress
 ) -> dict[str, Any]:
-    """Write tokenizer and token files. The training split is encoded once and then ranked."""
     kind = TOKENIZERS[config.tokenizer.kind]
     if kind.sample_bytes:
-        share = _share(corpus, config)
+        share = sample_share(corpus, kind.sample_bytes)
         part = f"{share:.0%} of the training split, evenly spread" if share < 1 else ""
         progress(f"{corpus.name}: training the tokenizer on {part or 'the training split'}")
     texts = sample(corpus, kind.sample_bytes)
@@ -190,28 +183,28 @@ def _fill(
     dtype = np.dtype(np.uint16 if unranked.vocabulary_size <= 1 << 16 else np.uint32)
 
     written = {"train": _write(folder, "train", corpus, unranked, dtype, progress)}
-    train = np.memmap(_file(folder, "train"), dtype=dtype, mode="r+")
+    train = np.memmap(folder / "train.bin", dtype=dtype, mode="r+")
     tokenizer, new_V = unranked.reranked(_count(train, unranked.vocabulary_size))
     for start in range(0, len(train), _CHUNK):
         train[start : start + _CHUNK] = new_V[train[start : start + _CHUNK]]
     train.flush()
     for split in SPLITS[1:]:
         written[split] = _write(folder, split, corpus, tokenizer, dtype, progress)
-    if not tokenizer.losses and any(each.changed for each in written.values()):
+    if not tokenizer.losses and any(counts.changed for counts in written.values()):
         assert not kind.exact, "lost text"
         tokenizer = tokenizer.changed()
     tokenizer.save(folder)
     return {
         "dtype": dtype.name,
-        "tokens": {split: each.tokens for split, each in written.items()},
-        "unknown": {split: each.unknown for split, each in written.items()},
+        "tokens": {split: counts.tokens for split, counts in written.items()},
+        "unknown": {split: counts.unknown for split, counts in written.items()},
         "tokenizer_digest": tokenizer.digest,
     }
 
 
 @dataclass
-class _Written:
-    """What became of a split: its ids, those of text without a piece, texts that changed."""
+class _SplitCounts:
+    """Ids of a split, those among them of text without a piece, chunks that come back changed."""
 
     tokens: int = 0
     unknown: int = 0
@@ -225,31 +218,31 @@ def _write(
     tokenizer: Tokenizer,
     dtype: np.dtype[Any],
     progress: Progress,
-) -> _Written:
+) -> _SplitCounts:
     """Encode a split, `<doc>` before every document, and look whether anything was lost."""
     total = corpus.notes["bytes"][split]
-    written, done, told = _Written(), 0, 0
+    counts, done, told = _SplitCounts(), 0, 0
     doc = np.array([tokenizer.doc_id], dtype=dtype)
-    with _file(folder, split).open("wb") as file:
+    with (folder / f"{split}.bin").open("wb") as file:
         for document in corpus.documents(split):
             file.write(doc.tobytes())
-            written.tokens += 1
+            counts.tokens += 1
             for chunk in chunks(document.text, _CHUNK, _LONGEST_CHUNK):
                 ids = tokenizer.encode(chunk)
-                written.changed += tokenizer.decode_bytes(ids) != to_bytes(tokenizer.folded(chunk))
-                written.unknown += int((ids == tokenizer.unknown_id).sum())
+                counts.changed += tokenizer.decode_bytes(ids) != to_bytes(tokenizer.folded(chunk))
+                counts.unknown += int((ids == tokenizer.unknown_id).sum())
                 file.write(ids.astype(dtype).tobytes())
-                written.tokens += len(ids)
+                counts.tokens += len(ids)
                 done += len(to_bytes(chunk))
             if done == total or done - told >= 2 * _CHUNK:
                 progress(f"{corpus.name}: encoding {split}, {done:,} of {total:,} bytes")
                 told = done
-    if written.tokens < 2:
+    if counts.tokens < 2:
         raise ValueError(
-            f"data: the {split} split of {corpus.name} is {written.tokens} token long, and at "
+            f"data: the {split} split of {corpus.name} is {counts.tokens} token long, and at "
             f"least 2 are needed; use a longer text"
         )
-    return written
+    return counts
 
 
 def _count(tokens: TokenArray, size: int) -> IdArray:
@@ -262,14 +255,10 @@ def _count(tokens: TokenArray, size: int) -> IdArray:
     return counts_V
 
 
-def _file(folder: Path, split: Split) -> Path:
-    return folder / f"{split}.bin"
-
-
 def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
-    info = read_info(folder)
+    info = read_object(folder / INFO, "delete this folder and run again")
     whole: dict[Split, TokenArray] = {
-        split: np.memmap(_file(folder, split), dtype=info["dtype"], mode="r") for split in SPLITS
+        split: np.memmap(folder / f"{split}.bin", dtype=info["dtype"], mode="r") for split in SPLITS
     }
     try:
         tokenizer = load_tokenizer(folder)

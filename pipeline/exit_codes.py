@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.cli import again
 from training.launch import Lost, is_first_to_say, launched
+from utils.text import visible
 
 USER_MISTAKE = 2
 DIVERGED = 3
@@ -142,6 +143,4 @@ def _message(error: ValueError | OSError) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{os.fspath(error.filename)!s}: {error.strerror}"
     # Words from a file may stand in it, and nothing from a file steers a terminal.
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
-    )
+    return "\n".join(visible(line) for line in text.split("\n"))

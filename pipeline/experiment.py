@@ -30,7 +30,7 @@ from utils.strict_yaml import (
     read_text,
     read_yaml,
 )
-from utils.text import masked, shorten
+from utils.text import masked, shorten, visible
 from utils.validation import Said, Section, dotted, explain, must_be_one_of, show
 
 # What every architecture file has.
@@ -80,7 +80,7 @@ class ExperimentError(ValueError):
     """The experiment cannot be used; `problems` holds one line for each reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = [_printable(problem) for problem in problems]
+        self.problems = [visible(problem) for problem in problems]
         super().__init__("\n".join(self.problems))
 
 
@@ -209,14 +209,6 @@ class Source:
 def _line(origin: str, key: Key, words: str) -> str:
     words = shorten(words, 1000)
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
-
-
-def _printable(text: str) -> str:
-    """One line, in which nothing from the file can steer a terminal."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 def _position(error: YamlError) -> str:

@@ -1,7 +1,6 @@
 """What an experiment file may say, and in which words it is refused."""
 
 import importlib
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -247,11 +246,6 @@ def test_a_validators_text_is_placed_at_the_key_that_it_names(problems):
     ]
 
 
-BILLION_LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
-    f"{new}: &{new} [{', '.join(['*' + old] * 8)}]\n" for old, new in pairwise("abcdefghij")
-)
-
-
 SECTIONS = "run, data, model, search, derive, retrain, compare, sweep"
 EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
 NO_SECTION = f"no experiment file: down to here no section begins ({SECTIONS}); read as YAML: "
@@ -282,9 +276,7 @@ UTF_16 = "UTF-16, UTF-32 or a binary file; save the experiment as UTF-8"
         (b"run: {}\nx: \xff\n", "2: not UTF-8 text (byte 0xff); save the file as UTF-8"),
         ("#" * 1_000_001, "1: larger than 1000000 bytes; this is no experiment file"),
         ("[" * 100_000, f"1:34: {NO_SECTION}nested deeper than 32 levels"),
-        ("a: &a [*a]", f"1: {NO_SECTION}aliases nest deeper than 32 levels"),
-        ("run:\n a: &a [*a]", "2: aliases nest deeper than 32 levels"),
-        (BILLION_LAUGHS, f"1: {NO_SECTION}aliases expand to more than 20000 values"),
+        ("a: &a [*a]", f"1: {NO_SECTION}an alias stands inside of what it stands for"),
         *((f'data: "\\U{number}"', "1: an escape or a directive holds a number that is too large")
           for number in ("FFFFFFFF", "00110000")),
         ("run {seed: 1, device: cpu}\ndata: x\n", "1:21: mapping values are not allowed here"),

@@ -25,6 +25,7 @@ def no_experiment() -> Iterator[Mutant]:
     yield refuse("a torn second document", f"{RICH}---\n[", (RICH.count("\n") + 1, None))
     yield refuse("a scalar of 10 MB", f"{RICH}derive: {{layout: {'x' * 10_000_000}}}\n", (1, None))
     yield refuse("Latin 1", RICH.encode("latin-1"), (5, None))
+    yield refuse("an alias of itself", f"{RICH}derive: &d [*d]\n", (0, None))
     yield refuse("20001 values", f"{RICH}derive: [{'1, ' * 20_001}]\n", (0, None))
     deep = "".join(f"{' ' * level}a:\n" for level in range(1000))
     yield refuse("1000 levels in lines", f"{deep}{RICH}", (0, None))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
+from utils.text import visible
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
@@ -162,11 +163,6 @@ def pieces(prepared: "Prepared") -> str:
             lines.append("")
         lines[-1] += f" {piece}"
     return "\n".join(f" {line}" for line in lines)
-
-
-def visible(text: str) -> str:
-    """The text with escapes for what a terminal would not print, or would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(rows: Iterable[Row]) -> list[str]:

@@ -1,1 +1,1 @@
-"""utils."""
+"""What every package may import: files, strict YAML, validation messages, text, cores."""

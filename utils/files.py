@@ -43,20 +43,37 @@ READ_ERRORS = (
 
 
 @contextmanager
-def named(path: Path | str, needed_bytes: int | None = None) -> Iterator[None]:
+def named(
+    path: Path | str, needed_bytes: int | None = None, *, keep_names: bool = False
+) -> Iterator[None]:
     """Give every OSError inside the name of what was written or read.
 
     Args:
         path: the file, or words for what has no name.
         needed_bytes: what a full disk should have had room for.
+        keep_names: leave an error as it is that names a file already.
     """
     try:
         yield
     except OSError as error:
-        words = error.strerror or str(error)
+        if keep_names and error.filename is not None:
+            raise
+        message = error.strerror or str(error)
         if error.errno == errno.ENOSPC and isinstance(path, Path):
-            words += _room(path.parent, needed_bytes)
-        raise OSError(error.errno or errno.EIO, words, str(path)) from error
+            message += _room(path.parent, needed_bytes)
+        raise OSError(error.errno or errno.EIO, message, str(path)) from error
+
+
+def _room(folder: Path, needed_bytes: int | None) -> str:
+    try:
+        free = _size(shutil.disk_usage(folder).free)
+    except OSError:
+        return ""
+    return f" ({f'{_size(needed_bytes)} needed, ' if needed_bytes else ''}{free} free)"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} bytes"
 
 
 def write_whole(
@@ -65,12 +82,9 @@ def write_whole(
     """Write a file under a temporary name, flush it to the disk and rename it into place.
 
     Args:
-        path: the file.
+        path: the file, which is returned.
         content: all of it, or its parts in order.
         keep_old_as: a name for the file that was there before; without it that one is replaced.
-
-    Returns:
-        The file.
 
     Raises:
         OSError: the disk is full or the folder is not writable; the old file stays as it was.
@@ -142,11 +156,7 @@ def make_durable(path: Path) -> None:
 
 
 def read_object(path: Path, remedy: str) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Args:
-        path: the file.
-        remedy: what to do where it is damaged, for the message.
+    """The object in a JSON file; `remedy` says what to do where it is damaged.
 
     Raises:
         ValueError: it is no file, too large, not JSON, or JSON of something else.
@@ -162,18 +172,6 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: damaged (no JSON object); {remedy}")
     return content
-
-
-def _room(folder: Path, needed_bytes: int | None) -> str:
-    try:
-        free = _size(shutil.disk_usage(folder).free)
-    except OSError:
-        return ""
-    return f" ({f'{_size(needed_bytes)} needed, ' if needed_bytes else ''}{free} free)"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} bytes"
 
 
 def read_npz(content: bytes) -> dict[str, NDArray[Any]]:

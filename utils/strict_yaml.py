@@ -1,7 +1,7 @@
 """YAML read by the rules of YAML 1.2 (core schema), strictly, with the line of every key.
 
 PyYAML alone reads `3e-4` as text, `no` as False, `010` as 8 and `1:30` as 90, and lets the second
-of two equal keys win silently; a hostile file makes it recurse or expand aliases without end.
+of two equal keys win silently.
 """
 
 import math
@@ -107,7 +107,10 @@ def read_yaml(text: str) -> Document:
     with _syntax_errors(text):
         root = _Loader(text).get_single_node()
     if root is not None:
-        document.value = _Builder(document).build(root, (), 0)
+        try:
+            document.value = _Builder(document).build(root, ())
+        except RecursionError:
+            raise YamlError("an alias stands inside of what it stands for") from None
     return document
 
 
@@ -174,15 +177,15 @@ def _syntax_errors(text: str) -> Iterator[None]:
         yield
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        words = ", ".join(part for part in (error.context, error.problem) if part)
+        message = ", ".join(part for part in (error.context, error.problem) if part)
         if error.problem and error.context_mark and (error.context or "").startswith("while"):
             start = error.context_mark.line + 1
-            words = f"{error.problem} ({error.context} that starts in line {start})"
-        if "'\\t'" in words:
-            words = "a tab; YAML is indented with spaces"
+            message = f"{error.problem} ({error.context} that starts in line {start})"
+        if "'\\t'" in message:
+            message = "a tab; YAML is indented with spaces"
         if mark is None:
-            raise YamlError(words) from None
-        raise YamlError(words, mark.line + 1, mark.column + 1) from None
+            raise YamlError(message) from None
+        raise YamlError(message, mark.line + 1, mark.column + 1) from None
     except yaml.reader.ReaderError as error:
         place = _place(text[: error.position])
         raise YamlError(f"character U+{_ordinal(error):04X} is not allowed", *place) from None
@@ -196,9 +199,9 @@ def _ordinal(error: yaml.reader.ReaderError) -> int:
     return character if isinstance(character, int) else ord(character)
 
 
-def _refuse(words: str, event: yaml.Event) -> None:
+def _refuse(message: str, event: yaml.Event) -> None:
     mark: Any = event.start_mark
-    raise yaml.MarkedYAMLError(problem=words, problem_mark=mark)
+    raise yaml.MarkedYAMLError(problem=message, problem_mark=mark)
 
 
 @dataclass
@@ -206,23 +209,17 @@ class _Builder:
     """Turns nodes into plain values; notes lines and problems in the document."""
 
     document: Document
-    values: int = 0
 
-    def build(self, node: yaml.Node, key: Key, depth: int) -> Any:
+    def build(self, node: yaml.Node, key: Key) -> Any:
         line = node.start_mark.line + 1
-        self.values += 1  # again: aliases multiply the values and the depth of the text
-        if self.values > MAX_VALUES:
-            raise YamlError(f"aliases expand to more than {MAX_VALUES} values", line)
-        if depth > MAX_DEPTH:
-            raise YamlError(f"aliases nest deeper than {MAX_DEPTH} levels", line)
         self.document.line_of.setdefault(key, line)
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, key, depth)
+            return self._mapping(node, key)
         if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, (*key, i), depth + 1) for i, item in enumerate(node.value)]
+            return [self.build(item, (*key, i)) for i, item in enumerate(node.value)]
         return self._scalar(node, key, line)
 
-    def _mapping(self, node: yaml.MappingNode, key: Key, depth: int) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         for name_node, value_node in node.value:
             line = name_node.start_mark.line + 1
@@ -241,7 +238,7 @@ class _Builder:
                 self._problem(here, line, f"given twice, first in line {first}; leave one out")
                 continue
             self.document.line_of[here] = line
-            mapping[name] = self.build(value_node, here, depth + 1)
+            mapping[name] = self.build(value_node, here)
         return mapping
 
     def _scalar(self, node: yaml.Node, key: Key, line: int) -> Any:

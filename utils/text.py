@@ -1,4 +1,4 @@
-"""Text for people: cut, masked, and times on a clock."""
+"""Text for people: cut, masked, made visible, and times on a clock."""
 
 import re
 
@@ -22,6 +22,11 @@ def without_passwords(text: str) -> str:
     """The same without them."""
     bare = _OPTION.sub("", _AFTER_USER.sub(r"\1@", text))
     return bare if "?" in bare else bare.replace("&", "?", 1)
+
+
+def visible(text: str) -> str:
+    """A text with escapes for what a terminal would not print, or would obey; line ends too."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shorten(text: str, most: int) -> str:

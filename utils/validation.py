@@ -56,15 +56,15 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
         for error in errors
         if not _only_follows(error)
     ]
-    said = []
+    explained = []
     for key, group in groupby(placed, key=lambda pair: pair[0]):
         at_key = [error for _, error in group]
         lines = str(at_key[0].get("ctx", {}).get("error", "")).splitlines()
         if len(at_key) == 1 and len(lines) > 1:
-            said += [_split_value_error(key, line, root) for line in lines]
+            explained += [_split_value_error(key, line, root) for line in lines]
         else:
-            said.append(_explain_key(key, at_key, root))
-    return said
+            explained.append(_explain_key(key, at_key, root))
+    return explained
 
 
 def dotted(key: Key) -> str:
@@ -142,15 +142,14 @@ def _place(loc: Sequence[str | int], data: Any, missing: bool) -> Key:
 
 def _explain_key(key: Key, errors: list[ErrorDetails], root: type[BaseModel]) -> Said:
     """Several errors at one key are the members of a union, none of which fits."""
-    error = errors[0]
-    wanted = [kind for each in errors if (kind := _expected(each))]
+    wanted = [kind for error in errors if (kind := _expected(error))]
     if len(errors) > 1 and len(wanted) == len(errors):
-        choices = [choice for each in errors for choice in _choices(each)]
-        found = error["input"]
+        choices = [choice for error in errors for choice in _choices(error)]
+        found = errors[0]["input"]
         kinds = " or ".join(dict.fromkeys(wanted))
         return key, f"expected {kinds}, found {show(found)}{hint(found, choices)}"
-    specific = [each for each in errors if not _expected(each)]
-    return _explain_one(key, specific[0] if specific else error, root)
+    specific = [error for error in errors if not _expected(error)]
+    return _explain_one(key, (specific or errors)[0], root)
 
 
 def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from data.corpora import hutter, wikitext
-from data.corpora.base import SPLITS, Corpus, Document, Place, Split
+from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
 from data.corpora.builtin import load_pydoc_topics, load_python_stdlib
 from data.corpora.local import load_files, load_tree
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class CorpusKind:
     """How a corpus is read, and the keys of `data` that are its own: one it needs, one it takes."""
 
-    load: "Callable[[DataConfig, Place], Corpus]"
+    load: "Callable[[DataConfig, CorpusPaths], Corpus]"
     needs: Literal["files", "tree"] | None = None
     takes: Literal["addresses"] | None = None
 
@@ -42,20 +42,13 @@ def load_corpus(
     progress: Callable[[str], None] = lambda message: None,
     is_run: Callable[[Path], bool] = lambda folder: False,
 ) -> Corpus:
-    """Read the corpus that an experiment names.
-
-    Args:
-        config: names the corpus.
-        base: folder that relative paths start from.
-        cache: folder for what is downloaded (default: PARNAS_CACHE or ~/.cache/parnas).
-        progress: takes one-line messages.
-        is_run: whether a folder is the run of some command; `tree` leaves it out.
+    """Read the corpus that an experiment names; the other arguments as in `CorpusPaths`.
 
     Raises:
         ValueError: the corpus cannot be had.
         OSError: a file cannot be read or written.
     """
-    return CORPORA[config.corpus].load(config, Place(base, cache, progress, is_run))
+    return CORPORA[config.corpus].load(config, CorpusPaths(base, cache, progress, is_run))
 
 
 __all__ = ["CORPORA", "SPLITS", "Corpus", "Document", "Split", "load_corpus"]

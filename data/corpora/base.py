@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,8 +26,35 @@ class Document:
     text: str
 
 
+def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> Path:
+    """A path of an experiment, from the base; `~` is a home folder.
+
+    Raises:
+        ValueError: there is no such file or folder, or it may not be read.
+    """
+    if (why := why_unreadable(base, path, key, kind)) is not None:
+        raise ValueError(f"{key}: {why}")
+    return base / Path(path).expanduser()
+
+
+def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> str | None:
+    """Why a path of an experiment cannot be read, without the key; None where it can."""
+    try:
+        full = base / Path(path).expanduser()
+    except RuntimeError:
+        return f"{path}: there is no such home folder"
+    if not full.exists():
+        return (
+            f"{full}: no such {kind}; relative paths start from {base.resolve()}: start "
+            f"from where it lies, or --set {key}=PATH"
+        )
+    if not (full.is_file() if kind == "file" else full.is_dir()):
+        return f"{full}: is not a {kind}; give the path of one"
+    return None if os.access(full, os.R_OK) else f"{full}: may not be read (permissions)"
+
+
 @dataclass(frozen=True)
-class Place:
+class CorpusPaths:
     """Where a corpus is read from and who is told about it.
 
     Attributes:
@@ -41,31 +68,6 @@ class Place:
     cache: Path | None = None
     progress: Callable[[str], None] = lambda message: None
     is_run: Callable[[Path], bool] = lambda folder: False
-
-    def path(self, given: str, key: str, kind: Literal["file", "folder"]) -> Path:
-        """A path of an experiment, from the base; `~` is a home folder.
-
-        Raises:
-            ValueError: there is no such file or folder.
-        """
-        if (why := self.why_missing(given, key, kind)) is not None:
-            raise ValueError(f"{key}: {why}")
-        return self.base / Path(given).expanduser()
-
-    def why_missing(self, given: str, key: str, kind: Literal["file", "folder"]) -> str | None:
-        """Why a path of an experiment cannot be read, without the key; None where it can."""
-        try:
-            path = self.base / Path(given).expanduser()
-        except RuntimeError:
-            return f"{given}: there is no such home folder"
-        if not path.exists():
-            return (
-                f"{path}: no such {kind}; relative paths start from {self.base.resolve()}: start "
-                f"from where it lies, or --set {key}=PATH"
-            )
-        if not (path.is_file() if kind == "file" else path.is_dir()):
-            return f"{path}: is not a {kind}; give the path of one"
-        return None if os.access(path, os.R_OK) else f"{path}: may not be read (permissions)"
 
     def is_written_to(self, folder: Path) -> bool:
         """Whether a folder is a run or the cache: what stands there changes with every command."""
@@ -112,19 +114,16 @@ class Corpus:
     def __init__(
         self, name: str, splits: Mapping[Split, Iterable[Document]], notes: Mapping[str, Any]
     ) -> None:
-        """Measure the documents.
-
-        Args:
-            name: the registered name.
-            splits: documents that give the same at every iteration.
-            notes: what the corpus has counted already.
+        """Measure the documents of each split, which give the same at every iteration.
 
         Raises:
             ValueError: a split has no text.
         """
         self.name = name
         self._documents = dict(splits)
-        overlap = _Overlap({split: splits[split] for split in SPLITS[1:]})
+        held_out = {split: Counter(long_lines(splits[split])) for split in SPLITS[1:]}
+        wanted = frozenset(chain.from_iterable(held_out.values()))
+        in_train: set[str] = set()
         digest = hashlib.sha256()
         documents, characters, sizes = (dict.fromkeys(SPLITS, 0) for _ in range(3))
         for split in SPLITS:
@@ -133,7 +132,7 @@ class Corpus:
                 characters[split] += len(document.text)
                 sizes[split] += _update(digest, split, document)
                 if split == "train":
-                    overlap.look_in(document)
+                    in_train |= wanted.intersection(long_lines([document]))
             if not sizes[split]:
                 raise ValueError(
                     f"data.corpus: {name} has no text in its {split} split here; "
@@ -145,7 +144,9 @@ class Corpus:
             "documents": documents,
             "characters": characters,
             "bytes": sizes,
-            "lines_found_in_train": overlap.counts(),
+            "lines_found_in_train": {
+                split: _overlap(lines, in_train) for split, lines in held_out.items()
+            },
         }
 
     def documents(self, split: Split) -> Iterator[Document]:
@@ -158,25 +159,26 @@ def hash_share(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48
 
 
+def split_of(name: str, train: float, valid: float) -> Split:
+    """The split of a name by its hash; `train` and `valid` are shares of all names."""
+    share = hash_share(name)
+    return "train" if share < train else "valid" if share < train + valid else "test"
+
+
 def split_by_name(
     documents: Sequence[Document],
     train: float,
     valid: float,
     groups: Mapping[str, str] | None = None,
 ) -> dict[Split, list[Document]]:
-    """Give every document to one split by a hash of its name; the rest is the test split.
+    """Give every document to one split by its name (`split_of`).
 
-    Args:
-        documents: in the order in which they stay.
-        train: share of the names that go to the training split.
-        valid: share of the names that go to the validation split.
-        groups: another name to hash for each document; those with the same one stay together.
+    `groups` gives another name for each document: those with the same one stay together.
     """
     splits: dict[Split, list[Document]] = {split: [] for split in SPLITS}
     for document in documents:
-        share = hash_share(groups[document.name] if groups else document.name)
-        split: Split = "train" if share < train else "valid" if share < train + valid else "test"
-        splits[split].append(document)
+        name = groups[document.name] if groups else document.name
+        splits[split_of(name, train, valid)].append(document)
     return splits
 
 
@@ -198,30 +200,13 @@ def long_lines(documents: Iterable[Document]) -> Iterator[str]:
                 yield line
 
 
-class _Overlap:
-    """Counts the long held-out lines that stand verbatim in the training text."""
-
-    def __init__(self, held_out: Mapping[Split, Iterable[Document]]) -> None:
-        self._lines = {
-            split: Counter(long_lines(documents)) for split, documents in held_out.items()
-        }
-        self._wanted = frozenset(chain.from_iterable(self._lines.values()))
-        self._found: set[str] = set()
-
-    def look_in(self, document: Document) -> None:
-        """Take one training document."""
-        self._found.update(self._wanted.intersection(long_lines([document])))
-
-    def counts(self) -> dict[str, dict[str, Any]]:
-        """Of each held-out split; a line that stands there twice counts twice."""
-        return {split: self._count(lines) for split, lines in self._lines.items()}
-
-    def _count(self, lines: "Counter[str]") -> dict[str, Any]:
-        seen = sum(count for line, count in lines.items() if line in self._found)
-        total = lines.total()
-        return {
-            "at_least_characters": OVERLAP_CHARACTERS,
-            "lines": total,
-            "found": seen,
-            "share": seen / total if total else 0.0,
-        }
+def _overlap(lines: "Counter[str]", in_train: Set[str]) -> dict[str, Any]:
+    """How many held-out lines stand in the training text; one that comes twice counts twice."""
+    total = lines.total()
+    found = sum(count for line, count in lines.items() if line in in_train)
+    return {
+        "at_least_characters": OVERLAP_CHARACTERS,
+        "lines": total,
+        "found": found,
+        "share": found / total if total else 0.0,
+    }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import Corpus, Document, Place, long_lines, split_by_name
+from data.corpora.base import Corpus, CorpusPaths, Document, long_lines, split_by_name
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -37,7 +37,7 @@ TOPICS = "pydoc-topics"
 TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
 
 
-def load_python_stdlib(config: "DataConfig", place: Place) -> Corpus:
+def load_python_stdlib(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read the running interpreter's own library sources, split by a hash of their paths."""
     return read_library(Path(sysconfig.get_path("stdlib")))
 
@@ -86,7 +86,7 @@ def _sources(root: Path) -> Iterator[str]:
                 yield (here / name).as_posix()
 
 
-def load_pydoc_topics(config: "DataConfig", place: Place) -> Corpus:
+def load_pydoc_topics(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read the topics, one document each, split by a hash of the topic's name.
 
     Some topics repeat others word for word. Topics that share a long line go to one split

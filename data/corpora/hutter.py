@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.archives import ArchiveError, open_member
-from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split
+from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
 from data.download import Remote, fetch
 from data.text import to_text
 
@@ -35,7 +35,7 @@ SIZES: dict[Split, int] = {"train": 90_000_000, "valid": 5_000_000, "test": 5_00
 _SKIP = 1 << 20
 
 
-def load(config: "DataConfig", place: Place) -> Corpus:
+def load(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Download the archive and cut its one member into one document a split: 90 / 5 / 5 in order.
 
     A border inside a character leaves stray bytes, which come back.
@@ -46,7 +46,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     """
     member = config.corpus
     archive = fetch(
-        ARCHIVES[member], place.downloads, addresses=config.addresses, progress=place.progress
+        ARCHIVES[member], paths.downloads, addresses=config.addresses, progress=paths.progress
     )
     splits = {split: ReadAgain(partial(_read, archive, member, split)) for split in SPLITS}
     return Corpus(member, splits, {})

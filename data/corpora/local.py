@@ -11,7 +11,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split, hash_share
+from data.corpora.base import (
+    SPLITS,
+    Corpus,
+    CorpusPaths,
+    Document,
+    ReadAgain,
+    Split,
+    readable_path,
+    split_of,
+)
 from data.text import to_utf8_text, why_no_utf8
 
 if TYPE_CHECKING:
@@ -23,12 +32,8 @@ TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
 _MOST_NAMED = 5
 
 
-def load_files(config: "DataConfig", place: Place) -> Corpus:
-    """Read three UTF-8 files, one document each, byte for byte.
-
-    Args:
-        config: its `files` section gives the paths.
-        place: its base is the folder that relative paths start from.
+def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
+    """Read the three UTF-8 files of `data.files`, one document each, byte for byte.
 
     Raises:
         ValueError: a file is missing, empty or not UTF-8, or two splits are the same text.
@@ -37,7 +42,7 @@ def load_files(config: "DataConfig", place: Place) -> Corpus:
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
         key = f"data.files.{split}"
-        path = place.path(getattr(config.files, split), key, "file")
+        path = readable_path(paths.base, getattr(config.files, split), key, "file")
         text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
         splits[split] = [Document(f"{split}.txt", text)]
     for one, other in combinations(SPLITS, 2):
@@ -50,7 +55,7 @@ def load_files(config: "DataConfig", place: Place) -> Corpus:
     return Corpus(FILES, splits, {"paths": config.files.model_dump()})
 
 
-def load_tree(config: "DataConfig", place: Place) -> Corpus:
+def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
     Files of equal content go to one split together, by the hash of the first path among them.
@@ -63,8 +68,8 @@ def load_tree(config: "DataConfig", place: Place) -> Corpus:
         OSError: a file cannot be read.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
-    root = place.path(config.tree.folder, "data.tree.folder", "folder")
-    if place.is_written_to(root):
+    root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")
+    if paths.is_written_to(root):
         raise ValueError(
             f"data.tree.folder: {root}: is itself a run folder or the cache, whose files change "
             "with every command; give a folder of texts, or another --run"
@@ -73,25 +78,27 @@ def load_tree(config: "DataConfig", place: Place) -> Corpus:
     runs: list[str] = []
     wanted = [
         path
-        for path in sorted(_files(root, place, links, runs))
+        for path in sorted(_files(root, paths, links, runs))
         if any(matches(path, glob) for glob in config.tree.include)
         and not any(matches(path, glob) for glob in config.tree.exclude)
     ]
     if runs:
-        place.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
+        paths.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
     digests, undecodable, empty = _look_at(root, wanted)
     for path, why in list(undecodable.items())[:_MOST_NAMED]:
-        place.progress(f"data.tree: {root / path}: left out, {why}")
+        paths.progress(f"data.tree: {root / path}: left out, {why}")
     if len(undecodable) > _MOST_NAMED:
-        place.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
+        paths.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
     if not digests:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
             f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {len(empty)} are "
             f"empty); change include or exclude"
         )
-    paths = _split(digests)
-    splits = {split: ReadAgain(partial(_read, root, paths[split], digests)) for split in SPLITS}
+    splits = {
+        split: ReadAgain(partial(_read, root, names, digests))
+        for split, names in _split(digests).items()
+    }
     notes = {
         "tree": config.tree.model_dump(mode="json"),
         "undecodable_files": list(undecodable),
@@ -116,7 +123,7 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
     return bool(parts) and fnmatchcase(parts[0], globs[0]) and _fits(parts[1:], globs[1:])
 
 
-def _files(root: Path, place: Place, links: list[str], runs: list[str]) -> Iterator[str]:
+def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) -> Iterator[str]:
     """Relative posix paths of the regular files; links go to `links`, run folders to `runs`."""
 
     def raise_unless_gone(error: OSError) -> None:
@@ -125,7 +132,7 @@ def _files(root: Path, place: Place, links: list[str], runs: list[str]) -> Itera
 
     for folder, subfolders, files in os.walk(root, onerror=raise_unless_gone):
         here = Path(folder).relative_to(root)
-        if folder != str(root) and place.is_written_to(Path(folder)):
+        if folder != str(root) and paths.is_written_to(Path(folder)):
             runs.append(here.as_posix())
             subfolders.clear()
             continue
@@ -172,9 +179,7 @@ def _split(digests: Mapping[str, bytes]) -> dict[Split, list[str]]:
     first: dict[bytes, str] = {}
     splits: dict[Split, list[str]] = {split: [] for split in SPLITS}
     for path, digest in digests.items():
-        share = hash_share(first.setdefault(digest, path))
-        train, valid = share < TRAIN_SHARE, share < TRAIN_SHARE + VALID_SHARE
-        splits["train" if train else "valid" if valid else "test"].append(path)
+        splits[split_of(first.setdefault(digest, path), TRAIN_SHARE, VALID_SHARE)].append(path)
     return splits
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.archives import open_member
-from data.corpora.base import SPLITS, Corpus, Document, Place, ReadAgain, Split
+from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
 from data.download import Remote, fetch
 from data.text import count_words, to_text
 
@@ -41,7 +41,7 @@ _BLANK = b" \n"
 _HEADING = re.compile(rb" = (?!= ).+(?<! =) = \n")
 
 
-def load(config: "DataConfig", place: Place) -> Corpus:
+def load(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Download the archive, and read each split article by article, byte for byte.
 
     `words` in the notes counts the held-out words with one end of line a line, as papers do:
@@ -53,7 +53,7 @@ def load(config: "DataConfig", place: Place) -> Corpus:
     """
     name = config.corpus
     archive = fetch(
-        ARCHIVES[name], place.downloads, addresses=config.addresses, progress=place.progress
+        ARCHIVES[name], paths.downloads, addresses=config.addresses, progress=paths.progress
     )
     splits = {split: ReadAgain(partial(_articles, archive, name, split)) for split in SPLITS}
     words = {

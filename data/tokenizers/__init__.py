@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.tokenizers import byte_level
-from data.tokenizers.pieces import LOWER_CASED, IdArray
-from data.tokenizers.sentencepiece import (
-    BPE_KIND,
-    DEFAULT_VOCABULARY,
-    GIVEN,
-    GIVEN_KIND,
-    UNIGRAM_KIND,
-)
+from data.tokenizers.pieces import LOWER_CASED
+from data.tokenizers.sentencepiece import BPE_KIND, GIVEN_KIND, UNIGRAM_KIND
 from data.tokenizers.tokenizer import (
     FILE,
     MODEL_FILE,
+    IdArray,
     Scheme,
     Tokenizer,
     TokenizerKind,
@@ -30,8 +25,8 @@ if TYPE_CHECKING:
 TOKENIZERS: dict[str, TokenizerKind] = {
     "bpe": BPE_KIND,
     "unigram": UNIGRAM_KIND,
-    byte_level.NAME: byte_level.KIND,
-    GIVEN: GIVEN_KIND,
+    "bytes": byte_level.KIND,
+    "given": GIVEN_KIND,
 }
 
 
@@ -40,10 +35,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Make the tokenizer that an experiment names; ids are not ranked yet (`reranked` does that).
 
-    Args:
-        config: names the kind.
-        texts: of the training split; not every kind looks at them.
-        base: folder that relative paths start from (default: the current one).
+    `texts` are of the training split; not every kind looks at them.
 
     Raises:
         ValueError: the vocabulary or the model cannot be had.
@@ -56,10 +48,6 @@ def known_losses(config: "TokenizerConfig", base: Path | None = None) -> tuple[s
     """What a tokenizer loses as far as its settings and its model say, in words.
 
     A model of one's own may lose more; that is seen when a text is encoded.
-
-    Args:
-        config: names the kind.
-        base: folder that relative paths start from (default: the current one).
 
     Raises:
         ValueError: the model cannot be had.
@@ -107,7 +95,6 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
 
 
 __all__ = [
-    "DEFAULT_VOCABULARY",
     "TOKENIZERS",
     "IdArray",
     "Scheme",

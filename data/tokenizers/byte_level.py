@@ -1,25 +1,17 @@
 """The `bytes` tokenizer: 256 bytes and `<doc>`."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from data.text import to_bytes
-from data.tokenizers.pieces import IdArray
-from data.tokenizers.tokenizer import TokenizerKind
-
-if TYPE_CHECKING:
-    from data.config import TokenizerConfig
-
-NAME = "bytes"
+from data.tokenizers.tokenizer import IdArray, TokenizerKind
 
 
 class Bytes:
     """One id a byte. Attributes as in `Scheme`."""
 
-    kind = NAME
+    kind = "bytes"
     source_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"")
     source_doc = 256
     source_unknown: int | None = None
@@ -33,12 +25,8 @@ class Bytes:
         return np.frombuffer(to_bytes(text), dtype=np.uint8).astype(np.int64)
 
 
-def _make(config: "TokenizerConfig", texts: Iterable[str], base: Path) -> Bytes:
-    return Bytes()
-
-
 KIND = TokenizerKind(
-    make=_make,
+    make=lambda config, texts, base: Bytes(),
     load=lambda model, lower_case: Bytes(),
     key=lambda config, base: {},
     ids=lambda config: len(Bytes.source_bytes),

@@ -1,279 +1,143 @@
-"""Pieces of text by id: a SentencePiece model's, read as they lie in its file, exact or lossy.
+"""SentencePiece models as they are encoded with: exact ones, and ones that lose text.
 
-A source id is what the underlying scheme calls a piece, an id is its rank by training frequency.
-SentencePiece's Python package reads a model's own settings only with `protobuf` beside it, which
-Parnas does without: numbers of fields are those of sentencepiece_model.proto. Encoding is exact for
-every model with byte fallback that leaves characters and spaces alone.
-
-V vocabulary
+Encoding is exact for every model with byte fallback that leaves characters and spaces alone.
+Numbers of fields and what they mean are those of sentencepiece_model.proto.
 """
 
 import hashlib
 import json
-import os
 import re
-import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import sentencepiece
-from numpy.typing import ArrayLike, NDArray
 
 from data.text import STRAY_BYTES, to_bytes
+from data.tokenizers.tokenizer import IdArray
+from utils.cores import usable_cores
 
-IdArray = NDArray[np.int64]
 # Seen models have up to 20 MB.
 LARGEST_MODEL = 64_000_000
-# One field: normalizer_spec {add_dummy_prefix: false}. Of two such fields the later one wins.
-_NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+# Longer lines are cut: SentencePiece drops training lines above a limit without a word,
+# and needs much memory for very long ones.
+LONGEST = 16_384
+GIVEN = "given"
+LOWER_CASED = "text is lower-cased"
 # SentencePiece writes a space as U+2581 and would read U+2581 back as a space, so that character
 # never reaches it, and neither do bytes that are no UTF-8; both become byte pieces. Newlines are
 # kept apart too, which makes encoding line by line exact.
 SPACE_MARK = "\u2581"
 _SEPARATORS = re.compile(f"([\n{SPACE_MARK}{STRAY_BYTES}])")
-# Longer lines are cut: SentencePiece drops training lines above a limit without a word,
-# and needs much memory for very long ones.
-LONGEST = 16_384
-LOWER_CASED = "text is lower-cased"
+_LINES = re.compile("[^\n]*\n|[^\n]+")
+_STRAY = re.compile(f"[{STRAY_BYTES}]")
+# What SentencePiece itself writes for a piece that it does not know.
+_UNKNOWN_TEXT = " \u2047 ".encode()
+# Types of pieces; 4 is one that the user defined, 5 an unused one.
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
-def rank_by_count(counts_V: ArrayLike) -> IdArray:
-    """The rank of each id, most frequent first, ties in the order of the ids."""
-    order_V = np.argsort(-np.asarray(counts_V, dtype=np.int64), kind="stable")
-    rank_V = np.empty_like(order_V)
-    rank_V[order_V] = np.arange(len(order_V))
-    return rank_V
-
-
-class PieceTable:
-    """Bytes of every id, and the way from source ids to ids.
+class SentencePieceModel:
+    """A SentencePiece model that was read: what encodes with it, and what it says about itself.
 
     Attributes:
-        rank_V: the id of each source id.
-        bytes_V: the raw bytes of each id; nothing for `<doc>`.
-        byte_length_V: their lengths.
-        doc_id: the id of `<doc>`.
+        content: the serialised model.
+        proto: its fields (`ModelProto`).
+        processor: encodes.
+        pieces: text, score and type of each source id; spaces are written as U+2581.
     """
 
-    def __init__(
-        self, source_bytes: Sequence[bytes], source_doc: int, rank_V: ArrayLike | None
-    ) -> None:
-        size = len(source_bytes)
-        self.rank_V: IdArray = np.asarray(
-            np.arange(size) if rank_V is None else rank_V, dtype=np.int64
-        )
-        if not np.array_equal(np.sort(self.rank_V), np.arange(size)):
+    def __init__(self, content: bytes) -> None:
+        """Read a serialised model.
+
+        Raises:
+            ValueError: it is none, or not one that text can be encoded with.
+        """
+        # Loading it takes longer than reading an experiment, and most commands need no model.
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2
+
+        if len(content) > LARGEST_MODEL:
+            raise ValueError(f"is larger than {LARGEST_MODEL} bytes; no SentencePiece model is")
+        try:
+            self.proto: Any = sentencepiece_model_pb2.ModelProto.FromString(content)
+            self.pieces = [(p.piece, p.score, p.type) for p in self.proto.pieces]
+            # What is no UTF-8 comes as bytes from the one, and is read by the other.
+            if not all(isinstance(text, str) for text, _, _ in self.pieces):
+                raise ValueError("a piece is no text")
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+        except (DecodeError, RuntimeError, ValueError) as error:
+            raise ValueError(f"is no SentencePiece model ({len(content)} bytes)") from error
+        self.content = content
+        unknown = [source for source, piece in enumerate(self.pieces) if piece[2] == _UNKNOWN]
+        if len(self.pieces) != self.processor.vocab_size() or unknown != [self.processor.unk_id()]:
             raise ValueError(
-                f"ranks are not the numbers 0 to {size - 1} in some order "
-                f"(found {len(self.rank_V)} numbers for {size} pieces)"
+                f"is no sound SentencePiece model: {len(self.pieces)} pieces, "
+                f"{len(unknown)} of them for unknown text"
             )
-        self.source_V: IdArray = np.argsort(self.rank_V)
-        self.bytes_V = [source_bytes[source] for source in self.source_V]
-        self.doc_id = int(self.rank_V[source_doc])
-        assert not self.bytes_V[self.doc_id]
-        self.byte_length_V: IdArray = np.array([len(b) for b in self.bytes_V], dtype=np.int64)
-        self.byte_length_V.flags.writeable = False
+
+    def without_dummy_prefix(self) -> "SentencePieceModel":
+        """The model with no space put before texts."""
+        proto = type(self.proto)()
+        proto.CopyFrom(self.proto)
+        proto.normalizer_spec.add_dummy_prefix = False
+        return SentencePieceModel(proto.SerializeToString())
 
     @property
-    def size(self) -> int:
-        """Number of ids, `<doc>` among them."""
-        return len(self.bytes_V)
+    def dummy_prefix(self) -> bool:
+        """Whether a space is put before every text."""
+        return bool(self.proto.normalizer_spec.add_dummy_prefix)
 
-    def to_bytes(self, ids: ArrayLike) -> bytes:
-        """The raw bytes that a run of ids stands for; `<doc>` adds none."""
-        flat = np.asarray(ids, dtype=np.int64).ravel()
-        if len(flat) and not (flat.min() >= 0 and flat.max() < self.size):
-            raise ValueError(
-                f"ids from {flat.min()} to {flat.max()}, but the vocabulary has 0 to "
-                f"{self.size - 1}; use the tokenizer that made the ids"
-            )
-        return b"".join([self.bytes_V[i] for i in flat.tolist()])
+    @property
+    def byte_fallback(self) -> bool:
+        """Whether text that no piece covers becomes bytes."""
+        return bool(self.proto.trainer_spec.byte_fallback)
 
-    def to_text(self, ids: ArrayLike) -> str:
-        """The text of a run of ids; bytes that are no UTF-8 (a cut character) become U+FFFD."""
-        return self.to_bytes(ids).decode(errors="replace")
-
-    def digest(self, *identity: Any) -> str:
-        """Hash of the ranks and of whatever else decides how text becomes ids."""
-        content = json.dumps([*identity, self.rank_V.tolist()])
-        return hashlib.sha256(content.encode()).hexdigest()
-
-
-class PieceType(IntEnum):
-    """What a piece is for."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One entry of the vocabulary; spaces are written as U+2581."""
-
-    text: str
-    score: float
-    type: int
-
-
-@dataclass(frozen=True)
-class ModelFile:
-    """All of a model that decides how text becomes ids.
-
-    Attributes:
-        pieces: in the order of their source ids.
-        algorithm: 1 unigram, 2 BPE, 3 words, 4 characters.
-        byte_fallback: whether text that no piece covers becomes bytes.
-        space_after: whether spaces belong to the word before them.
-        rules: the name of the normalisation, which the model gives itself.
-        charsmap: its table; empty where every character stays.
-        dummy_prefix: whether a space is put before every text.
-        extra_spaces_removed: whether runs of spaces and those at both ends are cut.
-        spaces_escaped: whether a space becomes U+2581.
-    """
-
-    pieces: tuple[Piece, ...]
-    algorithm: int
-    byte_fallback: bool
-    space_after: bool
-    rules: str
-    charsmap: bytes
-    dummy_prefix: bool
-    extra_spaces_removed: bool
-    spaces_escaped: bool
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What text loses, whether or not a space is put before it; empty where nothing."""
+        rules = self.proto.normalizer_spec
+        losses = {
+            "characters are normalised": bool(rules.precompiled_charsmap),
+            "extra spaces are removed": rules.remove_extra_whitespaces,
+            "spaces are not marked": not rules.escape_whitespaces,
+            "what no piece covers becomes <unk>": not self.byte_fallback,
+        }
+        return tuple(words for words, applies in losses.items() if applies)
 
     @property
     def identity(self) -> str:
-        """Hash of everything here but the name of the normalisation."""
+        """Hash of all that decides how text becomes ids; names of rules do not."""
+        training, rules = self.proto.trainer_spec, self.proto.normalizer_spec
         spec = [
-            self.algorithm,
-            self.byte_fallback,
-            self.space_after,
-            hashlib.sha256(self.charsmap).hexdigest(),
-            self.dummy_prefix,
-            self.extra_spaces_removed,
-            self.spaces_escaped,
-            [(piece.text, piece.score, piece.type) for piece in self.pieces],
+            training.model_type,
+            training.byte_fallback,
+            training.treat_whitespace_as_suffix,
+            hashlib.sha256(rules.precompiled_charsmap).hexdigest(),
+            rules.add_dummy_prefix,
+            rules.remove_extra_whitespaces,
+            rules.escape_whitespaces,
+            self.pieces,
         ]
         return hashlib.sha256(json.dumps(spec).encode()).hexdigest()
 
+    @property
+    def raw_bytes(self) -> list[bytes]:
+        """What each piece stands for; control pieces stand for nothing."""
+        return [_raw(text, kind) for text, _, kind in self.pieces]
 
-def read_model(model: bytes) -> tuple[sentencepiece.SentencePieceProcessor, ModelFile]:
-    """Load a serialised model, and read what it says about itself.
-
-    Raises:
-        ValueError: it is none, or not one that text can be encoded with.
-    """
-    if len(model) > LARGEST_MODEL:
-        raise ValueError(f"is larger than {LARGEST_MODEL} bytes; no SentencePiece model is")
-    try:
-        parsed = _parse(model)
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, ValueError) as error:
-        raise ValueError(f"is no SentencePiece model ({len(model)} bytes)") from error
-    unknown = [i for i, piece in enumerate(parsed.pieces) if piece.type == PieceType.UNKNOWN]
-    if len(parsed.pieces) != processor.vocab_size() or unknown != [processor.unk_id()]:
-        raise ValueError(
-            f"is no sound SentencePiece model: {len(parsed.pieces)} pieces, "
-            f"{len(unknown)} of them for unknown text"
-        )
-    return processor, parsed
+    def encode(self, parts: Sequence[str]) -> list[list[int]]:
+        """Source ids of each part; they do not depend on the number of threads."""
+        return self.processor.encode(parts, num_threads=min(usable_cores(), 8))
 
 
-def without_dummy_prefix(model: bytes) -> bytes:
-    """The model with no space put before texts."""
-    return model + _NO_DUMMY_PREFIX
-
-
-def _parse(model: bytes) -> ModelFile:
-    # Parts of a message that come twice count as if they were written one after the other.
-    parts: dict[int, list[bytes]] = {1: [], 2: [], 3: []}
-    for number, value in _fields(model):
-        if isinstance(value, bytes) and number in parts:
-            parts[number].append(value)
-    pieces = [_piece(dict(_fields(value))) for value in parts[1]]
-    training, rules = (dict(_fields(b"".join(parts[number]))) for number in (2, 3))
-    return ModelFile(
-        pieces=tuple(pieces),
-        algorithm=_number(training, 3, 1),
-        byte_fallback=bool(_number(training, 35, 0)),
-        space_after=bool(_number(training, 24, 0)),
-        rules=_bytes(rules, 1).decode(errors="replace"),
-        charsmap=_bytes(rules, 2),
-        dummy_prefix=bool(_number(rules, 3, 1)),
-        extra_spaces_removed=bool(_number(rules, 4, 1)),
-        spaces_escaped=bool(_number(rules, 5, 1)),
-    )
-
-
-def _piece(fields: dict[int, int | bytes]) -> Piece:
-    score = _bytes(fields, 2) or bytes(4)
-    return Piece(
-        text=_bytes(fields, 1).decode(),
-        score=float(struct.unpack("<f", score)[0]) if len(score) == 4 else 0.0,
-        type=_number(fields, 3, PieceType.NORMAL),
-    )
-
-
-def _number(fields: dict[int, int | bytes], number: int, default: int) -> int:
-    value = fields.get(number, default)
-    if isinstance(value, bytes):
-        raise ValueError(f"field {number} is no number")
-    return value
-
-
-def _bytes(fields: dict[int, int | bytes], number: int) -> bytes:
-    value = fields.get(number, b"")
-    if not isinstance(value, bytes):
-        raise ValueError(f"field {number} is no text")
-    return value
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The numbered fields of a message: numbers, and bytes for all the rest.
-
-    Raises:
-        ValueError: it is no message.
-    """
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == _VARINT:
-            value, at = _varint(message, at)
-            yield number, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(message, at)
-        elif wire in (_EIGHT, _FOUR):
-            size = 8 if wire == _EIGHT else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if size > len(message) - at:
-            raise ValueError("a field ends after the message")
-        yield number, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            break
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-    raise ValueError("a number does not end")
+def _raw(text: str, kind: int) -> bytes:
+    if kind in (_UNKNOWN, _CONTROL):
+        return b""
+    if kind == _BYTE:
+        return bytes([int(text[3:5], 16)])
+    return text.replace(SPACE_MARK, " ").encode()
 
 
 class ExactPieces:
@@ -287,36 +151,34 @@ class ExactPieces:
     def __init__(
         self,
         kind: str,
-        model: bytes,
-        processor: sentencepiece.SentencePieceProcessor,
-        file: ModelFile,
+        model: SentencePieceModel,
         *,
         lower_case: bool = False,
+        save: bytes | None = None,
     ) -> None:
-        """Take a model that was read.
+        """Take a model that puts no space before texts.
 
         Args:
             kind: its name in the registry.
-            model: what is saved.
-            processor: what encodes; it puts no space before texts.
-            file: what the model says about itself.
+            model: what encodes.
             lower_case: whether text is lower-cased first.
+            save: the serialised model that is saved, where it is another one.
 
         Raises:
             ValueError: the model has no byte fallback, or changes characters or spaces.
         """
-        if lost := losses_of(file):
-            raise ValueError(f"would lose text: {'; '.join(lost)}")
+        if model.losses:
+            raise ValueError(f"would lose text: {'; '.join(model.losses)}")
         self.kind = kind
-        self.model: bytes | None = model
+        self.model: bytes | None = model.content if save is None else save
         self.lower_case = lower_case
         self.losses: tuple[str, ...] = (LOWER_CASED,) if lower_case else ()
-        self.identity: Sequence[str] = (file.identity,)
-        self.source_doc = processor.unk_id()
-        self.source_bytes: Sequence[bytes] = raw_bytes(file)
-        self._processor = processor
-        spelt = (PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.BYTE)
-        sources = {p.text: source for source, p in enumerate(file.pieces) if p.type in spelt}
+        self.identity: Sequence[str] = (model.identity,)
+        self.source_doc = model.processor.unk_id()
+        self.source_bytes: Sequence[bytes] = model.raw_bytes
+        self._model = model
+        spelt = (_NORMAL, _USER_DEFINED, _BYTE)
+        sources = {text: i for i, (text, _, kind) in enumerate(model.pieces) if kind in spelt}
         self._byte_pieces = [sources[f"<0x{byte:02X}>"] for byte in range(256)]
         self._newline = sources.get("\n", self._byte_pieces[ord("\n")])
         # A model trained on text without spaces spells the mark of a space in three bytes.
@@ -326,8 +188,7 @@ class ExactPieces:
     def encode(self, text: str) -> IdArray:
         """Source ids of a text."""
         parts = [part for part in _SEPARATORS.split(text) if part]
-        plain = list(chain.from_iterable(cut(part) for part in parts if not _separates(part)))
-        encoded = iter(self._processor.encode(plain, num_threads=threads()))
+        encoded = iter(self._model.encode(list(plain_parts(text))))
         source: list[list[int]] = []
         for part in parts:
             if part == "\n":
@@ -335,7 +196,7 @@ class ExactPieces:
             elif _separates(part):
                 source.append([self._byte_pieces[byte] for byte in to_bytes(part)])
             else:
-                source.extend(self._spaced(next(encoded)) for _ in cut(part))
+                source.extend(self._spaced(next(encoded)) for _ in _cut(part))
         return np.fromiter(chain.from_iterable(source), dtype=np.int64)
 
     def _spaced(self, source: list[int]) -> list[int]:
@@ -343,55 +204,71 @@ class ExactPieces:
         if self._spelt_mark is None:
             return source
         spaced: list[int] = []
-        for each in source:
-            spaced.append(each)
+        for source_id in source:
+            spaced.append(source_id)
             if spaced[-3:] == self._spelt_mark:
                 spaced[-3:] = [self._byte_pieces[ord(" ")]]
         return spaced
 
 
-def losses_of(file: ModelFile) -> tuple[str, ...]:
-    """What text loses in a model, whether or not a space is put before it; empty where nothing."""
-    lost = []
-    if file.charsmap:
-        lost.append("characters are normalised")
-    if file.extra_spaces_removed:
-        lost.append("extra spaces are removed")
-    if not file.spaces_escaped:
-        lost.append("spaces are not marked")
-    if not file.byte_fallback:
-        lost.append("what no piece covers becomes <unk>")
-    return tuple(lost)
+class LossyPieces:
+    """A model as it is, line by line; its own rules say what becomes of spaces and line ends.
+
+    Attributes as in `Scheme`. Text that no piece covers becomes <unk>, and `<doc>` is one more id;
+    with byte fallback there is no such text, and <unk> becomes `<doc>`.
+    """
+
+    kind = GIVEN
+    lower_case = False
+
+    def __init__(self, model: SentencePieceModel) -> None:
+        """Take a model that was read."""
+        prefix = ("a space is put before every line",) if model.dummy_prefix else ()
+        self.losses: tuple[str, ...] = (*model.losses, *prefix)
+        self.model: bytes | None = model.content
+        self.identity: Sequence[str] = (model.identity,)
+        self._model = model
+        pieces = model.raw_bytes
+        self.source_doc = model.processor.unk_id()
+        self.source_unknown: int | None = None
+        if not model.byte_fallback:
+            self.source_unknown, self.source_doc = self.source_doc, len(pieces)
+            pieces[self.source_unknown] = _UNKNOWN_TEXT
+            pieces.append(b"")
+        self.source_bytes: Sequence[bytes] = pieces
+
+    def encode(self, text: str) -> IdArray:
+        """Source ids of a text; bytes that are no UTF-8 count as U+FFFD."""
+        lines = _LINES.findall(_STRAY.sub("\ufffd", text))
+        encoded = self._model.encode([part for line in lines for part in _cut(line)])
+        return np.fromiter(chain.from_iterable(encoded), dtype=np.int64)
 
 
-def raw_bytes(file: ModelFile) -> list[bytes]:
-    """What each piece stands for; control pieces stand for nothing."""
-    return [_raw(piece.text, piece.type) for piece in file.pieces]
+def load_given(content: bytes, lower_case: bool = False) -> ExactPieces | LossyPieces:
+    """Read a model; one that would only put a space before texts does not, and loses nothing.
 
-
-def _raw(text: str, kind: int) -> bytes:
-    if kind in (PieceType.UNKNOWN, PieceType.CONTROL):
-        return b""
-    if kind == PieceType.BYTE:
-        return bytes([int(text[3:5], 16)])
-    return text.replace(SPACE_MARK, " ").encode()
-
-
-def cut(part: str) -> Iterator[str]:
-    """A stretch of text in parts that SentencePiece takes."""
-    return (part[start : start + LONGEST] for start in range(0, len(part), LONGEST))
+    Raises:
+        ValueError: it is no SentencePiece model.
+    """
+    if lower_case:
+        raise ValueError("a given model has its own rules, and cannot be lower-cased")
+    model = SentencePieceModel(content)
+    if model.losses:
+        return LossyPieces(model)
+    return ExactPieces(
+        GIVEN, model.without_dummy_prefix() if model.dummy_prefix else model, save=content
+    )
 
 
 def plain_parts(text: str) -> Iterator[str]:
     """The stretches of a text that SentencePiece gets to see."""
     for part in _SEPARATORS.split(text):
         if part and not _separates(part):
-            yield from cut(part)
+            yield from _cut(part)
 
 
-def threads() -> int:
-    """How many threads encode; the ids do not depend on it."""
-    return min(os.cpu_count() or 1, 8)
+def _cut(part: str) -> Iterator[str]:
+    return (part[start : start + LONGEST] for start in range(0, len(part), LONGEST))
 
 
 def _separates(part: str) -> bool:

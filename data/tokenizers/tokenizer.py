@@ -1,4 +1,9 @@
-"""A tokenizer whose ids are ranked by frequency, how it is saved, and what a kind of them is."""
+"""A tokenizer whose ids are ranked by frequency, how it is saved, and what a kind of them is.
+
+A source id is what the underlying scheme calls a piece; an id is its rank by training frequency.
+
+V vocabulary
+"""
 
 import hashlib
 import json
@@ -8,14 +13,14 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from data.tokenizers.pieces import IdArray, PieceTable, rank_by_count
 
 if TYPE_CHECKING:
     from data.config import TokenizerConfig
 
+IdArray = NDArray[np.int64]
 FILE = "tokenizer.json"
 MODEL_FILE = "tokenizer.model"
 VERSION = 2
@@ -24,100 +29,6 @@ MAX_BYTES = 2**28
 _LARGEST = 2**24
 _Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
 CHANGED = "some of this text came back changed"
-
-
-class TokenizerFile(BaseModel):
-    """What tokenizer.json says."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    version: int = Field(ge=VERSION, le=VERSION)  # strict; a Literal is not
-    kind: str
-    vocabulary_size: int = Field(ge=1, le=_LARGEST)
-    digest: str = Field(max_length=200)
-    model_sha256: str | None = Field(default=None, max_length=64)  # older files have none
-    lower_case: bool
-    came_back: bool
-    ranks: tuple[_Rank, ...]
-
-
-def write_tokenizer_file(
-    folder: Path,
-    *,
-    kind: str,
-    digest: str,
-    rank_V: IdArray,
-    lower_case: bool,
-    came_back: bool,
-    model_sha256: str | None,
-) -> None:
-    """Write tokenizer.json.
-
-    Args:
-        folder: made where it is not there.
-        kind: the name in the registry.
-        digest: what the loaded tokenizer must have.
-        rank_V: the id (rank) of each source id.
-        lower_case: whether text is lower-cased first.
-        came_back: False where a text was seen to come back changed.
-        model_sha256: hash of the bytes of tokenizer.model, where there is one.
-    """
-    content = {
-        "version": VERSION,
-        "kind": kind,
-        "vocabulary_size": len(rank_V),
-        "digest": digest,
-        "model_sha256": model_sha256,
-        "lower_case": lower_case,
-        "came_back": came_back,
-        "ranks": rank_V.tolist(),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
-
-
-def read_tokenizer_file(folder: Path) -> TokenizerFile:
-    """Read tokenizer.json.
-
-    Raises:
-        ValueError: damaged, or of another version than this program knows.
-        OSError: cannot be read.
-    """
-    path = folder / FILE
-    content = read_file(path)
-    try:
-        saved = TokenizerFile.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"][:4]) or "content"
-        raise ValueError(
-            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); "
-            f"save the tokenizer again"
-        ) from error
-    names = [name for name, _ in json.loads(content, object_pairs_hook=list)]
-    if len(set(names)) < len(names):
-        raise ValueError(f"{path}: a key stands twice; save the tokenizer again")
-    if saved.vocabulary_size != len(saved.ranks):
-        raise ValueError(
-            f"{path}: vocabulary_size: {saved.vocabulary_size}, but there are {len(saved.ranks)} "
-            f"ranks; save the tokenizer again"
-        )
-    return saved
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of one of a tokenizer's files.
-
-    Raises:
-        ValueError: it is no file, or larger than any tokenizer's.
-        OSError: it cannot be read.
-    """
-    status = path.stat()
-    if not S_ISREG(status.st_mode):
-        raise ValueError(f"{path}: not a file; save the tokenizer again")
-    if status.st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; save the tokenizer again")
-    return path.read_bytes()
 
 
 class Scheme(Protocol):
@@ -175,17 +86,31 @@ class Tokenizer:
         Raises:
             ValueError: the ranks do not fit the scheme.
         """
+        size = len(scheme.source_bytes)
         self._scheme = scheme
         self._came_back = came_back
-        self._table = PieceTable(scheme.source_bytes, scheme.source_doc, rank_V)
+        self._rank_V: IdArray = np.asarray(
+            np.arange(size) if rank_V is None else rank_V, dtype=np.int64
+        )
+        if not np.array_equal(np.sort(self._rank_V), np.arange(size)):
+            raise ValueError(
+                f"ranks are not the numbers 0 to {size - 1} in some order "
+                f"(found {len(self._rank_V)} numbers for {size} pieces)"
+            )
+        self._bytes_V = [scheme.source_bytes[source] for source in np.argsort(self._rank_V)]
         self.kind = scheme.kind
-        self.vocabulary_size = self._table.size
-        self.doc_id = self._table.doc_id
+        self.vocabulary_size = size
+        self.doc_id = int(self._rank_V[scheme.source_doc])
+        assert not self._bytes_V[self.doc_id]
         unknown = scheme.source_unknown
-        self.unknown_id = None if unknown is None else int(self._table.rank_V[unknown])
-        self.digest = self._table.digest(self.kind, scheme.lower_case, *scheme.identity)
+        self.unknown_id = None if unknown is None else int(self._rank_V[unknown])
+        identity = [self.kind, scheme.lower_case, *scheme.identity, self._rank_V.tolist()]
+        self.digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         self.losses = scheme.losses or (() if came_back else (CHANGED,))
-        self.byte_length_V = None if self.losses else self._table.byte_length_V
+        self.byte_length_V: IdArray | None = None
+        if not self.losses:
+            self.byte_length_V = np.array([len(raw) for raw in self._bytes_V], dtype=np.int64)
+            self.byte_length_V.flags.writeable = False
 
     def folded(self, text: str) -> str:
         """The text that is encoded: lower-cased where that is asked for, else as it is."""
@@ -193,42 +118,114 @@ class Tokenizer:
 
     def encode(self, text: str) -> IdArray:
         """Ids of a text; never `<doc>`, whatever the text says."""
-        ids = self._table.rank_V[self._scheme.encode(self.folded(text))]
+        ids = self._rank_V[self._scheme.encode(self.folded(text))]
         assert not (ids == self.doc_id).any(), "text became <doc>"
         return ids
 
     def decode(self, ids: ArrayLike) -> str:
         """Text of ids, without `<doc>`; a character cut at either end becomes U+FFFD."""
-        return self._table.to_text(ids)
+        return self.decode_bytes(ids).decode(errors="replace")
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """Bytes of ids, without `<doc>`."""
-        return self._table.to_bytes(ids)
+        flat = np.asarray(ids, dtype=np.int64).ravel()
+        if len(flat) and not (flat.min() >= 0 and flat.max() < self.vocabulary_size):
+            raise ValueError(
+                f"ids from {flat.min()} to {flat.max()}, but the vocabulary has 0 to "
+                f"{self.vocabulary_size - 1}; use the tokenizer that made the ids"
+            )
+        return b"".join([self._bytes_V[i] for i in flat.tolist()])
 
     def reranked(self, counts_V: ArrayLike) -> "tuple[Tokenizer, IdArray]":
-        """The same pieces ranked by counts of the present ids, and the new id of each of them."""
-        new_V = rank_by_count(counts_V)
-        ranks_V = new_V[self._table.rank_V]
-        return Tokenizer(self._scheme, ranks_V, came_back=self._came_back), new_V
+        """The same pieces ranked by counts of the present ids, and the new id of each of them.
+
+        Ids with the same count stay in their order.
+        """
+        order_V = np.argsort(-np.asarray(counts_V, dtype=np.int64), kind="stable")
+        new_V = np.empty_like(order_V)
+        new_V[order_V] = np.arange(len(order_V))
+        return Tokenizer(self._scheme, new_V[self._rank_V], came_back=self._came_back), new_V
 
     def changed(self) -> "Tokenizer":
         """The same tokenizer, known to change some text."""
-        return Tokenizer(self._scheme, self._table.rank_V, came_back=False)
+        return Tokenizer(self._scheme, self._rank_V, came_back=False)
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json, and tokenizer.model where there is one, into a folder."""
         model = self._scheme.model
-        write_tokenizer_file(
-            folder,
-            kind=self.kind,
-            digest=self.digest,
-            rank_V=self._table.rank_V,
-            lower_case=self._scheme.lower_case,
-            came_back=self._came_back,
-            model_sha256=None if model is None else hashlib.sha256(model).hexdigest(),
-        )
+        content = {
+            "version": VERSION,
+            "kind": self.kind,
+            "vocabulary_size": self.vocabulary_size,
+            "digest": self.digest,
+            "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
+            "lower_case": self._scheme.lower_case,
+            "came_back": self._came_back,
+            "ranks": self._rank_V.tolist(),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
         if model is not None:
             (folder / MODEL_FILE).write_bytes(model)
+
+
+class TokenizerFile(BaseModel):
+    """What tokenizer.json says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: int = Field(ge=VERSION, le=VERSION)  # strict; a Literal is not
+    kind: str
+    vocabulary_size: int = Field(ge=1, le=_LARGEST)
+    digest: str = Field(max_length=200)
+    model_sha256: str | None = Field(default=None, max_length=64)  # older files have none
+    lower_case: bool
+    came_back: bool
+    ranks: tuple[_Rank, ...]
+
+
+def read_tokenizer_file(folder: Path) -> TokenizerFile:
+    """Read tokenizer.json.
+
+    Raises:
+        ValueError: damaged, or of another version than this program knows.
+        OSError: cannot be read.
+    """
+    path = folder / FILE
+    content = read_file(path)
+    try:
+        saved = TokenizerFile.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"][:4]) or "content"
+        raise ValueError(
+            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); "
+            f"save the tokenizer again"
+        ) from error
+    names = [name for name, _ in json.loads(content, object_pairs_hook=list)]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path}: a key stands twice; save the tokenizer again")
+    if saved.vocabulary_size != len(saved.ranks):
+        raise ValueError(
+            f"{path}: vocabulary_size: {saved.vocabulary_size}, but there are {len(saved.ranks)} "
+            f"ranks; save the tokenizer again"
+        )
+    return saved
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of one of a tokenizer's files.
+
+    Raises:
+        ValueError: it is no file, or larger than any tokenizer's.
+        OSError: it cannot be read.
+    """
+    status = path.stat()
+    if not S_ISREG(status.st_mode):
+        raise ValueError(f"{path}: not a file; save the tokenizer again")
+    if status.st_size > MAX_BYTES:
+        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; save the tokenizer again")
+    return path.read_bytes()
 
 
 @dataclass(frozen=True)

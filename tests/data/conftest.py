@@ -1,5 +1,6 @@
-"""Tiny tokenizers of every kind that loses nothing, and a tiny corpus of three files."""
+"""Tiny tokenizers of every kind that loses nothing, a tiny corpus of three files, a server."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from data.tokenizers import TOKENIZERS
 from data.tokenizers.sentencepiece import train_pieces
 
 from .models import TEXT, given_model, ranked
+from .server import Server, serving
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +47,12 @@ def own_files(tmp_path: Path) -> DataConfig:
             "tokenizer": {"vocabulary": 340},
         }
     )
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A web server of this machine, which no proxy stands before."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as running:
+        yield running

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +12,9 @@ import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare, scored_bytes
 from data.corpora import hutter, wikitext
-from data.download import Remote
 from data.text import to_bytes
 
-from .server import Server, serving
+from .server import Server
 
 WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 ARTICLE = (
@@ -29,34 +28,31 @@ TOKENS = {
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with serving() as running:
-        yield running
+def publish(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts an archive of these members on the server in the place of a corpus's published one."""
+
+    def put(corpus: str, members: Mapping[str, bytes]) -> None:
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
+            for name, content in members.items():
+                opened.writestr(name, content)
+        raw = file.getvalue()
+        server.answers["/archive"] = lambda handler: handler.ranged(raw)
+        archives = next(a for a in (wikitext.ARCHIVES, hutter.ARCHIVES) if corpus in a)
+        archive = replace(
+            archives[corpus],
+            addresses=(server.address("/archive"),),
+            sha256=hashlib.sha256(raw).hexdigest(),
+            limit=len(raw),
+            size=len(raw) if archives[corpus].size else None,
+        )
+        monkeypatch.setitem(archives, corpus, archive)
+
+    return put
 
 
-def publish(server: Server, archive: Remote, members: Mapping[str, bytes]) -> Remote:
-    """Put an archive of these members on the server in the place of the published one."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
-        for name, content in members.items():
-            opened.writestr(name, content)
-    raw = file.getvalue()
-    server.answers["/archive"] = lambda handler: handler.ranged(raw)
-    return replace(
-        archive,
-        addresses=(server.address("/archive"),),
-        sha256=hashlib.sha256(raw).hexdigest(),
-        limit=len(raw),
-        size=len(raw) if archive.size else None,
-    )
-
-
-def publish_wikitext(server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    members = {f"{name}/wiki.{split}.tokens": text.encode() for split, text in TOKENS.items()}
-    archive = publish(server, wikitext.ARCHIVES[name], members)
-    monkeypatch.setitem(wikitext.ARCHIVES, name, archive)
+def wikitext_members(name: str = "wikitext-2") -> dict[str, bytes]:
+    return {f"{name}/wiki.{split}.tokens": text.encode() for split, text in TOKENS.items()}
 
 
 def data(corpus: str, **more: object) -> DataConfig:
@@ -65,9 +61,9 @@ def data(corpus: str, **more: object) -> DataConfig:
 
 @pytest.mark.parametrize("name", ["wikitext-2", "wikitext-103"])
 def test_wikitext_has_one_document_an_article_and_loses_no_byte(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    publish: Callable[..., None], tmp_path: Path, name: str
 ) -> None:
-    publish_wikitext(server, monkeypatch, name)
+    publish(name, wikitext_members(name))
     corpus = load_corpus(data(name), tmp_path, tmp_path / "cache")
     assert corpus.name == name
     assert corpus.notes["documents"] == {"train": 27, "valid": 1, "test": 2}
@@ -84,11 +80,9 @@ def test_wikitext_has_one_document_an_article_and_loses_no_byte(
     assert [ready.words(split) for split in SPLITS] == [None, 27, 53]
 
 
-def test_a_capped_split_has_no_count_of_words(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_capped_split_has_no_count_of_words(publish: Callable[..., None], tmp_path: Path) -> None:
     """The count of the whole text would make its perplexity far too low."""
-    publish_wikitext(server, monkeypatch, "wikitext-2")
+    publish("wikitext-2", wikitext_members())
 
     def words(**caps: int) -> list[int | None]:
         config = data("wikitext-2", tokenizer={"kind": "bytes"}, **caps)
@@ -101,9 +95,9 @@ def test_a_capped_split_has_no_count_of_words(
 
 
 def test_a_second_load_asks_no_server_and_is_the_same(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: Server, publish: Callable[..., None], tmp_path: Path
 ) -> None:
-    publish_wikitext(server, monkeypatch, "wikitext-2")
+    publish("wikitext-2", wikitext_members())
     told: list[str] = []
     first = load_corpus(data("wikitext-2"), tmp_path, tmp_path, told.append)
     assert "wikitext-2-v1.zip: from 127" in told[0]
@@ -164,17 +158,14 @@ def small_hundred(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
 def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
-    server: Server,
-    monkeypatch: pytest.MonkeyPatch,
+    publish: Callable[..., None],
     tmp_path: Path,
     small_hundred: dict[str, bytes],
     kind: str,
 ) -> None:
     with pytest.raises(UnicodeDecodeError):
         small_hundred["train"].decode()
-    monkeypatch.setitem(
-        hutter.ARCHIVES, "enwik8", publish(server, hutter.ARCHIVES["enwik8"], {"enwik8": RAW})
-    )
+    publish("enwik8", {"enwik8": RAW})
     tokenizer = {"kind": kind} | ({"vocabulary": 300} if kind == "bpe" else {})
     config = data("enwik8", tokenizer=tokenizer)
     corpus = load_corpus(config, tmp_path, tmp_path)
@@ -190,33 +181,14 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_member_of_another_size_is_refused(
-    server: Server,
-    monkeypatch: pytest.MonkeyPatch,
+    publish: Callable[..., None],
     tmp_path: Path,
     small_hundred: dict[str, bytes],
     change: int,
 ) -> None:
-    raw = RAW[:-1] if change < 0 else RAW + b"x"
-    monkeypatch.setitem(
-        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": raw})
-    )
+    publish("text8", {"text8": RAW[:-1] if change < 0 else RAW + b"x"})
     with pytest.raises(ValueError, match=r"text8\.zip: .* bytes.*; delete it and run again"):
         load_corpus(data("text8"), tmp_path, tmp_path)
-
-
-def test_text8_is_three_documents(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    letters = b"anarchism originated as a term of abuse " * 50
-    monkeypatch.setattr(hutter, "SIZES", {"train": 1800, "valid": 100, "test": 100})
-    monkeypatch.setitem(
-        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": letters})
-    )
-    corpus = load_corpus(data("text8"), tmp_path, tmp_path)
-    assert corpus.name == "text8"
-    assert corpus.notes["documents"] == {"train": 1, "valid": 1, "test": 1}
-    text = "".join(document.text for split in SPLITS for document in corpus.documents(split))
-    assert text.encode() == letters
 
 
 def test_the_published_splits_are_90_5_5_million_bytes() -> None:
@@ -230,18 +202,16 @@ def test_the_published_splits_are_90_5_5_million_bytes() -> None:
 
 
 def test_addresses_of_ones_own_replace_the_published_ones(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: Server, publish: Callable[..., None], tmp_path: Path
 ) -> None:
-    publish_wikitext(server, monkeypatch, "wikitext-2")
+    publish("wikitext-2", wikitext_members())
     elsewhere = [server.address("/gone"), server.address("/mirror")]
     server.answers["/mirror"] = server.answers["/archive"]
     load_corpus(data("wikitext-2", addresses=elsewhere), tmp_path, tmp_path)
     assert [path for path, _ in server.asked] == ["/gone", "/mirror"]
 
 
-def test_offline_the_message_names_the_file_and_the_place(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_offline_the_message_names_the_file_and_the_place(server: Server, tmp_path: Path) -> None:
     config = data("enwik8", addresses=[server.address("/gone")])
     with pytest.raises(ValueError, match=r"enwik8\.zip is not here.*") as caught:
         prepare(config, tmp_path, tmp_path)
@@ -250,15 +220,18 @@ def test_offline_the_message_names_the_file_and_the_place(
     assert not list((tmp_path / "downloads").iterdir())
 
 
-def test_ids_of_text_without_newlines_are_those_of_the_whole_text(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_text8_is_three_documents_whose_ids_do_not_depend_on_chunks(
+    publish: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     letters = b"anarchism originated as a term of abuse " * 5000
     monkeypatch.setattr(hutter, "SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
-    monkeypatch.setitem(
-        hutter.ARCHIVES, "text8", publish(server, hutter.ARCHIVES["text8"], {"text8": letters})
-    )
+    publish("text8", {"text8": letters})
     config = data("text8", tokenizer={"vocabulary": 310})
+    corpus = load_corpus(config, tmp_path, tmp_path / "whole")
+    assert corpus.name == "text8"
+    assert corpus.notes["documents"] == {"train": 1, "valid": 1, "test": 1}
+    text = "".join(document.text for split in SPLITS for document in corpus.documents(split))
+    assert text.encode() == letters
     whole = prepare(config, tmp_path, tmp_path / "whole")
     monkeypatch.setattr("data.tokens._CHUNK", 1000)
     monkeypatch.setattr("data.tokens._LONGEST_CHUNK", 1 << 16)

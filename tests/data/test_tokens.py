@@ -1,17 +1,11 @@
-"""Token files: exact, ranked by training counts, and whole in the cache or not there."""
+"""Token files: exact, ranked by training counts, and built again where they are damaged."""
 
-import errno
-import fcntl
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +21,6 @@ from data import (
     scored_bytes,
     train_tokenizer,
 )
-from data.cache import build_folder, damage
 from data.tokens import chunks
 
 from .models import TEXT, given_model
@@ -52,8 +45,11 @@ def of_kind(config: DataConfig, folder: Path, kind: str) -> DataConfig:
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, kind: str) -> None:
-    ready = prepare(of_kind(own_files, tmp_path, kind), tmp_path, tmp_path / "cache")
+    config = of_kind(own_files, tmp_path, kind)
+    ready = prepare(config, tmp_path, tmp_path / "cache")
     assert ready.tokenizer.kind == kind
+    assert config.tokenizer.ids in (None, ready.tokenizer.vocabulary_size)
+    assert (config.tokenizer.ids is None) == (kind == "given")
     assert ready.tokenizer.losses == ()
     assert ready.tokenizer.byte_length_V is not None
     assert ready.notes["unknown"] == dict.fromkeys(SPLITS, 0)
@@ -113,48 +109,17 @@ def test_documents_are_encoded_as_a_split_is(
     assert np.array_equal(encode_documents(ready.tokenizer, texts), wanted)
 
 
-def test_a_corpus_that_counts_no_words_has_none(own_files: DataConfig, tmp_path: Path) -> None:
-    ready = prepare(own_files, tmp_path, tmp_path / "cache")
-    assert [ready.words(split) for split in SPLITS] == [None, None, None]
-
-
-def test_words_of_a_text_that_is_lost_in_part_are_not_given(
+def test_words_are_given_where_they_are_counted_and_no_text_is_lost(
     own_files: DataConfig, tmp_path: Path
 ) -> None:
-    """The nats are then not those of these words."""
+    """The nats are else not those of these words."""
     for lower_case in (False, True):
         config = with_tokenizer(own_files, vocabulary=340, lower_case=lower_case)
         ready = prepare(config, tmp_path, tmp_path / "cache")
+        assert [ready.words(split) for split in SPLITS] == [None, None, None]
         ready = replace(ready, notes={**ready.notes, "words": {"valid": 7, "test": 5}})
         wanted = [None, None] if lower_case else [7, 5]
         assert [ready.words("valid"), ready.words("test")] == wanted
-
-
-@pytest.mark.parametrize(
-    "tokenizer",
-    [{"kind": "bpe", "vocabulary": 340}, {"kind": "unigram", "vocabulary": 310}, {"kind": "bytes"}],
-    ids=str,
-)
-def test_the_settings_say_how_many_ids_there_will_be(
-    own_files: DataConfig, tmp_path: Path, tokenizer: dict[str, object]
-) -> None:
-    config = with_tokenizer(own_files, **tokenizer)
-    ready = prepare(config, tmp_path, tmp_path / "cache")
-    assert ready.tokenizer.vocabulary_size == config.tokenizer.ids
-
-
-def test_lower_casing_has_token_files_of_its_own(own_files: DataConfig, tmp_path: Path) -> None:
-    one, two = (
-        prepare(
-            with_tokenizer(own_files, vocabulary=340, lower_case=lower),
-            tmp_path,
-            tmp_path / "cache",
-        )
-        for lower in (False, True)
-    )
-    assert one.folder != two.folder
-    assert one.tokenizer.losses == ()
-    assert two.tokenizer.losses == ("text is lower-cased",)
 
 
 def test_chunked_encoding_gives_the_ids_of_the_whole_text(
@@ -254,9 +219,14 @@ def test_the_cache_folder_comes_from_the_environment(
 def test_another_tokenizer_has_another_folder(own_files: DataConfig, tmp_path: Path) -> None:
     folders = {
         prepare(with_tokenizer(own_files, **tokenizer), tmp_path, tmp_path / "cache").folder
-        for tokenizer in ({"vocabulary": 340}, {"vocabulary": 330}, {"kind": "bytes"})
+        for tokenizer in (
+            {"vocabulary": 340},
+            {"vocabulary": 330},
+            {"vocabulary": 340, "lower_case": True},
+            {"kind": "bytes"},
+        )
     }
-    assert len(folders) == 3
+    assert len(folders) == 4
 
 
 @pytest.mark.parametrize("name", ["train.bin", "valid.bin", "tokenizer.model", "info.json"])
@@ -292,203 +262,6 @@ def test_a_build_that_fails_leaves_nothing(own_files: DataConfig, tmp_path: Path
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_folder_that_appears_during_the_build_wins(tmp_path: Path) -> None:
-    final, key = tmp_path / "folder", {"a": 1}
-
-    def fill(folder: Path, text: str) -> dict[str, object]:
-        (folder / "file").write_text(text)
-        return {}
-
-    def slow(folder: Path) -> dict[str, object]:
-        build_folder(final, key, lambda inner: fill(inner, "winner"))
-        return fill(folder, "loser")
-
-    build_folder(final, key, slow)
-    assert (final / "file").read_text() == "winner"
-    assert damage(final, key) is None
-    assert damage(final, {"a": 2}) == "info.json belongs to other text or another tokenizer"
-    assert list(tmp_path.iterdir()) == [final]
-
-
-def test_a_file_that_vanishes_between_two_looks_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    final, key = tmp_path / "folder", {"a": 1}
-
-    def fill(folder: Path) -> dict[str, object]:
-        (folder / "file").write_text("text")
-        return {}
-
-    build_folder(final, key, fill)
-    (final / "file").unlink()
-    # As another process leaves it that moves the folder away: what was just there is not.
-    monkeypatch.setattr(Path, "is_file", lambda path: True)
-    assert damage(final, key) == "file is missing"
-    monkeypatch.undo()
-    (final / "file").mkdir()
-    assert damage(final, key) == "file is not a file"
-
-
-def test_a_folder_that_is_moved_away_during_the_rename_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    final, rename, calls = tmp_path / "folder", os.rename, []
-
-    def fill(folder: Path) -> dict[str, object]:
-        (folder / "file").write_text("text")
-        return {}
-
-    def refused_once(source: Path, target: Path) -> None:
-        calls.append(source)
-        if len(calls) == 1:
-            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", refused_once)
-    build_folder(final, {"a": 1}, fill)
-    assert damage(final, {"a": 1}) is None
-
-
-def _one_file(folder: Path) -> dict[str, object]:
-    (folder / "file").write_text("whole")
-    return {}
-
-
-class ForkedBuild:
-    """A process that builds a folder and stops half way."""
-
-    def __init__(self, final: Path) -> None:
-        says, said = os.pipe()
-        wait, self._go_on = os.pipe()
-        self.number = os.fork()
-        if self.number == 0:
-            code = 1
-            try:
-                os.close(self._go_on)
-
-                def fill(folder: Path) -> dict[str, object]:
-                    os.write(said, folder.name.encode())
-                    os.read(wait, 1)
-                    return _one_file(folder)
-
-                build_folder(final, {"a": 1}, fill)
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(said)
-        os.close(wait)
-        self.work = final.with_name(os.read(says, 999).decode())
-        os.close(says)
-
-    def go_on(self) -> int:
-        os.close(self._go_on)
-        return os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
-
-    def kill(self) -> None:
-        os.kill(self.number, signal.SIGKILL)
-        assert self.go_on() == -signal.SIGKILL
-
-
-def test_the_next_build_removes_what_a_killed_one_left_and_nothing_of_a_living_one(
-    tmp_path: Path,
-) -> None:
-    final = tmp_path / "folder"
-    living, killed = ForkedBuild(final), ForkedBuild(final)
-    killed.kill()
-    (tmp_path / f"{killed.work.name}.damaged").mkdir()
-    another = tmp_path / ".folder.2.17-0123abcd"
-    another.mkdir()
-    assert killed.work.exists()
-    build_folder(final, {"a": 1}, _one_file)
-    left = ["folder", living.work.name, f"{living.work.name}.lock", another.name]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(left)
-    assert living.go_on() == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["folder", another.name])
-
-
-def test_what_a_version_without_locks_left_is_removed_after_a_day_without_a_change(
-    tmp_path: Path,
-) -> None:
-    """It may be building there, on another machine."""
-    left, final = tmp_path / ".folder.17-0123abcd", tmp_path / "folder"
-    left.mkdir()
-    (left / "train.bin").write_text("text")
-    os.utime(left, (1_000, 1_000))
-    os.utime(left / "train.bin", (5_000, 5_000))
-    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_399)
-    assert left.exists()
-    build_folder(final, {"a": 1}, _one_file, clock=lambda: 5_000 + 86_401)
-    assert list(tmp_path.iterdir()) == [final]
-
-
-def may_be_locked(path: Path) -> bool:
-    """Whether another process gets a lock of the kind that shared folders know."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with path.open("r+") as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_build_is_locked_for_other_machines_whatever_else_this_process_builds(
-    tmp_path: Path,
-) -> None:
-    final, free = tmp_path / "folder", []
-
-    def slow(folder: Path) -> dict[str, object]:
-        lock = folder.with_name(f"{folder.name}.lock")
-        free.append(may_be_locked(lock))
-        thread = Thread(target=build_folder, args=(final, {"a": 1}, _one_file))
-        thread.start()
-        thread.join()
-        free.append(may_be_locked(lock))
-        assert folder.exists()
-        return _one_file(folder)
-
-    build_folder(final, {"a": 1}, slow)
-    assert free == [False, False]
-    assert list(tmp_path.iterdir()) == [final]
-
-
-def test_a_build_whose_name_is_taken_for_an_abandoned_one_takes_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the making of its lock and the locking."""
-    lock, names = fcntl.lockf, []
-
-    def late(file: Any, how: int) -> None:
-        names.append(file.name)
-        if len(names) == 1:
-            Path(file.name).unlink()
-        lock(file, how)
-
-    monkeypatch.setattr("data.cache.fcntl.lockf", late)
-    build_folder(tmp_path / "folder", {"a": 1}, _one_file)
-    assert len(set(names)) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-def test_a_file_system_without_locks_loses_no_living_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(file: Any, how: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    def slow(folder: Path) -> dict[str, object]:
-        build_folder(final, {"a": 1}, _one_file)
-        return _one_file(folder)
-
-    monkeypatch.setattr("data.cache.fcntl.lockf", none)
-    final = tmp_path / "folder"
-    build_folder(final, {"a": 1}, slow)
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
 _PREPARE = """
 import sys
 from pathlib import Path
@@ -503,12 +276,10 @@ print(ready.folder.name, ready.tokenizer.digest, sum(len(t) for t in ready.token
 """
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
-    own_files: DataConfig, tmp_path: Path, kind: str
+    own_files: DataConfig, tmp_path: Path
 ) -> None:
-    config = of_kind(own_files, tmp_path, kind)
-    (tmp_path / "config.json").write_text(config.model_dump_json())
+    (tmp_path / "config.json").write_text(own_files.model_dump_json())
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _PREPARE, str(tmp_path)],
@@ -531,13 +302,13 @@ def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
     (answer,) = answers
     (folder,) = (tmp_path / "cache").iterdir()
     told: list[str] = []
-    ready = prepare(config, tmp_path, tmp_path / "cache", told.append)
+    ready = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
     assert answer.split()[0] == folder.name == ready.folder.name
     assert not told
 
 
-def test_importing_the_package_does_not_import_torch() -> None:
-    check = "import sys, data; sys.exit('torch' in sys.modules)"
+def test_importing_the_package_imports_neither_torch_nor_protobuf() -> None:
+    check = "import sys, data; sys.exit(bool({'torch', 'google.protobuf'} & sys.modules.keys()))"
     here = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", check], cwd=here).returncode == 0
 

@@ -48,19 +48,20 @@ def test_every_file_is_whole_in_one_split_by_the_hash_of_its_path(folder: Path) 
     assert len(found) == FILES + 1
     for path, text in found.items():
         assert text.encode() == (folder / path).read_bytes()
-    for split, paths in names(corpus).items():
+    before = names(corpus)
+    for split, paths in before.items():
         assert paths == sorted(paths)
         for path in paths:
             share = hash_share(path)
             assert split == ("train" if share < 0.9 else "valid" if share < 0.95 else "test")
-    assert load_corpus(config(), folder.parent).digest == corpus.digest
     assert prepare(config(), folder.parent, folder.parent / "cache").notes["links"] == 0
-
-
-def test_the_folders_own_place_does_not_matter(folder: Path) -> None:
-    before = load_corpus(config(), folder.parent)
+    # Neither the folder's own place nor another file matters.
     folder.rename(folder.parent / "moved")
-    assert load_corpus(config(folder="moved"), folder.parent).digest == before.digest
+    assert load_corpus(config(folder="moved"), folder.parent).digest == corpus.digest
+    (folder.parent / "moved/added.md").write_text("added")
+    after = names(load_corpus(config(folder="moved"), folder.parent))
+    for split, paths in before.items():
+        assert [path for path in after[split] if path != "added.md"] == paths
 
 
 def test_include_and_exclude_choose(folder: Path) -> None:
@@ -95,21 +96,6 @@ def test_globs(path: str, glob: str, fits: bool) -> None:
     assert matches(path, glob) is fits
 
 
-def test_links_are_not_followed_and_counted(folder: Path, tmp_path: Path) -> None:
-    before = load_corpus(config(), tmp_path)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.md").write_text("secret\n")
-    (folder / "out").symlink_to(outside)
-    (folder / "secret.md").symlink_to(outside / "secret.md")
-    (folder / "twice.md").symlink_to(folder / "top.md")
-    (folder / "loop").symlink_to(folder)
-    (folder / "gone.md").symlink_to(folder / "nowhere")
-    corpus = load_corpus(config(), tmp_path)
-    assert corpus.digest == before.digest
-    assert corpus.notes["links"] == 5
-
-
 def test_runs_and_the_cache_below_the_folder_are_left_out(folder: Path) -> None:
     before = load_corpus(config(), folder.parent)
     said: list[str] = []
@@ -139,8 +125,16 @@ def test_a_folder_that_is_itself_a_run_or_the_cache_is_refused(folder: Path) -> 
         load_corpus(config(), folder.parent, cache=folder)
 
 
-def test_what_is_no_text_is_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
+def test_links_and_what_is_no_text_are_left_out_and_counted(folder: Path, tmp_path: Path) -> None:
     before = load_corpus(config(), tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret\n")
+    (folder / "out").symlink_to(outside)
+    (folder / "secret.md").symlink_to(outside / "secret.md")
+    (folder / "twice.md").symlink_to(folder / "top.md")
+    (folder / "loop").symlink_to(folder)
+    (folder / "gone.md").symlink_to(folder / "nowhere")
     (folder / "latin.md").write_bytes(b"caf\xe9")
     (folder / "empty.md").write_bytes(b"")
     (folder / ".hidden.md").write_text("hidden")
@@ -149,6 +143,7 @@ def test_what_is_no_text_is_left_out_and_counted(folder: Path, tmp_path: Path) -
     os.mkfifo(folder / "pipe.md")
     corpus = load_corpus(config(), tmp_path)
     assert corpus.digest == before.digest
+    assert corpus.notes["links"] == 5
     assert corpus.notes["undecodable_files"] == ["latin.md"]
     assert corpus.notes["empty_files"] == 1
 
@@ -159,21 +154,6 @@ def test_files_of_equal_content_stay_in_one_split(folder: Path, tmp_path: Path) 
     found = names(load_corpus(config(), tmp_path))
     with_copies = [split for split in SPLITS if any("copy" in path for path in found[split])]
     assert len(with_copies) == 1
-
-
-def test_another_file_moves_no_file(folder: Path, tmp_path: Path) -> None:
-    before = names(load_corpus(config(), tmp_path))
-    (folder / "added.md").write_text("added")
-    after = names(load_corpus(config(), tmp_path))
-    for split in SPLITS:
-        assert [path for path in after[split] if path != "added.md"] == before[split]
-
-
-def test_a_file_that_changes_meanwhile_is_refused(folder: Path, tmp_path: Path) -> None:
-    corpus = load_corpus(config(), tmp_path)
-    (folder / "part0" / "note0.md").write_text("changed")
-    with pytest.raises(ValueError, match=r"note0\.md changed while it was read; run again"):
-        texts(corpus)
 
 
 @pytest.mark.parametrize(
@@ -221,8 +201,11 @@ def test_a_run_below_the_folder_is_one_whether_there_is_a_cache_or_not(folder: P
     assert corpus.notes["run_folders"] == 1
 
 
-def test_a_text_that_is_removed_after_it_was_counted_is_refused(folder: Path) -> None:
+def test_a_text_that_changes_or_is_removed_after_it_was_counted_is_refused(folder: Path) -> None:
     corpus = load_corpus(config(), folder.parent)
+    (folder / "top.md").write_text("changed")
+    with pytest.raises(ValueError, match=r"top\.md changed while it was read; run again"):
+        texts(corpus)
     (folder / "top.md").unlink()
     with pytest.raises(ValueError, match=r"top\.md changed while it was read; run again"):
         texts(corpus)

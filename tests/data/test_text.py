@@ -1,4 +1,4 @@
-"""Files that are no UTF-8 are told from each other, and each has the remedy that works."""
+"""What is no UTF-8 is told from each other, with the remedy that works; what counts as a word."""
 
 import gzip
 import random
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data import DataConfig, load_corpus
+from data import DataConfig, count_words, load_corpus
 from data.text import why_no_utf8
 
 PROSE = (
@@ -21,25 +21,17 @@ def test_utf8_is_text_with_whatever_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "named"),
-    [
-        ("utf-16", "utf-16"),
-        ("utf-16le", "utf-16le"),
-        ("utf-16be", "utf-16be"),
-        ("utf-32", "utf-32"),
-        ("utf-32le", "utf-32le"),
-        ("utf-32be", "utf-32be"),
-    ],
+    "encoding", ["utf-16", "utf-16le", "utf-16be", "utf-32", "utf-32le", "utf-32be"]
 )
 @pytest.mark.parametrize("text", [PROSE, "plain\n", PROSE * 2000])
 def test_wide_encodings_are_named_and_the_named_one_gives_the_text_back(
-    encoding: str, named: str, text: str
+    encoding: str, text: str
 ) -> None:
     raw = text.encode(encoding)
     why = why_no_utf8(raw)
     assert why is not None
-    assert why.endswith(f"; convert it with `iconv -f {named} -t utf-8`")
-    assert raw.decode(named) == text
+    assert why.endswith(f"; convert it with `iconv -f {encoding} -t utf-8`")
+    assert raw.decode(encoding) == text
 
 
 @pytest.mark.parametrize("text", ["\u041f\u0440\u0438\u0432\u0435\u0442 " * 9, "\u4e2d\u6587" * 9])
@@ -95,3 +87,22 @@ def test_files_and_trees_say_so(tmp_path: Path) -> None:
         f"data.tree: {tmp_path / 'wide.txt'}: left out, is UTF-16LE, not UTF-8; convert it with "
         "`iconv -f utf-16le -t utf-8`"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "plain"),
+    [
+        ("", 0, 0),
+        ("one", 1, 1),
+        (" \n = One = \n \n one , two . \n", 11, 7),
+        ("two words\r\nand\ttwo more \n\n", 8, 5),
+        ("no-break\u00a0space", 2, 2),
+        ("\n\n", 2, 0),
+        ("   ", 0, 0),
+    ],
+)
+def test_words_stand_between_white_space_and_an_end_of_line_is_one(
+    text: str, words: int, plain: int
+) -> None:
+    assert count_words(text) == words
+    assert count_words(text, line_ends=False) == plain

@@ -1,4 +1,4 @@
-"""One phase from its first or its last saved step to its end: the loop with its hooks."""
+"""The training loop with its hooks, for search and retraining alike: one phase, resumable."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -16,7 +16,7 @@ from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.launch import Lost
-from training.loop import Batches, Hook, Step, TrainState, train
+from training.loop import Batches, Hook, Step, TrainState
 from training.metrics import MetricsFile
 from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import (
@@ -144,7 +144,12 @@ class Phase:
             with stop.listening():
                 hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
                 try:
-                    train(self.state, self.batches, self.step, hooks, self.steps)
+                    self.state.model.train()
+                    while self.state.step < self.steps:
+                        metrics = self.step(self.state, self.batches.batch(self.state.step))
+                        self.state.step += 1
+                        for hook in hooks:
+                            hook(self.state, metrics)
                 except Lost as lost:
                     raise Lost(f"{lost}; {self._checkpoints.newest()}") from lost
 

@@ -27,7 +27,7 @@ def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> N
     Raises:
         Diverged: names the step, the tensor and what to try.
     """
-    bad = ranks.first_words(_bad(state, loss_nats))
+    bad = ranks.first_message(_bad(state, loss_nats))
     if bad is not None:
         raise Diverged(
             f"diverged at step {state.step}: {bad}; lower optimiser.lr, raise "

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from training.checkpoint import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
 from training.evaluation import Evaluation
 from training.loop import Best, Metrics, TrainState
 from training.metrics import MetricsFile
-from training.resume import Checkpoints
 from training.signals import Stopped, StopRequest
 from utils.files import named
 

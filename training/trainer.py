@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from training.checkpoint import restore_weights
+from training.checkpoint import LAST, REFUSED, Checkpoints, restore_weights
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
@@ -18,7 +18,6 @@ from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHoo
 from training.launch import Lost
 from training.loop import Batches, Hook, Step, TrainState
 from training.metrics import MetricsFile
-from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import (
     FolderLock,
     Identity,
@@ -116,7 +115,6 @@ class Phase:
             self._refuse()
         if found is not None and self.ranks.is_first:
             # What was killed between a checkpoint and the removal of what it no longer names.
-            self._checkpoints.name_old_best()
             self._checkpoints.remove_unnamed()
         path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
         self.metrics_file = MetricsFile(path, self.state.step)

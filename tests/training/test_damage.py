@@ -16,11 +16,18 @@ from torch import Tensor
 from tests import tiny
 from tests.training.test_checkpoint import STEPS, trained
 from training import checkpoint
-from training.checkpoint import read_best, read_checkpoint, save_best, save_checkpoint
+from training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    Checkpoints,
+    read_best,
+    read_checkpoint,
+    save_best,
+    save_checkpoint,
+)
 from training.config import OptimiserConfig
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
-from training.resume import LAST, PREVIOUS, Checkpoints
 from training.step import Forward, WeightStep
 from training.tensor_file import read_tensors, write_tensors
 

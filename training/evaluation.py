@@ -47,6 +47,22 @@ class Streams(Protocol):
         ...
 
 
+S = TypeVar("S", bound="Divisible")
+
+
+class Divisible(Streams, Protocol):
+    """An evaluation text whose streams can be shared out."""
+
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        ...
+
+    def part(self: S, rows: slice) -> S:
+        """Some of the streams."""
+        ...
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Totals of one pass; every other measure follows from them. Lost text has no bytes."""
@@ -134,8 +150,12 @@ def evaluate(
             raw_bytes += int(byte_length_V[scored_N].sum())
     model.train(training)
     assert tokens == streams.scored, (tokens, streams.scored)
-    counted = None if byte_length_V is None else raw_bytes
-    return Evaluation(nats=float(nats), tokens=tokens, bytes=counted, words=streams.words)
+    return Evaluation(
+        nats=float(nats),
+        tokens=tokens,
+        bytes=None if byte_length_V is None else raw_bytes,
+        words=streams.words,
+    )
 
 
 @torch.inference_mode()
@@ -192,53 +212,20 @@ def _segments_at_once(streams: int, segment: int, memory: int) -> int:
     return max(1, tokens // segment)
 
 
-S = TypeVar("S", bound="Divisible")
-
-
-class Divisible(Protocol):
-    """An evaluation text whose streams can be shared out."""
-
-    @property
-    def streams(self) -> int:
-        """How many there are."""
-        ...
-
-    @property
-    def scored(self) -> int:
-        """How many targets count in all."""
-        ...
-
-    @property
-    def words(self) -> int | None:
-        """How many words the text has, where that is known."""
-        ...
-
-    def part(self: S, rows: slice) -> S:
-        """Some of the streams."""
-        ...
-
-
 def evaluate_shared(ranks: Ranks, streams: S, evaluate: Callable[[S], Evaluation]) -> Evaluation:
-    """Score every token once, on one rank each.
-
-    Args:
-        ranks: who shares the streams; one rank alone evaluates as ever.
-        streams: the text.
-        evaluate: scores what it is given.
-    """
+    """Score every token once, on one rank each."""
     if ranks.world == 1:
         return evaluate(streams)
     mine = Evaluation(nats=0.0, tokens=0, bytes=0)
     if ranks.count(streams.streams):
         mine = evaluate(streams.part(ranks.rows(streams.streams)))
-    lossy = mine.bytes is None
-    nats, tokens, count, ranks_without = ranks.total(
-        [mine.nats, mine.tokens, mine.bytes or 0, float(lossy)]
+    nats, tokens, count, lossy_ranks = ranks.total(
+        [mine.nats, mine.tokens, mine.bytes or 0, float(mine.bytes is None)]
     )
     assert tokens == streams.scored, (tokens, streams.scored)
     return Evaluation(
         nats=nats,
         tokens=int(tokens),
-        bytes=None if ranks_without else int(count),
+        bytes=None if lossy_ranks else int(count),
         words=streams.words,
     )

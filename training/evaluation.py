@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
-from model.ops import moved
+from model.ops import to_device
 from training.distributed import Ranks
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
@@ -142,7 +142,7 @@ def evaluate(
     nats = torch.zeros((), dtype=torch.float64, device=device)
     tokens = raw_bytes = 0
     for batch, nll_BT in _read(model, streams, device, mix, cached=cached):
-        (row_N,) = moved([batch.score_BT.flatten().nonzero()], device)
+        (row_N,) = to_device([batch.score_BT.flatten().nonzero()], device)
         nats += nll_BT.double().flatten()[row_N].sum()
         scored_N = batch.target_BT[batch.score_BT]
         tokens += scored_N.numel()
@@ -187,7 +187,7 @@ def _read(
         if state is None or group[0].first:
             state = model.initial_state(rows, cached=cached)
         ids_BT = torch.cat([batch.input_BT for batch in group], dim=1)
-        h_BTD, state, _ = model(ids_BT, state, mix, cut=length if len(group) > 1 else None)
+        h_BTD, state, _ = model(ids_BT, state, mix, chunk=length if len(group) > 1 else None)
         nll_BT = model.nll(h_BTD, torch.cat([batch.target_BT for batch in group], dim=1))
         yield from zip(group, torch.split(nll_BT, length, dim=1), strict=True)
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.attention_kernels import AttentionInputs, explicit, fused, with_bias
+from model.attention_kernels import AttentionInputs, fused, position_scores, with_bias
+from model.ops import drop
 from model.state import Segment
 from tests.model.tiny import normal
 
@@ -41,6 +42,15 @@ def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> 
     ]
     tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     return AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+
+
+def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
+    """Product by product, for torch's own gradients: what the other ways are compared with."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
+    score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
+    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
+    return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
 
 
 def value_and_gradients(out: Tensor, parts: AttentionInputs) -> list[Tensor]:

@@ -29,7 +29,7 @@ from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from pipeline import cli
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.loop import TrainState, train
+from training.loop import Step, TrainState
 from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 
@@ -101,12 +101,20 @@ def stream(length: int, seed: int) -> NDArray[np.uint16]:
     return tokens.astype(np.uint16)
 
 
+def train(state: TrainState, batches: ContextBatches, step: Step, until: int) -> None:
+    """The loop of `training.trainer` without hooks, files and signals."""
+    state.model.train()
+    while state.step < until:
+        step(state, batches.batch(state.step))
+        state.step += 1
+
+
 def train_alone(layout: str, steps: int, seed: int) -> float:
     """Nats per token of a layout on fresh text, trained alone."""
     by_letter = dict(zip("ad", MODEL.completed_candidates(), strict=True))
     model = build([(by_letter[letter],) for letter in layout], seed)
     state = _state(model)
-    train(state, _batches(seed), _weight_step(steps), [], steps)
+    train(state, _batches(seed), _weight_step(steps), steps)
     text = EvaluationStreams(stream(20_000, seed + 100), streams=BATCH, segment=SEGMENT)
     length_V = torch.ones(TOKENS, dtype=torch.int64)
     return evaluate(model, text, byte_length_V=length_V, device=FORWARD.device).nats_per_token
@@ -121,7 +129,7 @@ def search(steps: int, seed: int, **settings: object) -> NDArray[np.float32]:
     state = _state(model)
     state.parameters["alpha"] = alpha_LC
     state.optimisers["alpha"] = build_alpha_optimiser(alpha_LC, plan)
-    train(state, _batches(seed), SearchStep(plan, _weight_step(steps), seed), [], steps)
+    train(state, _batches(seed), SearchStep(plan, _weight_step(steps), seed), steps)
     pi_LC: NDArray[np.float32] = torch.softmax(alpha_LC.detach(), -1).numpy()
     return pi_LC
 

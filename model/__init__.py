@@ -14,7 +14,7 @@ from model.architecture import (
     TokenizerIdentity,
     load_architecture,
 )
-from model.blocks import BLOCKS, Block, BlockKind, BlockOptions, Candidate
+from model.blocks import BLOCKS, BlockKind, BlockOptions, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
 from model.language_model import Costs, LanguageModel, Mix
@@ -29,7 +29,7 @@ from model.layout import (
 )
 from model.ops import Dropout
 from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
-from model.slot import Slot, Terms
+from model.slot import Slot
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import StreamState
 
@@ -40,7 +40,6 @@ __all__ = [
     "Architecture",
     "ArchitectureCosts",
     "AutoSoftmaxConfig",
-    "Block",
     "BlockKind",
     "BlockOptions",
     "Candidate",
@@ -58,7 +57,6 @@ __all__ = [
     "Slot",
     "SoftmaxConfig",
     "StreamState",
-    "Terms",
     "TokenizerIdentity",
     "adjustable_options",
     "adjusted",

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.ops import drop, keep
+from model.ops import keep
 
 ALWAYS = "with_bias"
 # By device, as measured (docs/benchmarks.md); on others nothing has been measured yet.
@@ -45,15 +45,6 @@ def fused(inputs: AttentionInputs, rate: float) -> Tensor:
     """One function with its own backward pass; with dropout only on a CPU."""
     out: Tensor = _Fused.apply(*inputs, rate)  # type: ignore[no-untyped-call]
     return out
-
-
-def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
-    """Product by product, for torch's own gradients: what the other ways are compared with."""
-    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
-    score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
-    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
-    weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
-    return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
 
 
 def with_bias(inputs: AttentionInputs, rate: float) -> Tensor:

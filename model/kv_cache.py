@@ -9,30 +9,30 @@ from torch import Tensor
 from model.attention_kernels import shifted
 
 
-def append(kept_BH2MK: Tensor, new_BH2TK: Tensor) -> Tensor:
-    """The M kept rows with T new ones behind them; (B, H, 2, S, K).
+def append(cached_BH2MK: Tensor, new_BH2TK: Tensor) -> Tensor:
+    """The M cached rows with T new ones behind them; (B, H, 2, S, K).
 
     The result is a view of a buffer with room behind it, and so is every part of it: rows are
     copied only when the room is used up. What follows the given rows in their buffer is written
     over, so a state can be read on from once.
     """
-    if not kept_BH2MK.shape[3]:
+    if not cached_BH2MK.shape[3]:
         return new_BH2TK.contiguous()
-    rows, fresh, width = kept_BH2MK.shape[3], new_BH2TK.shape[3], kept_BH2MK.shape[4]
-    capacity = kept_BH2MK.stride(2) // width
-    start = kept_BH2MK.storage_offset() // width
+    rows, fresh, width = cached_BH2MK.shape[3], new_BH2TK.shape[3], cached_BH2MK.shape[4]
+    capacity = cached_BH2MK.stride(2) // width
+    start = cached_BH2MK.storage_offset() // width
     if start + rows + fresh > capacity:
         room = rows + max(rows, 8 * fresh)
-        buffer = new_BH2TK.new_empty(*kept_BH2MK.shape[:3], room, width)
-        buffer[:, :, :, :rows] = kept_BH2MK
-        kept_BH2MK, start = buffer, 0
-    shape = (*kept_BH2MK.shape[:3], rows + fresh, width)
-    whole_BH2SK = kept_BH2MK.as_strided(shape, kept_BH2MK.stride(), start * width)
+        buffer = new_BH2TK.new_empty(*cached_BH2MK.shape[:3], room, width)
+        buffer[:, :, :, :rows] = cached_BH2MK
+        cached_BH2MK, start = buffer, 0
+    shape = (*cached_BH2MK.shape[:3], rows + fresh, width)
+    whole_BH2SK = cached_BH2MK.as_strided(shape, cached_BH2MK.stride(), start * width)
     whole_BH2SK[:, :, :, rows:] = new_BH2TK
     return whole_BH2SK
 
 
-def attend_kept(
+def attend_cached(
     q_BTHK: Tensor, kv_BH2SK: Tensor, r_SHK: Tensor, u_HK: Tensor, v_HK: Tensor, mask_BTS: Tensor
 ) -> Tensor:
     """The attended values (B, T, H, K) as kernels give them, without gradients and dropout."""

@@ -112,7 +112,7 @@ class LanguageModel(nn.Module):
         recompute: bool = False,
         attention: str | None = None,
         run_slot: RunSlot = run,
-        cut: int | None = None,
+        chunk: int | None = None,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream.
 
@@ -126,7 +126,7 @@ class LanguageModel(nn.Module):
                 pass, with the same random numbers.
             attention: the kernel of attention; None: as the device does it fastest.
             run_slot: what calls a slot: `run`, or what a compiler makes of it.
-            cut: the ids are several segments of so many tokens (the last may be shorter), read at
+            chunk: the ids are several segments of so many tokens (the last may be shorter), read at
                 once with the result of one after the other. With kept keys and values only.
 
         Returns:
@@ -140,9 +140,9 @@ class LanguageModel(nn.Module):
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)
         assert state.cache is None or not self.training, "weights must stand still"
-        assert cut is None or state.cache is not None, "inputs of the memory would be read anew"
+        assert chunk is None or state.cache is not None, "inputs of the memory would be read anew"
         full = state.least_seen >= self.longest_memory
-        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention, cut)
+        segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention, chunk)
         memory, blocks, aux = [], [], None
         slots = [slot for slot, _ in self._slots_in_order()]
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):

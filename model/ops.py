@@ -244,7 +244,7 @@ def _scaled(matrix: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
     return (matrix if factor == 1.0 else matrix * factor).to(dtype)
 
 
-def moved(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+def to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     """The tensors on a device, in one copy, which pinned memory lets run by itself.
 
     Args:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.config import SoftmaxConfig
-from model.ops import moved
+from model.ops import to_device
 
 
 class ClusterTables(nn.Module):
@@ -69,7 +69,7 @@ class ClusterTables(nn.Module):
             row_R = ((id_N >= low) & (id_N < high)).nonzero().flatten()
             entry_N = entry_N.index_fill(0, row_R, words + tail)
             found += [row_R, id_N[row_R] - low]
-        entry_N, *found = moved([entry_N, *found], self.head.device)
+        entry_N, *found = to_device([entry_N, *found], self.head.device)
         return entry_N, list(zip(found[::2], found[1::2], strict=True))
 
     def embed(self, ids_BT: Tensor) -> Tensor:

@@ -153,7 +153,7 @@ class Segment:
         cache: what outlives the segment (`StreamState.cache`); None: nothing does.
         full: every row of every memory is known to hold a token, in all streams.
         kernel: of attention (`model.attention_kernels`); None: the device's fastest.
-        cut: the T tokens are several segments of so many, each of which sees the memory that it
+        chunk: the T tokens are several segments of so many, each of which sees the memory that it
             would see if it were read alone; None: they are one.
     """
 
@@ -162,7 +162,7 @@ class Segment:
     cache: dict[object, Tensor] | None = None
     full: bool = False
     kernel: str | None = None
-    cut: int | None = None
+    chunk: int | None = None
     _made: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -170,17 +170,13 @@ class Segment:
         """Whether blocks get x alone and keep in their state what they made of earlier tokens."""
         return self.cache is not None
 
-    def kept(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+    def once_per_evaluation(self, key: object, make: Callable[[], Tensor]) -> Tensor:
         """What `make` gives; made once for all segments of an evaluation."""
         if self.cache is None:
             return make()
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
-
-    def valid(self, memory: int) -> Tensor:
-        """Which of M rows of memory hold a token of the stream; (B, M)."""
-        return self.once(("valid", memory), lambda: self._valid(memory))
 
     def mask(self, memory: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """0 where a query sees a key, -inf elsewhere; (B, T, S), or (1, T, S) if all are alike.
@@ -213,10 +209,6 @@ class Segment:
         made: _Made = self._made[key]
         return made
 
-    def _valid(self, memory: int) -> Tensor:
-        age_M = torch.arange(memory, 0, -1, device=self.seen_B.device)
-        return age_M <= self.seen_B[:, None]
-
     def _mask(self, memory: int, window: int | None, dtype: torch.dtype) -> Tensor:
         device = self.seen_B.device
         query_T1 = torch.arange(memory, memory + self.length, device=device)[:, None]
@@ -224,19 +216,17 @@ class Segment:
         hidden_TS = key_S > query_T1
         if window is not None:
             hidden_TS = hidden_TS | (key_S <= query_T1 - window)
-        if self.cut is not None:
-            within_T1 = (query_T1 - memory) % self.cut
+        if self.chunk is not None:
+            within_T1 = (query_T1 - memory) % self.chunk
             hidden_TS = hidden_TS | (key_S < query_T1 - memory - within_T1)
         hidden_BTS = hidden_TS[None]
-        if not self._all_valid(memory):
-            invalid_BS = F.pad(~self.valid(memory), (0, self.length), value=False)
+        if memory and not self.full:
+            age_M = torch.arange(memory, 0, -1, device=device)
+            # Rows that hold no token of the stream yet.
+            invalid_BS = F.pad(age_M > self.seen_B[:, None], (0, self.length), value=False)
             hidden_BTS = hidden_BTS | invalid_BS[:, None]
         mask_BTS = torch.zeros(hidden_BTS.shape, dtype=dtype, device=device)
         return mask_BTS.masked_fill_(hidden_BTS, -math.inf)
-
-    def _all_valid(self, memory: int) -> bool:
-        """Whether no row is hidden in any stream; false where it is not known."""
-        return memory == 0 or self.full
 
 
 def sinusoid(

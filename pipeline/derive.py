@@ -178,9 +178,9 @@ def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -
         Lost: another process of the run is gone.
     """
     if not bench.ranks.is_first:
-        return Architecture.from_json(bench.ranks.tell(None), "the first process")
+        return Architecture.from_json(bench.ranks.broadcast_str(None), "the first process")
     found = _find_architecture(bench, file, layout)
-    bench.ranks.tell(found.to_json())
+    bench.ranks.broadcast_str(found.to_json())
     return found
 
 

@@ -247,7 +247,7 @@ def memory_notes(bench: Workbench, found: Forecast, folder: Path) -> MemoryNotes
     sharing = bench.ranks.local_world if bench.device.type == "cpu" else 1
     available = memory_bytes(bench.device) // sharing
     claimed = (folder / "identity.json").exists()
-    shortage = bench.ranks.first_words(
+    shortage = bench.ranks.first_message(
         memory_shortage(found, bench.forward, available, claimed=claimed)
     )
     lines = forecast_lines(found, bench.forward)

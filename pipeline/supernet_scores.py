@@ -37,10 +37,9 @@ from pipeline.build import build_supernet, search_steps
 from pipeline.context import Workbench, say, with_seed
 from pipeline.resources import check_supernet_size
 from pipeline.search import search_folder, search_identity, searched_folder
-from training.checkpoint import read_weights, restore_weights
+from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.loop import TrainState
-from training.resume import LAST
 from training.run_dir import identity_hash, machine
 from utils.files import append_line, csv_of, words_of
 

@@ -15,7 +15,7 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.loop import TrainState, train
+from training.loop import Step, TrainState
 from training.optim import build_optimiser, rate_of
 from training.step import Forward, WeightStep
 
@@ -65,6 +65,14 @@ def layouts() -> dict[str, tuple[Candidate, Candidate]]:
     return {layout_letters(pair): pair for pair in pairs}
 
 
+def train(state: TrainState, batches: ContextBatches, step: Step, until: int) -> None:
+    """The loop of `training.trainer` without hooks, files and signals."""
+    state.model.train()
+    while state.step < until:
+        step(state, batches.batch(state.step))
+        state.step += 1
+
+
 def train_alone(layout: tuple[Candidate, ...], steps: int, seed: int) -> float:
     """Nats per token of a layout on fresh text, trained alone."""
     model = build([(candidate,) for candidate in layout], seed)
@@ -74,7 +82,7 @@ def train_alone(layout: tuple[Candidate, ...], steps: int, seed: int) -> float:
         streams={"weights": model.initial_state(BATCH)},
     )
     batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
-    train(state, batches, WeightStep(FORWARD, OPTIMISER, rate_of(OPTIMISER, steps)), [], steps)
+    train(state, batches, WeightStep(FORWARD, OPTIMISER, rate_of(OPTIMISER, steps)), steps)
     text = EvaluationStreams(stream(20_000, seed + 100), streams=BATCH, segment=SEGMENT)
     lengths_V = torch.ones(TOKENS, dtype=torch.int64)
     return evaluate(model, text, byte_length_V=lengths_V, device=torch.device("cpu")).nats_per_token
@@ -99,5 +107,5 @@ def search(steps: int, seed: int, *, cut_alpha: bool = False, **settings: object
     )
     batches = ContextBatches(stream(400_000, seed), batch=BATCH, segment=SEGMENT)
     step = SearchStep(plan, WeightStep(FORWARD, OPTIMISER, rate_of(OPTIMISER, steps)), seed)
-    train(state, batches, step, [], steps)
+    train(state, batches, step, steps)
     return torch.softmax(alpha_LC.detach(), -1).numpy()

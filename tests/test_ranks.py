@@ -32,7 +32,7 @@ from tests.conftest import write_experiment
 from tests.ranks_task import run_phases
 from tests.runs import RETRAIN, ROOT, SEARCH, assert_same, rows, settings
 from tests.test_kill import last_step
-from training.checkpoint import own_part
+from training.checkpoint import shard_for_rank
 from training.distributed import ALONE, Ranks, join
 from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, is_first_to_say, launched
@@ -100,10 +100,10 @@ def test_one_process_exchanges_nothing_and_gets_back_what_it_gave() -> None:
     ALONE.sum([tensor])
     assert tensor.tolist() == [1, 1, 1]
     assert ALONE.gather(tensor) is tensor
-    assert ALONE.ask(7)() == 7
-    assert ALONE.agree(3)
-    assert ALONE.first_words(None) is None
-    assert ALONE.tell("text") == "text"
+    assert ALONE.all_max_async(7)() == 7
+    assert ALONE.all_equal(3)
+    assert ALONE.first_message(None) is None
+    assert ALONE.broadcast_str("text") == "text"
     state = torch.get_rng_state()
     ALONE.seed(5)
     assert torch.equal(torch.get_rng_state(), state)
@@ -120,16 +120,16 @@ def test_a_rank_takes_its_rows_and_its_own_generator_out_of_a_checkpoint() -> No
             "random.other": torch.tensor([3]),
         }
 
-    first, second = (own_part(tensors(), Ranks(rank, 2)) for rank in (0, 1))
+    first, second = (shard_for_rank(tensors(), Ranks(rank, 2)) for rank in (0, 1))
     assert set(first) == {"model.x", "stream.weights.seen", "random.cpu", "random.other"}
     assert set(second) == set(first) | {"random.cuda"}
     assert first["stream.weights.seen"].tolist() == [0, 1]
     assert second["stream.weights.seen"].tolist() == [2, 3, 4]
     assert [int(first["random.cpu"]), int(second["random.cpu"])] == [0, 1]
     assert len(second["model.x"]) == 4
-    third = own_part(tensors(), Ranks(2, 3))
+    third = shard_for_rank(tensors(), Ranks(2, 3))
     assert torch.equal(third["random.cpu"], torch.get_rng_state())
-    alone = own_part(tensors(), ALONE)
+    alone = shard_for_rank(tensors(), ALONE)
     assert set(alone) == set(first)
     assert len(alone["stream.weights.seen"]) == 5
 

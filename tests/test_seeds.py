@@ -70,17 +70,15 @@ def test_a_later_folder_of_another_experiment_is_refused_before_the_first_step(
 def test_a_search_that_diverges_ends_the_command_with_its_code(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training import loop
     from training.divergence import Diverged
 
     folder, begun = tmp_path / "run", list[int]()
 
-    def diverging(state: Any, *rest: Any) -> None:
+    def diverging(*step_state_batch: Any) -> None:
         begun.append(1)
         raise Diverged("loss: nan")
 
-    monkeypatch.setattr("training.trainer.train", diverging)
-    assert loop.train is not diverging
+    monkeypatch.setattr("nas.search.step.SearchStep.__call__", diverging)
     arguments = [experiment_file, "--run", folder, "--seeds", "0,1", *SHORT]
     assert code_of(search, *arguments) == 3
     assert begun == [1]

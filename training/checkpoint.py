@@ -1,9 +1,12 @@
 """Checkpoints: the whole state in one file, compared with the run before anything is restored."""
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,10 +16,18 @@ from model import StreamState
 from training.distributed import ALONE, Ranks
 from training.loop import Best, TrainState
 from training.optim import slots_of
-from training.tensor_file import read_tensors, write_tensors
+from training.tensor_file import read_header, read_tensors, write_tensors
+from utils.files import words_of
 
+LAST, PREVIOUS, REFUSED = (
+    "last.safetensors",
+    "previous.safetensors",
+    "last.refused.safetensors",
+)
 Form = tuple[torch.dtype, tuple[int, ...]]
-_OF_ANOTHER = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
+_BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
+_OTHER_RANKS_GENERATOR = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
+_Header = TypeVar("_Header", bound="_WeightsHeader")
 
 
 class _BestStep(BaseModel):
@@ -26,7 +37,7 @@ class _BestStep(BaseModel):
     step: int = Field(ge=-1)
 
 
-class _BestHeader(BaseModel):
+class _WeightsHeader(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     version: int
@@ -34,7 +45,7 @@ class _BestHeader(BaseModel):
     step: int = Field(ge=1)
 
 
-class _Header(_BestHeader):
+class _StateHeader(_WeightsHeader):
     loss_steps: int = Field(ge=0)
     tokens: int = Field(ge=0)
     best: _BestStep
@@ -45,7 +56,7 @@ class _Header(_BestHeader):
 class Checkpoint:
     """A checkpoint that was read and fits its run: restoring it cannot fail half way."""
 
-    header: _Header
+    header: _StateHeader
     tensors: Mapping[str, Tensor]
 
     @property
@@ -55,7 +66,23 @@ class Checkpoint:
 
     def restore(self, state: TrainState) -> None:
         """Put a run back to where it was saved."""
-        _restore(state, self.tensors)
+        restore_weights(state, self.tensors)
+        for name, optimiser in state.optimisers.items():
+            slots: dict[int, dict[str, Tensor]] = {}
+            for key, value in _under(self.tensors, f"optimiser.{name}.").items():
+                index, _, slot = key.partition(".")
+                slots.setdefault(int(index), {})[slot] = value
+            optimiser.load_state_dict(
+                {"state": slots, "param_groups": optimiser.state_dict()["param_groups"]}
+            )
+        device = next(state.model.parameters()).device
+        for name, stream in state.streams.items():
+            tensors = {k: v.to(device) for k, v in _under(self.tensors, f"stream.{name}.").items()}
+            state.streams[name] = StreamState.from_tensors(tensors, like=stream)
+        state.loss_sum = self.tensors["loss_sum"].to(device)
+        torch.set_rng_state(self.tensors["random.cpu"])
+        if "random.cuda" in self.tensors and torch.cuda.is_available():
+            torch.cuda.set_rng_state(self.tensors["random.cuda"])
         state.step = self.header.step
         state.loss_steps = self.header.loss_steps
         state.tokens = self.header.tokens
@@ -101,23 +128,17 @@ def read_checkpoint(
         state: the run as it is set up.
         identity: whose checkpoint it must be.
         steps: how many steps the run takes in all.
-        ranks: the processes of the run, as many as when it was saved or not; each takes its part.
+        ranks: the processes of the run, as many as when it was saved or not; each takes its shard.
 
     Raises:
         ValueError: the file is damaged, or belongs to another experiment, or does not fit.
         OSError: it cannot be read.
     """
-    tensors, content = read_tensors(path)
-    _check_identity(path, content.get("identity"), identity)
-    try:
-        header = _Header.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_first(error)}") from error
+    tensors, header = _read(path, identity, _StateHeader)
     if max(header.step, header.loss_steps, header.best.step) > steps:
         raise ValueError(f"{path}: is of step {header.step}, the run has {steps}")
-    tensors = own_part(tensors, ranks)
-    if problem := misfit(tensors, state):
-        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    tensors = shard_for_rank(tensors, ranks)
+    _check_compatible(path, tensors, state)
     return Checkpoint(header, tensors)
 
 
@@ -127,8 +148,7 @@ def save_best(path: Path, state: TrainState, identity: str) -> None:
     Raises:
         OSError: the disk is full or the folder not writable; the file before stays.
     """
-    header = {"identity": identity, "step": state.step}
-    write_tensors(path, _weights_of(state), header)
+    write_tensors(path, _weights_of(state), {"identity": identity, "step": state.step})
 
 
 def read_best(path: Path, state: TrainState, identity: str) -> tuple[dict[str, Tensor], int]:
@@ -138,14 +158,8 @@ def read_best(path: Path, state: TrainState, identity: str) -> tuple[dict[str, T
         ValueError: the file is damaged, or belongs to another experiment, or does not fit.
         OSError: it cannot be read.
     """
-    tensors, content = read_tensors(path)
-    _check_identity(path, content.get("identity"), identity)
-    try:
-        header = _BestHeader.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {_first(error)}") from error
-    if problem := misfit(tensors, state, whole=False):
-        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    tensors, header = _read(path, identity, _WeightsHeader)
+    _check_compatible(path, tensors, state, weights_only=True)
     return tensors, header.step
 
 
@@ -162,24 +176,33 @@ def read_weights(path: Path, state: TrainState, identity: str, steps: int) -> di
         ValueError: the file is damaged, of another experiment, does not fit, or is not of the end.
         OSError: it cannot be read.
     """
-    tensors, content = read_tensors(path)
-    _check_identity(path, content.get("identity"), identity)
-    if content.get("step") != steps:
-        raise ValueError(f"{path}: is of step {content.get('step')}, the run has {steps}")
+    tensors, header = _read(path, identity, _StateHeader)
+    if header.step != steps:
+        raise ValueError(f"{path}: is of step {header.step}, the run has {steps}")
     weights = {k: v for k, v in tensors.items() if k.startswith(("model.", "parameter."))}
-    if problem := misfit(weights, state, whole=False):
-        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+    _check_compatible(path, weights, state, weights_only=True)
     return weights
 
 
-def _check_identity(path: Path, found: object, wanted: str) -> None:
-    if found != wanted:
+def restore_weights(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
+    """Put tensors that fit into the model and what is trained beside it."""
+    state.model.load_state_dict(_under(tensors, "model."))
+    for name, parameter in state.parameters.items():
+        parameter.data.copy_(tensors[f"parameter.{name}"])
+
+
+def _read(
+    path: Path, identity: str, header_type: type[_Header]
+) -> tuple[dict[str, Tensor], _Header]:
+    tensors, content = read_tensors(path)
+    if content.get("identity") != identity:
         raise ValueError(f"{path}: belongs to another experiment")
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+    try:
+        return tensors, header_type.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{path}: {key}: {problem['msg']}") from error
 
 
 def _weights_of(state: TrainState) -> dict[str, Tensor]:
@@ -197,68 +220,94 @@ def _tensors_of(state: TrainState, ranks: Ranks = ALONE) -> dict[str, Tensor]:
                 if value is not None
             }
     for name, stream in state.streams.items():
-        whole = {k: ranks.gather(v) for k, v in stream.tensors().items()}
-        tensors |= {f"stream.{name}.{k}": v for k, v in whole.items()}
+        of_all_ranks = {k: ranks.gather(v) for k, v in stream.tensors().items()}
+        tensors |= {f"stream.{name}.{k}": v for k, v in of_all_ranks.items()}
     tensors["loss_sum"] = state.loss_sum
-    return tensors | random_states(ranks)
+    generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
+    if torch.cuda.is_available():
+        generators["cuda"] = ranks.gather(torch.cuda.get_rng_state()[None])
+    # Those of the first rank have no number in their names.
+    return tensors | {
+        f"random.{kind}{f'.{rank}' if rank else ''}": generator
+        for kind, of_ranks in generators.items()
+        for rank, generator in enumerate(of_ranks)
+    }
 
 
 def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def restore_weights(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
-    """Put tensors that fit into the model and what is trained beside it."""
-    state.model.load_state_dict(_under(tensors, "model."))
-    for name, parameter in state.parameters.items():
-        parameter.data.copy_(tensors[f"parameter.{name}"])
+def shard_for_rank(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
+    """What one process would have saved that had only this rank's streams.
 
-
-def _restore(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
-    restore_weights(state, tensors)
-    for name, optimiser in state.optimisers.items():
-        slots: dict[int, dict[str, Tensor]] = {}
-        for key, value in _under(tensors, f"optimiser.{name}.").items():
-            index, _, slot = key.partition(".")
-            slots.setdefault(int(index), {})[slot] = value
-        optimiser.load_state_dict(
-            {"state": slots, "param_groups": optimiser.state_dict()["param_groups"]}
-        )
-    device = next(state.model.parameters()).device
-    for name, stream in state.streams.items():
-        found = {k: v.to(device) for k, v in _under(tensors, f"stream.{name}.").items()}
-        state.streams[name] = StreamState.from_tensors(found, like=stream)
-    state.loss_sum = tensors["loss_sum"].to(device)
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
-
-
-def misfit(found: Mapping[str, Tensor], state: TrainState, *, whole: bool = True) -> str | None:
-    """Say how tensors differ from what a run holds; None where they can be restored.
-
-    Args:
-        found: tensors by name.
-        state: the run as it is set up.
-        whole: a whole checkpoint; otherwise the weights alone.
+    A rank that the run did not have when it was saved goes on with its generator as it is.
     """
-    needed, allowed = dict(_weight_forms(state)), {}
-    if whole:
-        needed |= dict(_other_forms(state))
-        allowed = {f"optimiser.{name}": form for name, form in _slot_forms(state)}
-        if torch.cuda.is_available():
-            allowed["random.cuda"] = _form(torch.cuda.get_rng_state())
-    for name in needed:
-        if name not in found:
+    shard: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("stream.") and tensor.ndim:
+            shard[name] = tensor[ranks.rows(len(tensor))]
+        elif not _OTHER_RANKS_GENERATOR.fullmatch(name):
+            shard[name] = tensor
+    if ranks.rank:
+        shard.pop("random.cuda", None)
+        shard["random.cpu"] = torch.get_rng_state()
+        for kind in ("random.cpu", "random.cuda"):
+            if f"{kind}.{ranks.rank}" in tensors:
+                shard[kind] = tensors[f"{kind}.{ranks.rank}"]
+    return shard
+
+
+def _check_compatible(
+    path: Path, tensors: Mapping[str, Tensor], state: TrainState, *, weights_only: bool = False
+) -> None:
+    if problem := _mismatch(tensors, state, weights_only):
+        raise ValueError(f"{path}: does not fit this experiment ({problem})")
+
+
+def _mismatch(tensors: Mapping[str, Tensor], state: TrainState, weights_only: bool) -> str | None:
+    """The first difference from what a run holds; None where the tensors can be restored."""
+    expected = {name: _form(tensor) for name, tensor in _weights_of(state).items()}
+    if not weights_only:
+        expected |= _state_forms(state, tensors)
+    for name, form in expected.items():
+        if name not in tensors:
             return f"{name}: missing"
-    for name, tensor in found.items():
-        if name in needed or name in allowed:
-            wanted = needed.get(name) or allowed[name]
-            if _form(tensor) != wanted:
-                return f"{name}: {_shown(_form(tensor))} instead of {_shown(wanted)}"
-        elif not (whole and _allowed_without_form(name, tensor, state)):
+        if _form(tensors[name]) != form:
+            return f"{name}: {_shown(_form(tensors[name]))} instead of {_shown(form)}"
+    for name, tensor in tensors.items():
+        if name not in expected and (weights_only or not _is_optional(name, tensor, state)):
             return f"{name}: no such tensor in this run"
-    return _incomplete(found, state) or _bad_generator(found) if whole else None
+    if not weights_only:
+        try:
+            torch.Generator().set_state(tensors["random.cpu"])
+        except RuntimeError as error:
+            return f"random.cpu: {error}"
+    return None
+
+
+def _state_forms(state: TrainState, tensors: Mapping[str, Tensor]) -> dict[str, Form]:
+    """What a checkpoint of the run must hold beside its weights."""
+    forms = {"loss_sum": _form(state.loss_sum), "random.cpu": _form(torch.get_rng_state())}
+    if "random.cuda" in tensors and torch.cuda.is_available():
+        forms["random.cuda"] = _form(torch.cuda.get_rng_state())
+    for stream_name, stream in state.streams.items():
+        for name, tensor in stream.tensors().items():
+            forms[f"stream.{stream_name}.{name}"] = _form(tensor)
+    for name, optimiser in state.optimisers.items():
+        moved = optimiser.state_dict()["state"]
+        weights = [weight for group in optimiser.param_groups for weight in group["params"]]
+        for index, weight in enumerate(weights):
+            slots = {
+                f"optimiser.{name}.{index}.{slot}": (
+                    (torch.float32, ()) if slot == "step" else _form(weight)
+                )
+                for slot in slots_of(optimiser)
+            }
+            # An optimiser holds all slots of a weight that it has moved, of others none.
+            if index in moved or not slots.keys().isdisjoint(tensors):
+                forms |= slots
+    return forms
 
 
 def _form(tensor: Tensor) -> Form:
@@ -269,36 +318,7 @@ def _shown(form: Form) -> str:
     return f"{str(form[0]).removeprefix('torch.')} {list(form[1])}"
 
 
-def _weight_forms(state: TrainState) -> Iterator[tuple[str, Form]]:
-    for name, tensor in state.model.state_dict().items():
-        yield f"model.{name}", _form(tensor)
-    for name, parameter in state.parameters.items():
-        yield f"parameter.{name}", _form(parameter)
-
-
-def _other_forms(state: TrainState) -> Iterator[tuple[str, Form]]:
-    """What every checkpoint holds beside weights and optimisers."""
-    for stream_name, stream in state.streams.items():
-        for name, tensor in stream.tensors().items():
-            yield f"stream.{stream_name}.{name}", _form(tensor)
-    yield "loss_sum", _form(state.loss_sum)
-    yield "random.cpu", _form(torch.get_rng_state())
-
-
-def _slot_forms(state: TrainState) -> Iterator[tuple[str, Form]]:
-    """What the optimisers hold for each tensor that they have moved."""
-    for name, optimiser in state.optimisers.items():
-        for index, weight in enumerate(_weights(optimiser)):
-            for slot in slots_of(optimiser):
-                form = (torch.float32, ()) if slot == "step" else _form(weight)
-                yield f"{name}.{index}.{slot}", form
-
-
-def _weights(optimiser: torch.optim.Optimizer) -> list[Tensor]:
-    return [weight for group in optimiser.param_groups for weight in group["params"]]
-
-
-def _allowed_without_form(name: str, tensor: Tensor, state: TrainState) -> bool:
+def _is_optional(name: str, tensor: Tensor, state: TrainState) -> bool:
     """A candidate's own state, which only its first step makes; the GPU's generator on a CPU."""
     if name == "random.cuda":
         return True
@@ -310,53 +330,141 @@ def _allowed_without_form(name: str, tensor: Tensor, state: TrainState) -> bool:
     return False
 
 
-def _incomplete(found: Mapping[str, Tensor], state: TrainState) -> str | None:
-    """An optimiser holds all its slots for a tensor or none."""
-    for name, optimiser in state.optimisers.items():
-        begun = optimiser.state_dict()["state"]
-        for index in range(len(_weights(optimiser))):
-            slots = [f"optimiser.{name}.{index}.{slot}" for slot in slots_of(optimiser)]
-            there = [slot for slot in slots if slot in found]
-            if len(there) != len(slots) and (there or index in begun):
-                return f"{next(slot for slot in slots if slot not in found)}: missing"
-    return None
+@dataclass(frozen=True)
+class ResumePoint:
+    """The checkpoint to go on from, and why it is not the last one where it is not."""
+
+    checkpoint: Checkpoint
+    refused: str | None
 
 
-def _bad_generator(found: Mapping[str, Tensor]) -> str | None:
-    try:
-        torch.Generator().set_state(found["random.cpu"])
-    except RuntimeError as error:
-        return f"random.cpu: {error}"
-    return None
+@dataclass(frozen=True)
+class Checkpoints:
+    """The last two checkpoints of a run; at any moment one of them is whole.
 
+    The weights of a best step are a file of their own, kept while a checkpoint names the step: a
+    resume goes back to the step that its checkpoint calls the best, and may never find a better.
 
-def random_states(ranks: Ranks) -> dict[str, Tensor]:
-    """The generators of all ranks; those of the first have no number in their names."""
-    states = {"cpu": ranks.gather(torch.get_rng_state()[None])}
-    if torch.cuda.is_available():
-        states["cuda"] = ranks.gather(torch.cuda.get_rng_state()[None])
-    return {
-        f"random.{kind}{f'.{rank}' if rank else ''}": state
-        for kind, of_ranks in states.items()
-        for rank, state in enumerate(of_ranks)
-    }
-
-
-def own_part(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """What one process would have saved that had only this rank's streams.
-
-    A rank that the run did not have when it was saved goes on with its generator as it is.
+    Attributes:
+        folder: where they lie.
+        identity: whose they are.
+        steps: how many steps the run takes.
+        ranks: the first one writes, all read.
     """
-    own: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("stream.") and tensor.ndim:
-            own[name] = tensor[ranks.rows(len(tensor))]
-        elif not _OF_ANOTHER.fullmatch(name):
-            own[name] = tensor
-    if ranks.rank:
-        own.pop("random.cuda", None)
-        own["random.cpu"] = torch.get_rng_state()
-        for kind in ("random.cpu", "random.cuda"):
-            if f"{kind}.{ranks.rank}" in tensors:
-                own[kind] = tensors[f"{kind}.{ranks.rank}"]
-    return own
+
+    folder: Path
+    identity: str
+    steps: int
+    ranks: Ranks = ALONE
+
+    def save(self, state: TrainState) -> None:
+        """Write the last one; what was the last one becomes the previous one.
+
+        Raises:
+            OSError: the disk is full or the folder not writable; both stay as they were.
+        """
+        save_checkpoint(
+            self.folder / LAST, state, self.identity, self.folder / PREVIOUS, self.ranks
+        )
+        if self.ranks.is_first:
+            self.remove_unnamed()
+
+    def save_best(self, state: TrainState) -> None:
+        """Write the weights of the step that is the best from now on.
+
+        Raises:
+            OSError: the disk is full or the folder not writable; those before stay.
+        """
+        if self.ranks.is_first:
+            save_best(self._best(state.step), state, self.identity)
+            self.remove_unnamed(but=state.step)
+        self.ranks.wait()
+
+    def read_best(self, state: TrainState) -> dict[str, Tensor]:
+        """The weights of the step that the run calls the best; the run is not touched.
+
+        Raises:
+            ValueError: they are damaged, or belong to another experiment or step, or do not fit.
+            OSError: they cannot be read.
+        """
+        path = self._best(state.best.step)
+        tensors, step = read_best(path, state, self.identity)
+        if step != state.best.step:
+            raise ValueError(f"{path}: is of step {step}")
+        return tensors
+
+    def remove_unnamed(self, but: int | None = None) -> None:
+        """Remove the weights of steps that no checkpoint calls the best.
+
+        Where a checkpoint cannot be read, nobody knows what it names, and all stay.
+
+        Args:
+            but: a step that the next checkpoint may call the best.
+        """
+        named = set[int]() if but is None else {but}
+        for path in (self.folder / LAST, self.folder / PREVIOUS):
+            try:
+                named.add(int(read_header(path)["best"]["step"]))
+            except FileNotFoundError:
+                continue
+            except (ValueError, TypeError, KeyError, OSError):
+                return
+        for path in self.folder.iterdir():
+            number = _BEST_WEIGHTS.fullmatch(path.name)
+            if number is not None and int(number[1]) not in named:
+                path.unlink(missing_ok=True)
+
+    def _best(self, step: int) -> Path:
+        return self.folder / f"best-{step}.safetensors"
+
+    def find(self, state: TrainState) -> ResumePoint | None:
+        """The newest usable one; None where there is none at all. Nothing is changed.
+
+        Raises:
+            ValueError: there are some, but none that can be used, or the ranks see different ones.
+        """
+        newest = self._find(state)
+        if not self.ranks.all_equal(0 if newest is None else newest.checkpoint.step):
+            raise ValueError(
+                f"{self.folder}: the processes found different checkpoints there; all machines "
+                "must see the same run folder"
+            )
+        return newest
+
+    def _find(self, state: TrainState) -> ResumePoint | None:
+        paths = [self.folder / name for name in (LAST, PREVIOUS)]
+        if paths[1].is_dir():
+            # The next checkpoint could not be saved: what is the last one then takes this name.
+            raise ValueError(f"{paths[1]}: is a folder; remove it, and the run goes on")
+        if not any(map(os.path.lexists, paths)):
+            return None
+        reasons: list[str] = []
+        for path in paths:
+            try:
+                checkpoint = read_checkpoint(path, state, self.identity, self.steps, self.ranks)
+            except (ValueError, OSError) as error:
+                reasons.append(words_of(error).replace(f"{path}: ", f"{path.name}: ", 1))
+            else:
+                return ResumePoint(checkpoint, "; ".join(reasons) or None)
+        raise ValueError(
+            f"{self.folder}: no checkpoint can be used ({'; '.join(reasons)}); put a whole one "
+            "back, or remove both to start again from step 0"
+        )
+
+    def newest(self) -> str:
+        """Which whole checkpoint is the newest, in words, for a run that has to end."""
+        for path in (self.folder / LAST, self.folder / PREVIOUS):
+            # The process that writes them renames one to the other while this one looks.
+            with suppress(OSError, ValueError):
+                step = read_header(path)["step"]
+                return f"the last whole checkpoint is that of step {step} ({path})"
+        return "there is no checkpoint yet, so it begins again at step 0"
+
+    def set_aside(self) -> None:
+        """Keep a last checkpoint that was refused under another name.
+
+        Otherwise the next one saved would make it the previous one, in the place of a whole one.
+        """
+        last = self.folder / LAST
+        if os.path.lexists(last):
+            os.replace(last, self.folder / REFUSED)

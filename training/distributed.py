@@ -111,7 +111,7 @@ class Ranks:
             for tensor, part in zip(bucket, parts, strict=True):
                 tensor.copy_(part.view_as(tensor))
 
-    def ask(self, number: int) -> Callable[[], int]:
+    def all_max_async(self, number: int) -> Callable[[], int]:
         """Begin to find the largest of all ranks' numbers; what is returned waits for it."""
         if self.world == 1:
             return lambda: number
@@ -138,7 +138,7 @@ class Ranks:
         """Go on when all ranks have come here."""
         self.total([0.0])
 
-    def agree(self, number: int) -> bool:
+    def all_equal(self, number: int) -> bool:
         """Whether all ranks have the same number."""
         mine_2 = torch.tensor([number, -number])
         largest_2 = mine_2.clone()
@@ -161,15 +161,15 @@ class Ranks:
             parts.append(part.cpu())
         return torch.cat(parts)
 
-    def first_words(self, text: str | None) -> str | None:
+    def first_message(self, text: str | None) -> str | None:
         """What the lowest rank says that has something to say."""
         if self.world == 1:
             return text
         said = text is not None
         speaks = [int(number) for number in self.total([*self._mine(int(said))])]
-        return self.tell(text, speaks.index(1)) if 1 in speaks else None
+        return self.broadcast_str(text, speaks.index(1)) if 1 in speaks else None
 
-    def tell(self, text: str | None, source: int = 0) -> str:
+    def broadcast_str(self, text: str | None, source: int = 0) -> str:
         """The text of one rank, on all ranks."""
         if self.world == 1:
             assert text is not None

@@ -1,4 +1,4 @@
-"""Numbers that have left the ground: found before they are logged, validated or saved."""
+"""Stop on NaN, inf or an implausible loss before anything is logged, validated or saved."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Diverged(Exception):
 
 
 def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
-    """Stop a run whose numbers have left the ground.
+    """Stop a run that holds NaN or inf, or whose loss is implausible.
 
     Args:
         state: all of it is looked at: weights, alpha, optimisers, memories.
@@ -27,19 +27,19 @@ def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> N
     Raises:
         Diverged: names the step, the tensor and what to try.
     """
-    bad = ranks.first_words(_bad(state, loss_nats))
-    if bad is not None:
+    problem = ranks.first_message(_problem(state, loss_nats))
+    if problem is not None:
         raise Diverged(
-            f"diverged at step {state.step}: {bad}; lower optimiser.lr, raise "
+            f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
             "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
         )
 
 
-def _bad(state: TrainState, loss_nats: float) -> str | None:
-    """What has left the ground here."""
+def _problem(state: TrainState, loss_nats: float) -> str | None:
     for name, tensor in _trained(state):
-        if not _is_finite(tensor):
-            return name
+        # A sum is several times faster, and no NaN or infinity can hide in it.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            return f"{name} is not finite"
     for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
         if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
             return f"the loss is {loss:.3g} nats"
@@ -47,21 +47,16 @@ def _bad(state: TrainState, loss_nats: float) -> str | None:
 
 
 def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:
-    """Everything that the steps move, with the words for it where it is not finite."""
+    """Everything that the steps move, by name."""
     names: dict[Tensor, str] = {}
     for name, weight in [*state.model.named_parameters(), *state.parameters.items()]:
         names[weight] = name
-        yield f"parameter {name} is not finite", weight
+        yield f"parameter {name}", weight
     for optimiser in state.optimisers.values():
         for moved, slots in optimiser.state.items():
             for slot, value in slots.items():
                 if isinstance(value, Tensor):
-                    yield f"the optimiser's {slot} of {names[moved]} is not finite", value
+                    yield f"the optimiser's {slot} of {names[moved]}", value
     for stream in state.streams.values():
         for name, value in stream.tensors().items():
-            yield f"stream {name} is not finite", value
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    # A sum is several times faster, and no NaN or infinity can hide in it.
-    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+            yield f"stream {name}", value

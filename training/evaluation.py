@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
-from model.ops import moved
+from model.ops import to_device
 from training.distributed import Ranks
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
@@ -44,6 +44,22 @@ class Streams(Protocol):
 
     def __iter__(self) -> Iterator[EvaluationBatch]:
         """The segments in order."""
+        ...
+
+
+S = TypeVar("S", bound="Divisible")
+
+
+class Divisible(Streams, Protocol):
+    """An evaluation text whose streams can be shared out."""
+
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        ...
+
+    def part(self: S, rows: slice) -> S:
+        """Some of the streams."""
         ...
 
 
@@ -126,7 +142,7 @@ def evaluate(
     nats = torch.zeros((), dtype=torch.float64, device=device)
     tokens = raw_bytes = 0
     for batch, nll_BT in _read(model, streams, device, mix, cached=cached):
-        (row_N,) = moved([batch.score_BT.flatten().nonzero()], device)
+        (row_N,) = to_device([batch.score_BT.flatten().nonzero()], device)
         nats += nll_BT.double().flatten()[row_N].sum()
         scored_N = batch.target_BT[batch.score_BT]
         tokens += scored_N.numel()
@@ -134,8 +150,12 @@ def evaluate(
             raw_bytes += int(byte_length_V[scored_N].sum())
     model.train(training)
     assert tokens == streams.scored, (tokens, streams.scored)
-    counted = None if byte_length_V is None else raw_bytes
-    return Evaluation(nats=float(nats), tokens=tokens, bytes=counted, words=streams.words)
+    return Evaluation(
+        nats=float(nats),
+        tokens=tokens,
+        bytes=None if byte_length_V is None else raw_bytes,
+        words=streams.words,
+    )
 
 
 @torch.inference_mode()
@@ -167,7 +187,7 @@ def _read(
         if state is None or group[0].first:
             state = model.initial_state(rows, cached=cached)
         ids_BT = torch.cat([batch.input_BT for batch in group], dim=1)
-        h_BTD, state, _ = model(ids_BT, state, mix, cut=length if len(group) > 1 else None)
+        h_BTD, state, _ = model(ids_BT, state, mix, chunk=length if len(group) > 1 else None)
         nll_BT = model.nll(h_BTD, torch.cat([batch.target_BT for batch in group], dim=1))
         yield from zip(group, torch.split(nll_BT, length, dim=1), strict=True)
 
@@ -192,53 +212,20 @@ def _segments_at_once(streams: int, segment: int, memory: int) -> int:
     return max(1, tokens // segment)
 
 
-S = TypeVar("S", bound="Divisible")
-
-
-class Divisible(Protocol):
-    """An evaluation text whose streams can be shared out."""
-
-    @property
-    def streams(self) -> int:
-        """How many there are."""
-        ...
-
-    @property
-    def scored(self) -> int:
-        """How many targets count in all."""
-        ...
-
-    @property
-    def words(self) -> int | None:
-        """How many words the text has, where that is known."""
-        ...
-
-    def part(self: S, rows: slice) -> S:
-        """Some of the streams."""
-        ...
-
-
 def evaluate_shared(ranks: Ranks, streams: S, evaluate: Callable[[S], Evaluation]) -> Evaluation:
-    """Score every token once, on one rank each.
-
-    Args:
-        ranks: who shares the streams; one rank alone evaluates as ever.
-        streams: the text.
-        evaluate: scores what it is given.
-    """
+    """Score every token once, on one rank each."""
     if ranks.world == 1:
         return evaluate(streams)
     mine = Evaluation(nats=0.0, tokens=0, bytes=0)
     if ranks.count(streams.streams):
         mine = evaluate(streams.part(ranks.rows(streams.streams)))
-    lossy = mine.bytes is None
-    nats, tokens, count, ranks_without = ranks.total(
-        [mine.nats, mine.tokens, mine.bytes or 0, float(lossy)]
+    nats, tokens, count, lossy_ranks = ranks.total(
+        [mine.nats, mine.tokens, mine.bytes or 0, float(mine.bytes is None)]
     )
     assert tokens == streams.scored, (tokens, streams.scored)
     return Evaluation(
         nats=nats,
         tokens=int(tokens),
-        bytes=None if ranks_without else int(count),
+        bytes=None if lossy_ranks else int(count),
         words=streams.words,
     )

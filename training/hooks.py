@@ -2,17 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from training.checkpoint import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
 from training.evaluation import Evaluation
 from training.loop import Best, Metrics, TrainState
 from training.metrics import MetricsFile
-from training.resume import Checkpoints
 from training.signals import Stopped, StopRequest
 from utils.files import named
 
@@ -48,16 +48,25 @@ class Clock:
         return time.monotonic() - self.began - self.validation_s
 
 
-@dataclass
-class LogHook:
-    """Writes a training row every `every` steps; only then does the device synchronise."""
+@dataclass(kw_only=True)
+class _Periodic:
+    """Due every `every` steps and at the end; nothing is written from numbers that diverged."""
 
     metrics_file: MetricsFile
-    screen: Screen
     clock: Clock
     every: int
     until: int
     ranks: Ranks = ALONE
+
+    def is_due(self, state: TrainState) -> bool:
+        return state.step % self.every == 0 or state.step == self.until
+
+
+@dataclass(kw_only=True)
+class LogHook(_Periodic):
+    """Writes a training row; only then does the device synchronise."""
+
+    screen: Screen
     columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
     writer: Writer | None = None
     _tokens: int | None = None
@@ -69,7 +78,7 @@ class LogHook:
             self._tokens = state.tokens - int(metrics["tokens"])
             self._at_s = 0.0
         self.screen.advance(state.step)
-        if state.step % self.every and state.step != self.until:
+        if not self.is_due(state):
             return
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
         row = self._row(state, metrics)
@@ -114,23 +123,18 @@ def close(writer: Writer) -> None:
         writer.close()
 
 
-@dataclass
-class ValidationHook:
+@dataclass(kw_only=True)
+class ValidationHook(_Periodic):
     """Evaluates one or more nets; the last one named decides which step is best."""
 
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
-    metrics_file: MetricsFile
     screen: Screen
-    clock: Clock
-    every: int
-    until: int
     checkpoints: Checkpoints
-    ranks: Ranks = ALONE
     writer: Writer | None = None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
-        if state.step % self.every and state.step != self.until:
+        if not self.is_due(state):
             return
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
         nats, began = math.inf, time.monotonic()
@@ -145,7 +149,9 @@ class ValidationHook:
                 "elapsed_s": round(self.clock.elapsed_s(), 3),
             }
             self.metrics_file.append(row)
-            self.screen.valid_line(row, _last_train_perplexity(self.metrics_file.rows()))
+            rows = reversed(self.metrics_file.rows())
+            last = next((r["perplexity"] for r in rows if r["kind"] == "train"), None)
+            self.screen.valid_line(row, last)
             write_scalars(self.writer, f"valid_{net}", row)
         self.clock.validation_s += time.monotonic() - began
         if nats < state.best.nats_per_token:
@@ -153,27 +159,18 @@ class ValidationHook:
             self.checkpoints.save_best(state)
 
 
-def _last_train_perplexity(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    return next((row["perplexity"] for row in reversed(rows) if row["kind"] == "train"), None)
-
-
-@dataclass
-class CheckpointHook:
-    """Saves the state every `every` steps, at the end, and when a signal came."""
+@dataclass(kw_only=True)
+class CheckpointHook(_Periodic):
+    """Saves the state, also when a signal came."""
 
     checkpoints: Checkpoints
-    metrics_file: MetricsFile
-    clock: Clock
     stop: StopRequest
-    every: int
-    until: int
-    ranks: Ranks = ALONE
     before: Callable[[], None] = lambda: None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Save where it is due; raise Stopped after the save where a signal came."""
         stopping = self.stop.agreed()
-        if state.step % self.every and state.step != self.until and stopping is None:
+        if stopping is None and not self.is_due(state):
             return
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
         state.elapsed_s = self.clock.elapsed_s()

@@ -1,6 +1,6 @@
-"""The one training loop, for search and retrain alike, and all that a run is at one moment."""
+"""The state of a run at one moment, and the types of the training loop (`Phase.run`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -71,15 +71,3 @@ class Batches(Protocol):
 
 
 Step = Callable[[TrainState, Batch], Metrics]
-
-
-def train(
-    state: TrainState, batches: Batches, step: Step, hooks: Sequence[Hook], until: int
-) -> None:
-    """Take steps until `until` are done; every hook decides for itself whether it is due."""
-    state.model.train()
-    while state.step < until:
-        metrics = step(state, batches.batch(state.step))
-        state.step += 1
-        for hook in hooks:
-            hook(state, metrics)

@@ -21,7 +21,11 @@ from training.config import (
 
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
     """An optimiser over all weights; weight decay acts on matrices, not on norms or biases."""
-    biases = _head_biases(model)
+    biases = {
+        id(getattr(module, name))
+        for module in model.modules()
+        for name in getattr(module, "head_biases", ())
+    }
     groups: list[dict[str, Any]] = [
         {"params": [], "weight_decay": config.weight_decay},
         {"params": [], "weight_decay": 0.0},
@@ -40,15 +44,6 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
         return Lamb(groups, lr=config.lr, betas=betas, eps=eps)
     adam = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
     return adam(groups, lr=config.lr, betas=betas, eps=eps, fused=True)
-
-
-def _head_biases(model: nn.Module) -> set[int]:
-    """The ids of the parameters that blocks name as biases of their heads."""
-    return {
-        id(getattr(module, name))
-        for module in model.modules()
-        for name in getattr(module, "head_biases", ())
-    }
 
 
 def slots_of(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:
@@ -132,8 +127,9 @@ class Lamb(torch.optim.Optimizer):
         root = (state["exp_avg_sq"] / (1 - second**steps)).sqrt_().add_(group["eps"])
         direction = (state["exp_avg"] / (1 - first**steps)).div_(root)
         direction.add_(weight, alpha=group["weight_decay"])
-        own, its = weight.norm(), direction.norm()
-        ratio = torch.where((own > 0) & (its > 0), own / its, torch.ones_like(own))
+        w_norm, r_norm = weight.norm(), direction.norm()
+        both = (w_norm > 0) & (r_norm > 0)
+        ratio = torch.where(both, w_norm / r_norm, torch.ones_like(w_norm))
         weight.sub_(direction * (group["lr"] * ratio))
 
 

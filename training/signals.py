@@ -31,7 +31,7 @@ class StopRequest:
         """
         if self._ranks.world == 1:
             return self.number
-        number, self._answer = self._answer(), self._ranks.ask(self.number or 0)
+        number, self._answer = self._answer(), self._ranks.all_max_async(self.number or 0)
         return number or None
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,47 +75,39 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: the file is damaged, another program's or of another version.
         OSError: it cannot be read.
     """
-    _check_readable(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = _header(metadata.get("parnas"))
-            # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
-            # later sums may depend on that.
-            names = file.keys()
-            tensors = {name: file.get_tensor(name).clone() for name in names}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged checkpoint ({error})") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    if metadata.get("sha256") != _checksum(metadata["parnas"], tensors):
-        raise ValueError(f"{path}: damaged checkpoint (the checksum is another)")
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+        header = _header(metadata.get("parnas"))
+        # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
+        # later sums may depend on that.
+        names = file.keys()
+        tensors = {name: file.get_tensor(name).clone() for name in names}
+        if metadata.get("sha256") != _checksum(metadata["parnas"], tensors):
+            raise ValueError("damaged checkpoint (the checksum is another)")
     return tensors, header
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The header of a file that `write_tensors` wrote, without its tensors.
-
-    Raises:
-        ValueError: the file is damaged, another program's or of another version.
-        OSError: it cannot be read.
-    """
-    _check_readable(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _header((file.metadata() or {}).get("parnas"))
-    except SafetensorError as error:
-        raise ValueError(f"{path}: damaged checkpoint ({error})") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    """The header alone, with the errors of `read_tensors`."""
+    with _opened(path) as file:
+        return _header((file.metadata() or {}).get("parnas"))
 
 
-def _check_readable(path: Path) -> None:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The open file, whose name stands in every error about its content."""
     # Opening a pipe would wait for its other end.
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(f"{path}: is not a file")
     # The library calls every file missing that it may not open.
     path.open("rb").close()
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise ValueError(f"{path}: damaged checkpoint ({error})") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _header(text: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One phase from its first or its last saved step to its end: the loop with its hooks."""
+"""The training loop with its hooks, for search and retraining alike: one phase, resumable."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -9,16 +9,15 @@ from typing import Any
 
 from torch import Tensor
 
-from training.checkpoint import restore_weights
+from training.checkpoint import LAST, REFUSED, Checkpoints, restore_weights
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.launch import Lost
-from training.loop import Batches, Hook, Step, TrainState, train
+from training.loop import Batches, Hook, Step, TrainState
 from training.metrics import MetricsFile
-from training.resume import LAST, REFUSED, Checkpoints
 from training.run_dir import (
     FolderLock,
     Identity,
@@ -90,7 +89,25 @@ class Phase:
         """
         with ExitStack() as on_error:
             on_error.callback(self.close)
-            self._open()
+            if self.ranks.is_first:
+                if not is_claimed(self.folder, self.identity):
+                    # Claimed now, it would refuse the smaller experiment that is the remedy.
+                    self._check_allowed()
+                self._lock = lock_and_claim(self.folder, self.identity, self.files)
+                remove_temporary(self.folder)
+            self.ranks.wait()
+            newest = self._checkpoints.find(self.state)
+            if newest is not None:
+                newest.checkpoint.restore(self.state)
+                self._refused = newest.refused
+                self.resumed(self.state)
+            if self.state.step < self.steps:
+                self._check_allowed()
+            if newest is not None and self.ranks.is_first:
+                # What was killed between a checkpoint and the removal of what it no longer names.
+                self._checkpoints.remove_unnamed()
+            path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
+            self.metrics_file = MetricsFile(path, self.state.step)
             on_error.pop_all()
 
     def close(self) -> None:
@@ -99,29 +116,7 @@ class Phase:
             self._lock.release()
             self._lock = None
 
-    def _open(self) -> None:
-        if self.ranks.is_first:
-            if not is_claimed(self.folder, self.identity):
-                # Claimed now, the folder would refuse the smaller experiment that is the remedy.
-                self._refuse()
-            self._lock = lock_and_claim(self.folder, self.identity, self.files)
-            remove_temporary(self.folder)
-        self.ranks.wait()
-        found = self._checkpoints.find(self.state)
-        if found is not None:
-            found.checkpoint.restore(self.state)
-            self._refused = found.refused
-            self.resumed(self.state)
-        if self.state.step < self.steps:
-            self._refuse()
-        if found is not None and self.ranks.is_first:
-            # What was killed between a checkpoint and the removal of what it no longer names.
-            self._checkpoints.name_old_best()
-            self._checkpoints.remove_unnamed()
-        path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
-        self.metrics_file = MetricsFile(path, self.state.step)
-
-    def _refuse(self) -> None:
+    def _check_allowed(self) -> None:
         if self.refusal is not None:
             raise ValueError(self.refusal)
 
@@ -139,16 +134,21 @@ class Phase:
             if start >= self.steps:
                 return
             clock = Clock(self.state.elapsed_s)
-            screen, writer = self._first_words(config, start, heard, at_the_end)
+            screen, writer = self._open_output(config, start, heard, at_the_end)
             stop = StopRequest(self.ranks)
             with stop.listening():
                 hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
                 try:
-                    train(self.state, self.batches, self.step, hooks, self.steps)
+                    self.state.model.train()
+                    while self.state.step < self.steps:
+                        metrics = self.step(self.state, self.batches.batch(self.state.step))
+                        self.state.step += 1
+                        for hook in hooks:
+                            hook(self.state, metrics)
                 except Lost as lost:
                     raise Lost(f"{lost}; {self._checkpoints.newest()}") from lost
 
-    def _first_words(
+    def _open_output(
         self, config: RunConfig, start: int, heard: Set[str], at_the_end: ExitStack
     ) -> tuple[Screen, Writer | None]:
         """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""

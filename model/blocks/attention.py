@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, select_kernel
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.kv_cache import append, attend_kept
+from model.kv_cache import append, attend_cached
 from model.ops import Dropout, project
 from model.state import Segment
 
@@ -109,9 +109,11 @@ class AttentionBlock(nn.Module):
             if state is None:
                 state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
             whole_BH2SK = append(state, new_BH2TK)
-            r_SHK = segment.kept((self, segment.length), lambda: self._distances(segment, q_BTE))
+            r_SHK = segment.once_per_evaluation(
+                (self, segment.length), lambda: self._distances(segment, q_BTE)
+            )
             state = whole_BH2SK[:, :, :, segment.length :]
-            out_BTHK = attend_kept(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
+            out_BTHK = attend_cached(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
         else:
             k_BSHK, value_BSHK = both_BS2HK.unbind(2)
             rate = self.dropout if self.training else 0.0

@@ -1,20 +1,25 @@
-"""Every kernel of attention against the formula in a loop, and which one serves where.
+"""Every kernel of attention against the formula in a loop and the explicit products; which serves.
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from model.attention_kernels import (
     FASTEST,
     KERNELS,
     AttentionInputs,
     fused,
+    position_scores,
     select_kernel,
     with_bias,
 )
+from model.ops import drop
 from model.state import Segment
 from tests.model.test_attention import CASES, block, one_by_one
 from tests.model.tiny import D_MODEL, language_model, normal, tokens
@@ -121,3 +126,168 @@ def test_a_model_reads_on_by_any_kernel(kernel: str) -> None:
         found, states[1], _ = model(ids, states[1], attention=kernel)
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
     assert states[0].least_seen == 12
+
+
+SIZES = {  # segment, memory, window
+    "no_memory": (5, 0, None),
+    "short_memory": (5, 2, None),
+    "long_memory": (3, 7, None),
+    "one_token": (1, 4, None),
+    "one_token_no_memory": (1, 0, None),
+    "window": (6, 3, 4),
+}
+WAYS = {
+    "fused": lambda parts: fused(parts, 0.0),
+    "with_bias": lambda parts: with_bias(parts, 0.0),
+}
+
+
+def parts_of(segment: int, memory: int, window: int | None, seen: list[int]) -> AttentionInputs:
+    batch, heads, width, keys = len(seen), 2, 5, memory + segment
+    mask_BTS = Segment(torch.tensor(seen), segment).mask(memory, window, torch.float64)
+    shapes = [
+        (batch, segment, heads, width),
+        (batch, keys, heads, width),
+        (batch, keys, heads, width),
+        (keys, heads, width),
+        (heads, width),
+        (heads, width),
+    ]
+    tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    return AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+
+
+def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
+    """Product by product, for torch's own gradients: what the other ways are compared with."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
+    score_BHTS = (q_BTHK + u_HK).transpose(1, 2) @ k_BSHK.permute(0, 2, 3, 1)
+    score_BHTS = score_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    weight_BHTS = drop(score_BHTS.softmax(-1), rate, rate > 0)
+    return (weight_BHTS @ value_BSHK.transpose(1, 2)).transpose(1, 2)
+
+
+def value_and_gradients(out: Tensor, parts: AttentionInputs) -> list[Tensor]:
+    weight = normal(*out.shape, seed=11)
+    return [out, *torch.autograd.grad((out * weight).sum(), parts[:-1])]
+
+
+@pytest.mark.parametrize("seen", [[9, 9, 9], [0, 1, 9]], ids=["all_valid", "young_streams"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", SIZES)
+def test_every_way_gives_the_explicit_value_and_gradients(
+    case: str, way: str, seen: list[int]
+) -> None:
+    parts = parts_of(*SIZES[case], seen)
+    found = value_and_gradients(WAYS[way](parts), parts)
+    wanted = value_and_gradients(explicit(parts, 0.0), parts)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_a_mask_is_shared_only_where_all_streams_are_alike() -> None:
+    old, young = (Segment(torch.tensor([7, seen]), 3, full=seen == 4) for seen in (4, 3))
+    assert old.mask(4, None, torch.float32).shape == (1, 3, 7)
+    assert young.mask(4, None, torch.float32).shape == (2, 3, 7)
+    assert old.mask(4, None, torch.float32) is old.mask(4, None, torch.float32)
+
+
+def test_gradients_with_dropped_weights_are_finite_differences() -> None:
+    parts = parts_of(3, 2, None, [9, 1])
+
+    def out(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return fused(AttentionInputs(*tensors, parts.mask_BTS), 0.4)
+
+    assert torch.autograd.gradcheck(out, tuple(parts[:-1]), atol=1e-7)
+    torch.manual_seed(4)
+    other = fused(parts, 0.4)
+    assert not torch.equal(out(*parts[:-1]), other)
+
+
+def test_fused_products_in_bfloat16_stay_close() -> None:
+    given = parts_of(5, 3, None, [9, 9])
+    # As the scale 1/sqrt(K) makes them: a score of 10 has an error of 0.03.
+    small = [tensor.detach() / 3 for tensor in (given.q_BTHK, given.u_HK, given.v_HK)]
+    q_BTHK, u_HK, v_HK = (tensor.requires_grad_() for tensor in small)
+    parts = given._replace(q_BTHK=q_BTHK, u_HK=u_HK, v_HK=v_HK)
+    wanted = value_and_gradients(fused(parts, 0.0), parts)
+    low = AttentionInputs(*(tensor.detach().bfloat16().requires_grad_() for tensor in parts[:-1]),
+                parts.mask_BTS.bfloat16())  # fmt: skip
+    found: list[Any] = value_and_gradients(fused(low, 0.0), low)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == torch.bfloat16
+        assert (a.double() - b).norm() < 0.03 * b.norm()
+
+
+def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
+    """A mask of 1 / 0.9 in bfloat16 would make all sums 0.16% too small."""
+    keys = 256
+    zeros = torch.zeros(1, keys, 1, 64)
+    value = 1 + torch.rand(zeros.shape, generator=torch.Generator().manual_seed(1))
+    biases = (torch.zeros(1, 64), torch.zeros(1, 64), torch.zeros(1, keys, keys))
+    sums = []
+    for way, dtype in ((fused, torch.bfloat16), (explicit, torch.float64)):
+        given = [zeros, zeros, value, zeros[0], *biases]
+        parts = AttentionInputs(*(tensor.to(torch.bfloat16).to(dtype) for tensor in given))
+        parts.value_BSHK.requires_grad_()
+        torch.manual_seed(0)
+        out = way(parts, 0.1)
+        (grad,) = torch.autograd.grad(out, [parts.value_BSHK], value.to(torch.bfloat16).to(dtype))
+        sums.append(torch.stack([out.double().sum(), grad.double().sum()]))
+    torch.testing.assert_close(sums[0], sums[1], rtol=2e-4, atol=0)
+
+
+def needing(parts: AttentionInputs, asked: tuple[int, ...]) -> AttentionInputs:
+    """The parts, of which only some need a gradient."""
+    return AttentionInputs(
+        *(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts))
+    )
+
+
+@pytest.mark.parametrize("asked", [(0,), (1, 2), (3,), (4,), (5,), (0, 1, 2)])
+def test_some_gradients_alone_are_the_same(asked: tuple[int, ...]) -> None:
+    parts = parts_of(5, 2, None, [9, 1])
+    weight = normal(2, 5, 2, 5, seed=11)
+    wanted = torch.autograd.grad((explicit(parts, 0.0) * weight).sum(), parts[:-1])
+    alone = needing(parts, asked)
+    found = torch.autograd.grad((fused(alone, 0.0) * weight).sum(), [alone[i] for i in asked])
+    for a, i in zip(found, asked, strict=True):
+        torch.testing.assert_close(a, wanted[i], rtol=0, atol=1e-12)
+
+
+def test_the_product_of_a_gradient_that_nobody_asks_for_is_left_out() -> None:
+    parts, flops = parts_of(5, 2, None, [9, 1]), []
+    for asked in ((0, 1, 2), (0, 1, 2, 3, 4, 5)):
+        some = needing(parts, asked)
+        out = fused(some, 0.0)
+        with FlopCounterMode(display=False) as counter:
+            torch.autograd.grad(out.sum(), [some[i] for i in asked])
+        flops.append(counter.get_total_flops())
+    matrices, rows, width, keys = 2, 2 * 5, 5, 7
+    assert flops[1] - flops[0] == 2 * matrices * rows * width * keys
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("batch", "heads", "segment", "memory"), [(1, 3, 128, 128), (5, 1, 64, 64), (1, 1, 192, 0)]
+)
+def test_several_threads_give_the_explicit_gradients(
+    threads: int, batch: int, heads: int, segment: int, memory: int
+) -> None:
+    """A copy is cut over threads wherever its count of numbers says, inside a matrix as well."""
+    before, keys = torch.get_num_threads(), memory + segment
+    mask_BTS = Segment(torch.full((batch,), keys), segment).mask(memory, None, torch.float32)
+    shapes = [(batch, segment, heads, 8), *[(batch, keys, heads, 8)] * 2]
+    shapes += [(keys, heads, 8), (heads, 8), (heads, 8)]
+    tensors = [0.3 * normal(*shape, seed=seed).float() for seed, shape in enumerate(shapes)]
+    parts = AttentionInputs(*(tensor.requires_grad_() for tensor in tensors), mask_BTS)
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(3):
+            found = value_and_gradients(fused(parts, 0.0).double(), parts)
+            wanted = value_and_gradients(explicit(parts, 0.0).double(), parts)
+            for a, b in zip(found, wanted, strict=True):
+                scale = max(1.0, float(b.detach().abs().max()))
+                torch.testing.assert_close(a, b, rtol=0, atol=2e-5 * scale)
+    finally:
+        torch.set_num_threads(before)

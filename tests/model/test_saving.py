@@ -1,26 +1,32 @@
-"""The model folder."""
+"""The model folder: saved, loaded, adjusted, its digest, and the sizes of models not built."""
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from model import (
     Architecture,
     Dropout,
     LanguageModel,
     SoftmaxConfig,
+    adjustable_options,
     adjusted,
     build_model,
     load_model,
     save_model,
 )
+from model.saving import shapes_of, tensors_digest
+from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, randomise, tokens
 
 ROOT = Path(__file__).parents[2]
@@ -207,3 +213,181 @@ def test_a_model_loads_where_only_this_package_can_be_imported(saved: Path) -> N
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "(1, 3, 8)\n"), done.stderr
+
+
+def test_every_slot_that_has_the_option_takes_it_and_the_rest_stays() -> None:
+    made = architecture("a d i wide near")
+    other = adjusted(made, {"memory": 9, "clamp": 2})
+    assert [slot.model_dump() for slot in other.slots] == [
+        {**slot.model_dump(), "memory": 9, "clamp": 2}
+        if slot.kind == "attention"
+        else slot.model_dump()
+        for slot in made.slots
+    ]
+    assert other.costs is None
+    assert other.model_dump(exclude={"slots", "costs"}) == made.model_dump(
+        exclude={"slots", "costs"}
+    )
+    assert Architecture.from_json(other.to_json(), "x") == other
+    assert adjusted(made, {}) is made
+
+
+def test_none_is_a_value() -> None:
+    other = adjusted(architecture("near"), {"window": None})
+    assert other.slots[0].model_dump()["window"] is None
+
+
+def test_what_can_be_changed_is_told_by_label() -> None:
+    assert adjustable_options(architecture("a d i wide near")) == {
+        "attention": {"window": None, "memory": 6, "clamp": None},
+        "near": {"window": 3, "memory": 6, "clamp": None},
+    }
+    assert adjustable_options(architecture("d i")) == {}
+
+
+def test_slots_of_one_label_that_differ_are_told_apart() -> None:
+    made = architecture("a d near")
+    short = adjusted(made, {"memory": 2}).slots[0]
+    mixed = made.model_copy(update={"slots": (*made.slots, short, short)})
+    assert adjustable_options(mixed) == {
+        "attention": {"window": None, "memory": 6, "clamp": None},
+        "attention (2)": {"window": None, "memory": 2, "clamp": None},
+        "near": {"window": 3, "memory": 6, "clamp": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "options", "message"),
+    [
+        ("d i", {"memory": 3}, r"memory: no slot of argmax \(layout d i\) has it"),
+        ("a d", {"d_ffn": 3}, r"d_ffn: no slot of argmax \(layout a d\) has it"),
+        ("a d", {"memory": -1}, "memory: must be greater than or equal to 0, found -1"),
+        (
+            "a d",
+            {"memory": 2**20 + 1},
+            "memory: must be less than or equal to 1048576, found 10485",
+        ),
+        ("a d", {"memory": None}, "memory: must be a valid integer, found None"),
+        ("a d", {"window": 0}, "window: must be greater than or equal to 1, found 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    layout: str, options: dict[str, int | None], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        adjusted(architecture(layout), options)
+
+
+def test_only_the_right_type_is_taken() -> None:
+    with pytest.raises(ValueError, match="memory: must be a valid integer, found '3'"):
+        adjusted(architecture("a"), {"memory": "3"})  # type: ignore[dict-item]
+
+
+def test_a_candidate_keeps_its_label() -> None:
+    assert adjusted(architecture("near"), {"memory": 1}).slots[0] == candidate(
+        "attention", label="near", window=3, memory=1
+    )
+
+
+DTYPES = [
+    torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
+    torch.bool,
+]  # fmt: skip
+
+
+def tensors() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "b": torch.randn(3, 4, generator=generator),
+        "a": torch.randn(2, 3, generator=generator, dtype=torch.float64),
+        "scalar": torch.tensor(0.5),
+        "empty": torch.zeros(0, 7),
+    }
+
+
+def test_the_digest_is_of_heads_and_bytes_in_the_order_of_the_names() -> None:
+    found = {"b": torch.tensor([1, 258], dtype=torch.int16), "a": torch.tensor(True)}
+    spelled = b'["a", "torch.bool", []]\n\x01["b", "torch.int16", [2]]\n\x01\x00\x02\x01'
+    assert tensors_digest(found) == hashlib.sha256(spelled).hexdigest()
+
+
+def test_the_order_of_the_tensors_does_not_count() -> None:
+    assert tensors_digest(dict(reversed(tensors().items()))) == tensors_digest(tensors())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_bit_counts(dtype: torch.dtype) -> None:
+    one = torch.zeros(3, dtype=dtype)
+    digests = {tensors_digest({"x": one})}
+    raw = one.view(torch.uint8)
+    # A bool has one bit; another byte would be no bool.
+    bits = range(8) if dtype != torch.bool else range(1)
+    for byte in range(raw.numel()):
+        for bit in bits:
+            raw[byte] ^= 1 << bit
+            digests.add(tensors_digest({"x": one}))
+            raw[byte] ^= 1 << bit
+    assert len(digests) == 1 + raw.numel() * len(bits)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t | {"c": t["b"]},
+        lambda t: {name: tensor for name, tensor in t.items() if name != "empty"},
+        lambda t: {name.replace("scalar", "scalaR"): tensor for name, tensor in t.items()},
+        lambda t: t | {"a": t["b"], "b": t["a"]},
+        lambda t: t | {"b": t["b"].reshape(4, 3)},
+        lambda t: t | {"b": t["b"].view(torch.int32)},
+        lambda t: t | {"scalar": t["scalar"].reshape(1)},
+        lambda t: t | {"empty": t["empty"].reshape(7, 0)},
+        lambda t: t | {"scalar": -t["scalar"]},
+    ],
+)
+def test_names_types_and_shapes_count(change: Callable[[dict[str, Tensor]], object]) -> None:
+    changed = change(tensors())
+    assert isinstance(changed, dict)
+    assert tensors_digest(changed) != tensors_digest(tensors())
+
+
+def test_how_a_tensor_lies_in_memory_does_not_count() -> None:
+    lies_otherwise = tensors()["b"].t().contiguous().t()
+    assert not lies_otherwise.is_contiguous()
+    assert tensors_digest({"b": lies_otherwise}) == tensors_digest({"b": tensors()["b"]})
+
+
+def test_a_parameter_is_taken_as_a_tensor() -> None:
+    parameter = torch.nn.Parameter(tensors()["b"])
+    assert tensors_digest({"b": parameter}) == tensors_digest({"b": tensors()["b"]})
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("cutoffs", [(), (5, 11)])
+@pytest.mark.parametrize("tie_slots", [None, 1, 2, 9])
+def test_they_are_those_of_the_model(
+    tied: bool, cutoffs: tuple[int, ...], tie_slots: int | None
+) -> None:
+    attention, dense, identity = map(candidate, ("attention", "dense", "identity"))
+    slots = [[dense], [attention, dense, identity], [dense], [identity], [attention]]
+    sizes: dict[str, Any] = {
+        "d_model": D_MODEL,
+        "vocabulary_size": VOCABULARY,
+        "softmax": SoftmaxConfig(tied=tied, cutoffs=cutoffs),
+        "tie_slots": tie_slots,
+    }
+    model = LanguageModel(slots, **sizes)
+    found = shapes_of(slots, **sizes)
+    assert found.tensors == {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    memory = model.initial_state(1).memory
+    assert found.memory_rows == sum(part.shape[1] for part in memory if part is not None)
+    assert found.memory_rows > 0
+    assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_terabytes_are_counted_and_not_taken() -> None:
+    huge = candidate("dense", d_ffn=2**20)
+    found = shapes_of(
+        [[huge]] * 4096, d_model=2**16, vocabulary_size=2**24, softmax=SoftmaxConfig()
+    )
+    assert found.tensors["slots.4095.blocks.dense.inner.weight"] == (2**20, 2**16)
+    assert ("norm.weight", (2**16,)) in found.tensors.items()

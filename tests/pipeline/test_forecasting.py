@@ -92,7 +92,7 @@ def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Two(Ranks):
-        def first_words(self, text: str | None) -> str | None:
+        def first_message(self, text: str | None) -> str | None:
             return text
 
     monkeypatch.setattr("pipeline.resources.memory_bytes", lambda device: 40 * GB)

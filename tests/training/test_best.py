@@ -14,9 +14,9 @@ from torch import Tensor
 from tests import tiny
 from tests.kill_points import Killed, killed_before
 from tests.training.test_phase import nats, phase_of, still
+from training.checkpoint import LAST, PREVIOUS
 from training.config import RunConfig
 from training.loop import TrainState
-from training.resume import LAST, PREVIOUS
 from training.tensor_file import read_header
 from training.trainer import Phase
 
@@ -126,27 +126,6 @@ def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
             if generator.random() < 0.2 and (training.folder / PREVIOUS).exists():
                 (training.folder / LAST).unlink(missing_ok=True)
         training.ends_well(training.run(WORSE, stride=0.25))
-
-
-def test_weights_that_an_older_version_wrote_are_taken_and_kept(tmp_path: Path) -> None:
-    training = Training(tmp_path / "old")
-    stop = training.phase(NATS, 1.0)
-    stop.recorders = [ends_after(4)]
-    stop.open()
-    with closing(stop), pytest.raises(Killed):
-        stop.run(CONFIG)
-    assert weights(training.folder) == {"best-1.safetensors", "best-4.safetensors"}
-    (training.folder / "best-1.safetensors").unlink()
-    (training.folder / "best-4.safetensors").rename(training.folder / "best.safetensors")
-    training.ends_well(training.run(WORSE))
-
-
-def ends_after(step: int) -> Any:
-    def hook(state: TrainState, metrics: Any) -> None:
-        if state.step > step:
-            raise Killed
-
-    return hook
 
 
 def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_path: Path) -> None:

@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from tests import tiny
-from training import tensor_file
-from training.checkpoint import read_checkpoint, save_checkpoint
+from training import checkpoint, tensor_file
+from training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    Checkpoints,
+    read_checkpoint,
+    save_checkpoint,
+)
 from training.config import OptimiserConfig
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
@@ -108,3 +114,37 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
         save_checkpoint(path, trained(2), "me")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def checkpoints_of(folder: Path) -> Checkpoints:
+    """A folder with the checkpoints of steps 3 and 4."""
+    checkpoints = Checkpoints(folder, "identity", steps=9)
+    state = tiny.state_of(tiny.supernet())
+    for state.step in (3, 4):
+        checkpoints.save(state)
+    return checkpoints
+
+
+def test_the_newest_is_the_last_whole_one(tmp_path: Path) -> None:
+    checkpoints = checkpoints_of(tmp_path)
+    assert "step 4" in checkpoints.newest()
+    (tmp_path / LAST).write_bytes(b"damaged")
+    assert checkpoints.newest() == (
+        f"the last whole checkpoint is that of step 3 ({tmp_path / PREVIOUS})"
+    )
+    (tmp_path / PREVIOUS).unlink()
+    assert checkpoints.newest() == "there is no checkpoint yet, so it begins again at step 0"
+
+
+def test_a_checkpoint_that_is_renamed_between_two_looks_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = checkpoints_of(tmp_path)
+    read_header = checkpoint.read_header
+
+    def late(path: Path) -> dict[str, object]:
+        (tmp_path / LAST).unlink(missing_ok=True)
+        return read_header(path)
+
+    monkeypatch.setattr(checkpoint, "read_header", late)
+    assert "step 3" in checkpoints.newest()

@@ -14,11 +14,16 @@ from tests.damage import no_files
 from tests.damaged_tensors import CHECKPOINT, state_after
 from tests.training.test_checkpoint import STEPS
 from training import checkpoint
-from training.checkpoint import read_checkpoint, save_checkpoint
+from training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    Checkpoints,
+    read_checkpoint,
+    save_checkpoint,
+)
 from training.config import OptimiserConfig
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
-from training.resume import LAST, PREVIOUS, Checkpoints
 from training.step import Forward, WeightStep
 from training.tensor_file import read_tensors, write_tensors
 

@@ -76,7 +76,7 @@ def test_segments_read_at_once_are_those_read_in_turn(
     ids_BT = tokens(2, 19)
     found, state = [], model.initial_state(2, cached=True)
     for ids in ids_BT.split(length * at_once, dim=1):
-        h_BTD, state, _ = model(ids, state, cut=length)
+        h_BTD, state, _ = model(ids, state, chunk=length)
         found.append(h_BTD)
     wanted, one = [], model.initial_state(2, cached=False)
     for ids in ids_BT.split(length, dim=1):
@@ -85,15 +85,15 @@ def test_segments_read_at_once_are_those_read_in_turn(
     torch.testing.assert_close(torch.cat(found, 1), torch.cat(wanted, 1), rtol=0, atol=1e-12)
 
 
-def test_a_cut_changes_what_is_seen() -> None:
+def test_a_chunk_changes_what_is_seen() -> None:
     model = language_model([[candidate("attention", memory=2)]])
     ids_BT, state = tokens(2, 9), model.initial_state(2, cached=True)
-    whole, cut = (model(ids_BT, state, cut=length)[0] for length in (None, 3))
-    torch.testing.assert_close(cut[:, :3], whole[:, :3], rtol=0, atol=1e-12)
-    assert (cut[:, 6:] - whole[:, 6:]).abs().min(dim=-1).values.max() > 1e-6
+    whole, chunked = (model(ids_BT, state, chunk=length)[0] for length in (None, 3))
+    torch.testing.assert_close(chunked[:, :3], whole[:, :3], rtol=0, atol=1e-12)
+    assert (chunked[:, 6:] - whole[:, 6:]).abs().min(dim=-1).values.max() > 1e-6
 
 
-def test_a_cut_needs_keys_that_are_kept() -> None:
+def test_a_chunk_needs_keys_that_are_kept() -> None:
     model = language_model([[candidate("attention", memory=2)]])
     with pytest.raises(AssertionError, match="read anew"):
-        model(tokens(2, 4), model.initial_state(2), cut=2)
+        model(tokens(2, 4), model.initial_state(2), chunk=2)

@@ -1,0 +1,370 @@
+"""Dropout, products and dense layers on a CPU against torch's own operations and float64."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from model import ops
+from model.ops import add_dropped, drop, keep, project, relu_layers
+from tests.model.tiny import keep_mask, normal
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_a_mask_drops_as_many_as_asked_and_keeps_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    mask = keep_mask(torch.empty(400, 501), rate)
+    kept = mask != 0
+    deviation = (rate * (1 - rate) / mask.numel()) ** 0.5
+    assert abs(kept.double().mean().item() - (1 - rate)) < 4 * deviation
+    share = 1 - round(rate * 65536) / 65536
+    assert mask[kept].unique().tolist() == pytest.approx([1 / share], rel=1e-7)
+
+
+def test_neighbours_streams_and_calls_are_independent() -> None:
+    torch.manual_seed(0)
+    one, two = (keep_mask(torch.empty(300, 300), 0.5) - 1 for _ in range(2))
+    for a, b in ((one, two), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1]), (one, one.T)):
+        assert abs((a * b).mean().item()) < 4 / 300 * 1.5
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_any_size_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    mask, factor = keep(torch.empty(shape, dtype=dtype), 0.25)
+    assert (mask.shape, mask.dtype, factor) == (shape, dtype, 4 / 3)
+    assert set(mask.flatten().tolist()) <= {0.0, 1.0}
+
+
+class EveryNumber:
+    """In the place of the generator: each number of 16 bits once, in an order of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def random_raw(self, count: int) -> Any:
+        bits = np.random.default_rng(0).permutation(2**16).astype(np.uint16)
+        return bits.view(np.uint64)[:count]
+
+
+@pytest.fixture
+def _every_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model.ops.np.random.SFC64", EveryNumber)
+
+
+@pytest.mark.usefixtures("_every_number")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("rate", "dropped"),
+    [(0.1, 6554), (0.5, 2**15), (0.25, 2**14), (1e-9, 1), (2**-17, 1), (1 - 1e-9, 65535)],
+)
+def test_of_all_numbers_as_many_are_dropped_and_the_mean_is_one(
+    rate: float, dropped: int, dtype: torch.dtype
+) -> None:
+    mask, factor = keep(torch.empty(2**16, dtype=dtype), rate)
+    assert (mask == 0).sum().item() == dropped
+    assert mask.double().mean().item() * factor == 1.0
+
+
+@pytest.mark.usefixtures("_every_number")
+@pytest.mark.parametrize("rate", [0.1, 0.4])
+def test_the_mean_is_kept_in_bfloat16(rate: float) -> None:
+    """1 / 0.9 rounds to 0.9984 of it; over the 128 mantissas products round less to one side."""
+    x = (1 + torch.arange(2**16).double() % 128 / 128).bfloat16().requires_grad_()
+    nothing, mask = torch.zeros_like(x), keep_mask(x, rate)
+    wanted = (mask * x.double()).mean()
+    for found in (drop(x, rate, True), add_dropped(nothing, x, rate, True)):
+        (grad,) = torch.autograd.grad(found, [x], x.detach())
+        for low in (found, grad):
+            torch.testing.assert_close(low.double().mean(), wanted, rtol=8e-4, atol=0)
+
+
+def test_a_hundred_calls_give_a_hundred_masks() -> None:
+    torch.manual_seed(0)
+    masks = {tuple(keep(torch.empty(64), 0.5)[0].tolist()) for _ in range(100)}
+    assert len(masks) == 100
+
+
+def test_a_seed_has_all_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    class Recorded(EveryNumber):
+        def __init__(self, seed: int) -> None:
+            seeds.append(seed)
+
+    monkeypatch.setattr("model.ops.np.random.SFC64", Recorded)
+    for _ in range(60):
+        keep(torch.empty(4), 0.5)
+    assert max(seeds) > 2**62
+    assert np.bitwise_or.reduce(seeds) == 2**63 - 1
+
+
+def test_torchs_seed_decides() -> None:
+    def masks() -> list[torch.Tensor]:
+        torch.manual_seed(5)
+        return [keep_mask(torch.empty(100), 0.5) for _ in range(2)]
+
+    first, again = masks(), masks()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(*first)
+
+
+def test_without_training_or_rate_nothing_is_drawn() -> None:
+    before, x = torch.get_rng_state(), normal(4, 4)
+    assert drop(x, 0.5, False) is x
+    assert drop(x, 0.0, True) is x
+    assert torch.equal(add_dropped(x, x, 0.5, False), x + x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_value_and_gradient_are_those_of_the_mask() -> None:
+    x, weight = normal(9, 11).requires_grad_(), normal(9, 11, seed=3)
+    torch.manual_seed(7)
+    found = drop(x, 0.3, True)
+    torch.manual_seed(7)
+    wanted = x * keep_mask(x, 0.3)
+    torch.testing.assert_close(found, wanted, rtol=1e-15, atol=0)
+    gradients = [torch.autograd.grad((y * weight).sum(), x)[0] for y in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [None, 0.7, 1.0, 0.0])
+def test_what_is_added_is_dropped_and_weighted(weight: float | None, rate: float) -> None:
+    x, delta = (normal(9, 11, seed=seed).requires_grad_() for seed in (1, 2))
+    given = [x, delta]
+    if weight is not None:
+        given.append(torch.tensor(weight, dtype=torch.float64, requires_grad=True))
+    torch.manual_seed(7)
+    found = add_dropped(x, delta, rate, True, *given[2:])
+    torch.manual_seed(7)
+    mask = keep_mask(x, rate) if rate else torch.ones(9, 11)
+    wanted = x + (1.0 if weight is None else given[2]) * (mask * delta)
+    torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-14)
+    out = normal(9, 11, seed=3)
+    gradients = [torch.autograd.grad((y * out).sum(), given) for y in (found, wanted)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-14)
+
+
+def test_bfloat16_is_added_to_float32_with_the_exact_mean() -> None:
+    torch.manual_seed(0)
+    x, delta = torch.zeros(300, 300), torch.ones(300, 300, dtype=torch.bfloat16)
+    found = add_dropped(x, delta, 0.1, True)
+    assert found.dtype == torch.float32
+    assert found.max().item() == pytest.approx(65536 / (65536 - 6554), rel=1e-6)
+
+
+def inputs(case: str) -> Tensor:
+    x_BTD = normal(3, 8, 12)
+    return {
+        "plain": x_BTD,
+        "rows": x_BTD[0],
+        "tail": x_BTD[:, 3:],
+        "transposed": x_BTD.transpose(0, 1),
+        "expanded": x_BTD[:, :1].expand(3, 5, 12),
+        "empty": x_BTD[:, :0],
+    }[case]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("case", ["plain", "rows", "tail", "transposed", "expanded", "empty"])
+def test_value_and_gradients_are_those_of_the_product(case: str, bias: bool) -> None:
+    x, weight = inputs(case), normal(7, 12, seed=4)
+    b = normal(7, seed=5) if bias else None
+    given = [tensor.requires_grad_() for tensor in (x.detach(), weight, b) if tensor is not None]
+    low = [tensor.detach().float().requires_grad_() for tensor in given]
+    wanted = given[0] @ given[1].T + (given[2] if bias else 0)
+    found = project(low[0], low[1], low[2] if bias else None)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=1e-4)
+    out = normal(*wanted.shape, seed=6)
+    exact = torch.autograd.grad((wanted * out).sum(), given)
+    close = torch.autograd.grad((found * out.float()).sum(), low)
+    for a, e in zip(close, exact, strict=True):
+        torch.testing.assert_close(a.double(), e, rtol=0, atol=1e-4)
+
+
+def test_what_needs_no_gradient_gets_none() -> None:
+    x, weight = normal(4, 12).float(), normal(7, 12).float().requires_grad_()
+    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [weight])
+    torch.testing.assert_close(gradient, x.sum(0).expand(7, 12), rtol=0, atol=1e-4)
+    x.requires_grad_()
+    weight = weight.detach()
+    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [x])
+    torch.testing.assert_close(gradient, weight.sum(0).expand(4, 12), rtol=0, atol=1e-4)
+
+
+def test_autocast_decides_the_dtype() -> None:
+    x, weight = normal(4, 12).float(), normal(7, 12).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert project(x, weight).dtype == torch.bfloat16
+    assert project(x, weight).dtype == torch.float32
+
+
+@pytest.mark.skipif(not ops._HAS_ONEDNN, reason="this torch was built without oneDNN")
+def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: Any) -> Tensor:
+        raise AssertionError("torch's own product was taken")
+
+    monkeypatch.setattr("model.ops.F.linear", refused)
+    x, weight = normal(4, 12).float().requires_grad_(), normal(7, 12).float()
+    torch.autograd.grad(project(x, weight).sum(), [x])
+    with pytest.raises(AssertionError, match="own product"):
+        project(x.double(), weight.double())
+
+
+ON_A_SMALLER_PROCESSOR = """
+import torch
+from model.ops import relu_layers
+
+torch.manual_seed(0)
+x, w1, b1 = torch.randn(4, 8, 16, requires_grad=True), torch.randn(32, 16), torch.randn(32)
+w2, b2 = torch.randn(16, 32), torch.randn(16)
+wide = torch.relu(x @ w1.T + b1) @ w2.T + b2
+with torch.autocast("cpu", torch.bfloat16):
+    found = relu_layers(x, w1, b1, w2, b2, 0.0, True)
+assert found.dtype == torch.bfloat16
+assert (found - wide).norm() < 0.02 * wide.norm()
+found_grad, grad = (torch.autograd.grad(out.float().sum(), [x])[0] for out in (found, wide))
+assert (found_grad - grad).norm() < 0.1 * grad.norm()
+"""
+
+
+@pytest.mark.slow
+def test_bfloat16_is_multiplied_where_onednn_does_not_know_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_SMALLER_PROCESSOR],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SHAPES = [(3, 8, 12), (20, 12), (20,), (12, 20), (12,)]
+
+
+def given(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(SHAPES)]
+    return [tensor.to(dtype).requires_grad_() for tensor in tensors]
+
+
+def by_torch(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, rate: float) -> Tensor:
+    h = (x @ w1.T + b1).relu()
+    return (h * keep_mask(h, rate) if rate else h) @ w2.T + b2
+
+
+def value_and_gradients(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    weight = normal(*out.shape, seed=9).to(out.dtype)
+    return [out, *torch.autograd.grad((out * weight).sum(), tensors)]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-3)])
+def test_value_and_gradients_are_torchs(rate: float, dtype: torch.dtype, bound: float) -> None:
+    tensors, wide = given(dtype), given()
+    torch.manual_seed(1)
+    found = value_and_gradients(relu_layers(*tensors, rate, True), tensors)
+    torch.manual_seed(1)
+    wanted = value_and_gradients(by_torch(*wide, rate), wide)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=0, atol=bound)
+
+
+def test_gradients_are_finite_differences() -> None:
+    def out(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return relu_layers(*tensors, 0.4, True)
+
+    assert torch.autograd.gradcheck(out, tuple(given()), atol=1e-7)
+
+
+@pytest.mark.parametrize("asked", range(5))
+def test_one_gradient_alone_is_the_same(asked: int) -> None:
+    tensors = given()
+    weight = normal(3, 8, 12, seed=9)
+    everything = torch.autograd.grad((by_torch(*tensors, 0.0) * weight).sum(), tensors)
+    alone = [tensor.detach() for tensor in tensors]
+    alone[asked].requires_grad_()
+    out = relu_layers(*alone, 0.0, True)
+    (found,) = torch.autograd.grad((out * weight).sum(), [alone[asked]])
+    torch.testing.assert_close(found, everything[asked], rtol=0, atol=1e-12)
+
+
+def test_under_autocast_products_are_bfloat16_and_gradients_float32() -> None:
+    tensors, wide = given(torch.float32), given()
+    for inner_F in (tensors[2], wide[2]):
+        # Far from 0, where rounding decides whether a gradient passes.
+        inner_F.data = 20 * torch.sign(inner_F.data)
+    torch.manual_seed(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = relu_layers(*tensors, 0.1, True)
+    assert out.dtype == torch.bfloat16
+    found = value_and_gradients(out, tensors)
+    torch.manual_seed(1)
+    wanted = value_and_gradients(by_torch(*wide, 0.1), wide)
+    for a, b in zip(found[1:], wanted[1:], strict=True):
+        assert a.dtype == torch.float32
+        assert (a.double() - b).norm() < 0.02 * b.norm()
+
+
+def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
+    one = torch.ones(1, 1)
+    x = torch.ones(40_000, 1)
+    torch.manual_seed(0)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = relu_layers(
+            x, one, torch.zeros(1), torch.full((1, 1), 0.9), torch.zeros(1), 0.1, True
+        )
+    # 0.9 / 0.9 is a number of bfloat16; a mask of 1 / 0.9 is not, and would give 0.9984.
+    assert out.float().max().item() == pytest.approx(1.0, rel=1e-4)
+
+
+def test_without_training_nothing_is_dropped_nor_drawn() -> None:
+    tensors, before = given(), torch.get_rng_state()
+    torch.testing.assert_close(relu_layers(*tensors, 0.4, False), by_torch(*tensors, 0.0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_compiler_is_given_torchs_own_dropout(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = given()
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    torch.manual_seed(1)
+    found = relu_layers(*tensors, 0.4, training)
+    torch.manual_seed(1)
+    x, w1, b1, w2, b2 = tensors
+    h = torch.dropout((x @ w1.T + b1).relu(), 0.4, training)
+    torch.testing.assert_close(found, h @ w2.T + b2, rtol=0, atol=1e-12)
+
+
+def test_the_factor_reaches_the_gradient_of_float32_weights_unrounded() -> None:
+    """1 / 0.9 is no number of bfloat16: all gradients of W2 would be 0.16% too small."""
+    tensors = given(torch.float32)
+    tensors[1].data.zero_()
+    tensors[2].data.fill_(1.0)
+    torch.manual_seed(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = relu_layers(*tensors, 0.1, True)
+    (found,) = torch.autograd.grad(out.float().sum(), [tensors[3]])
+    torch.manual_seed(1)
+    wanted = keep_mask(torch.empty(3, 8, 20), 0.1).sum((0, 1))
+    torch.testing.assert_close(found.double(), wanted.expand(12, 20), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_is_not_a_number_stays_so(dtype: torch.dtype, rate: float) -> None:
+    tensors = given(dtype)
+    tensors[0].data[1, 2, 3] = float("nan")
+    out = relu_layers(*tensors, rate, True)
+    assert out[1, 2].isnan().all()
+    assert not out[0].isnan().any()

@@ -1,0 +1,159 @@
+"""Optimisers, LAMB against the paper, learning rates at the steps that matter, stages."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from training.config import OptimiserConfig, RetrainConfig
+from training.optim import Lamb, build_optimiser, decay, learning_rate, stages_of, warmup_steps
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_what_an_optimiser_says_of_keys_left_out_is_what_it_does(kind: str, schedule: str) -> None:
+    config = OptimiserConfig(kind=kind, schedule=schedule)
+    given = OptimiserConfig(kind=kind, schedule=schedule, **config.left_out())
+    assert given.left_out() == {}
+    model = nn.Linear(3, 3)
+    one, two = (build_optimiser(model, each).defaults for each in (config, given))
+    assert one == two
+    for step in range(20):
+        assert learning_rate(config, step, 20) == learning_rate(given, step, 20)
+
+
+def reference(
+    weight: np.ndarray, gradients: list[np.ndarray], lr: float, decay: float
+) -> np.ndarray:
+    """Algorithm 2 with phi(z) = z, betas 0.8 and 0.9, eps 1e-3."""
+    m, v = np.zeros_like(weight), np.zeros_like(weight)
+    for t, gradient in enumerate(gradients, start=1):
+        m = 0.8 * m + 0.2 * gradient
+        v = 0.9 * v + 0.1 * gradient**2
+        r = (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.9**t)) + 1e-3) + decay * weight
+        own, its = np.linalg.norm(weight), np.linalg.norm(r)
+        weight = weight - lr * (own / its if own > 0 and its > 0 else 1.0) * r
+    return weight
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("zero", [False, True])
+def test_lamb_equals_the_algorithm(decay: float, zero: bool) -> None:
+    generator = np.random.default_rng(0)
+    start = np.zeros((3, 4)) if zero else generator.normal(size=(3, 4))
+    gradients = [generator.normal(size=(3, 4)) for _ in range(5)]
+    weight = torch.nn.Parameter(torch.tensor(start))
+    groups = [{"params": [weight], "weight_decay": decay}]
+    optimiser = Lamb(groups, lr=0.1, betas=(0.8, 0.9), eps=1e-3)
+    for gradient in gradients:
+        weight.grad = torch.tensor(gradient)
+        optimiser.step()
+    expected = reference(start, gradients, 0.1, decay)
+    assert np.allclose(weight.detach().numpy(), expected, atol=1e-6)
+
+
+def test_a_tensor_without_a_gradient_stays() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimiser = Lamb([{"params": [weight]}], lr=0.1, betas=(0.9, 0.99), eps=1e-6)
+    optimiser.step()
+    assert torch.equal(weight, torch.ones(2))
+    assert not optimiser.state
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+@pytest.mark.parametrize("final", [0.0, 0.1])
+def test_the_schedule_starts_at_the_peak_and_ends_at_final(schedule: str, final: float) -> None:
+    config = OptimiserConfig(lr=2.0, warmup_steps=0, schedule=schedule, final=final)
+    assert learning_rate(config, 0, 100) == pytest.approx(2.0, abs=1e-15)
+    assert learning_rate(config, 99, 100) == pytest.approx(2.0 * final, abs=1e-15)
+
+
+def test_half_way_cosine_and_linear_stand_between_peak_and_final() -> None:
+    assert decay("cosine", 0.5, 0.2) == pytest.approx(0.6)
+    assert decay("linear", 0.25, 0.2) == pytest.approx(0.8)
+    assert decay("cosine", 0.25, 0.0) == pytest.approx(0.5 * (1 + 2**-0.5))
+
+
+def test_constant_stays() -> None:
+    config = OptimiserConfig(lr=0.5, warmup_steps=0, schedule="constant")
+    assert {learning_rate(config, step, 10) for step in range(10)} == {0.5}
+
+
+def test_warmup_rises_evenly_to_the_peak() -> None:
+    config = OptimiserConfig(lr=1.0, warmup_steps=3, schedule="linear", final=0.0)
+    rates = [learning_rate(config, step, 8) for step in range(8)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25, 0.0])
+
+
+def test_warmup_left_out_is_a_tenth_of_the_steps_and_at_most_100() -> None:
+    config = OptimiserConfig()
+    assert [warmup_steps(config, steps) for steps in (5, 60, 5000)] == [0, 6, 100]
+    assert warmup_steps(OptimiserConfig(warmup_steps=7), 5000) == 7
+
+
+def config(**settings: Any) -> RetrainConfig:
+    return RetrainConfig.model_validate({"steps": 8, "optimiser": {"lr": 1.0}, **settings})
+
+
+def test_epochs_become_steps_of_this_text() -> None:
+    found = [
+        stages_of(config(steps=None, epochs=epochs), 40).steps for epochs in (1, 2.5, 0.01, 20)
+    ]
+    assert found == [40, 100, 1, 800]
+    assert stages_of(config(steps=None, epochs=0.29), 100).steps == 29
+    assert stages_of(config(steps=7), 40).steps == 7
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 2},
+        {"steps": None},
+        {"fine_tune": {"lr": 0.1}},
+        {"fine_tune": {"lr": 0.1, "steps": 3, "epochs": 1}},
+    ],
+)
+def test_a_length_is_given_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="give either steps or epochs"):
+        config(**settings)
+
+
+@pytest.mark.parametrize("epochs", [1e307, 1.1e6, 0.0, -1.0])
+def test_epochs_have_bounds(epochs: float) -> None:
+    with pytest.raises(ValidationError, match="epochs"):
+        config(steps=None, epochs=epochs)
+
+
+def test_fine_tuning_goes_on_at_its_own_lower_rate() -> None:
+    plain = config(optimiser={"lr": 1.0, "warmup_steps": 3})
+    stages = stages_of(
+        plain.model_copy(
+            update={
+                "fine_tune": config(
+                    fine_tune={"lr": 0.25, "steps": 5, "schedule": "linear"}
+                ).fine_tune
+            }
+        ),
+        40,
+    )
+    assert (stages.first, stages.fine_tune, stages.steps) == (8, 5, 13)
+    assert [stages.rate(step) for step in range(8)] == [
+        learning_rate(plain.optimiser, step, 8) for step in range(8)
+    ]
+    assert [stages.rate(step) for step in range(8, 13)] == [0.25, 0.1875, 0.125, 0.0625, 0.0]
+    constant = stages_of(config(fine_tune={"lr": 0.25, "epochs": 0.1}), 40)
+    assert [constant.rate(step) for step in range(8, 12)] == [0.25] * 4
+    assert stages_of(config(fine_tune={"lr": 0.25, "steps": 1}), 40).rate(8) == 0.25
+
+
+def test_fine_tuning_must_be_at_a_lower_rate() -> None:
+    with pytest.raises(ValidationError, match=r"fine_tune\.lr: 1\.0 must be below optimiser\.lr 1"):
+        config(fine_tune={"lr": 1.0, "steps": 2})
+
+
+def test_a_warmup_longer_than_the_epochs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"optimiser\.warmup_steps: 40 must be below steps 40"):
+        stages_of(config(steps=None, epochs=1, optimiser={"lr": 1.0, "warmup_steps": 40}), 40)

@@ -105,7 +105,7 @@ def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
     assert sample.layouts == [one, other]
     assert sample.groups_of(one) == {"equal": True, "free": True}
     jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda found, **rest: jobs.extend(found))
     ranked = ranked_of(bench, sample, steps=4)
     ranked.train(workers=1, stop=StopRequest())
     assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
@@ -125,7 +125,7 @@ def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
     bench = bench_of(experiment_file, "model.slots=32", f"model.candidates=[{candidates}]")
     sample = sample_of(bench, [0], 0, 3, 0)
     jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda found, **rest: jobs.extend(found))
     ranked_of(bench, sample, steps=4).train(workers=1, stop=StopRequest())
     assert len({job.folder for job in jobs}) == len(jobs) == 6
     for job in jobs:
@@ -146,7 +146,7 @@ def test_layouts_train_for_half_the_steps_unless_told(
 ) -> None:
     bench = bench_of(experiment_file)
     jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda found, **rest: jobs.extend(found))
     ranked = ranked_of(bench, sample_of(bench, [0], 0, 2, 0), steps=given)
     ranked.train(workers=1, stop=StopRequest())
     assert ranked.training_steps == steps

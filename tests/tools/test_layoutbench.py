@@ -68,7 +68,7 @@ def test_a_table_is_made_timed_checked_and_searched(
     assert row.parameters == result["parameters"]
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
+        patched.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
         assert layoutbench.main(make) == 0
         assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
@@ -134,7 +134,7 @@ def test_every_network_of_a_space_with_identity_is_trained_once(
     assert layouts_of(tied) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
     jobs: list[str] = []
     monkeypatch.setattr(
-        "pipeline.layoutbench.run_all",
+        "pipeline.jobs.run_all",
         lambda found, **rest: jobs.extend(f"{job.folder.parent.name}" for job in found),
     )
     how = {"workers": 1, "stop": StopRequest()}
@@ -158,7 +158,7 @@ def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
     ]  # fmt: skip
     jobs: list[str] = []
     monkeypatch.setattr(
-        "pipeline.layoutbench.run_all",
+        "pipeline.jobs.run_all",
         lambda found, **rest: jobs.extend(f"{each.folder.parent.name}" for each in found),
     )
     make_table(bench, layouts_of(bench), [1], workers=1, stop=StopRequest())

@@ -85,7 +85,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "agreement of two trainings  " in said
     assert "a perfect predictor         +" in said
 
-    monkeypatch.setattr("pipeline.rank.run_all", lambda jobs, **rest: _none(jobs))
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
     assert rank.main([str(run), *SMALL]) == 0
     again = json.loads((folder / "rank.json").read_text())
     for name, group in first["groups"].items():

@@ -28,11 +28,10 @@ from model import (
 )
 from model.saving import tensors_digest
 from nas.derivation import Considered, Derived, Layout, Request
-from nas.derivation.gap import discretisation_gap
-from nas.derivation.pi import draws
+from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
-from nas.statistics.paired_scores import Score, mean_score, score_of
+from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.build import build_supernet, search_steps
 from pipeline.context import Workbench, say, with_seed
 from pipeline.resources import check_supernet_size
@@ -336,7 +335,8 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     ]
     try:
         soft = inherited.soft(searched.own_pi_RLC)
-        gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
+        scores = [inherited.score_of_layout(layout) for layout in drawn]
+        gap = discretisation_gap(soft, scores, inherited.score_of_layout(derived.layout))
     except (ValueError, OSError) as error:
         caveat = f"discretisation gap: not measured: {words_of(error)}"
         return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))

@@ -1,6 +1,8 @@
 """Layouts from a search: what pi names, and what the SuperNet's weights score best.
 
-Every method but argmax scores whole layouts, each network once, and takes the best.
+Every method but argmax scores whole layouts, each network once, and takes the best. All raise
+ValueError where there is no finished search of the same candidates and slots, where its weights are
+needed and not there, and where nothing that is considered costs at most derive.flops.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,9 +20,7 @@ _TRIES = 100
 def argmax(request: Request) -> Derived:
     """Average alpha over the last part of the steps and take each slot's largest.
 
-    Raises:
-        ValueError: there is no finished search, it had other candidates or slots, pi is uniform
-            because alpha never moved, or there is a budget, which argmax cannot keep.
+    Refused where alpha never moved, or with a budget, which argmax cannot keep.
     """
     check_learned(request, "argmax")
     if request.config.flops is not None:
@@ -40,10 +40,7 @@ def top_k(request: Request) -> Derived:
     """Score the `derive.top` networks of largest product of pi within derive.flops; take the best.
 
     A network is as likely as the likeliest of its layouts, which is the one that is scored.
-
-    Raises:
-        ValueError: there is no finished search, its alpha did not learn, its weights are not
-            there, or nothing that is likely costs at most derive.flops.
+    Refused where alpha never moved.
     """
     check_learned(request, "top_k")
     scores = Scores(request, "top_k", request.config.top)
@@ -53,12 +50,7 @@ def top_k(request: Request) -> Derived:
 
 
 def sampled(request: Request) -> Derived:
-    """Score the different networks of `derive.samples` draws that fit derive.flops; take the best.
-
-    Raises:
-        ValueError: there is no finished search, its weights are not there, or no draw costs at
-            most derive.flops.
-    """
+    """Score the different networks of `derive.samples` draws within derive.flops; take the best."""
     config = request.config
     scores = Scores(request, "sampled", config.samples)
     for choice in draws(scores.searched.pi_LC, config.samples, config.seed):
@@ -80,10 +72,6 @@ def beam(request: Request) -> Derived:
     the layout, or from the same network with its first idle slot elsewhere. Every layout that is
     scored is a whole one, so scores are comparable (a beam over the slots in order would have to
     score beginnings of layouts). Nothing is drawn.
-
-    Raises:
-        ValueError: there is no finished search, its weights are not there, or no layout costs at
-            most derive.flops.
     """
     config = request.config
     scores = Scores(request, "beam", config.evaluations)
@@ -116,10 +104,6 @@ def evolution(request: Request) -> Derived:
 
     Differs from the paper: children come by crossing and change together, not by either, and the
     search's pi is where it begins.
-
-    Raises:
-        ValueError: there is no finished search, its weights are not there, or no layout costs at
-            most derive.flops.
     """
     config = request.config
     scores = Scores(request, "evolution", config.population * (config.generations + 1))

@@ -107,8 +107,8 @@ def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
         choice_NRL = generator.permuted(np.broadcast_to(choice_RL, shape), axis=-1)
         squares_NL = sum((choice_NRL == k).sum(axis=1) ** 2 for k in range(candidates))
         alike.append((np.mean(squares_NL, axis=-1) - searches) / (searches * (searches - 1)))
-    found: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
-    return found
+    kappa_N: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
+    return kappa_N
 
 
 def _p_value(kappa: float, shuffled_N: NDArray[np.float64]) -> float:

@@ -68,6 +68,20 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(differences), t95(n - 1) * statistics.stdev(differences) / math.sqrt(n)
 
 
+def paired_line(
+    one: str, other: str, ones: Sequence[float], others: Sequence[float], unit: str
+) -> str:
+    """What two or more paired results say of one against another, where less is better."""
+    n = len(ones)
+    mean, half = paired_interval([a - b for a, b in zip(ones, others, strict=True)])
+    low, high = mean - half, mean + half
+    words = comparison_words(one, other, (low, high), f"{smallest_visible(half, n):.4f}")
+    return (
+        f"{words}: {one} less {other} {mean:+.4f} {unit}, "
+        f"95% interval [{low:+.4f}, {high:+.4f}] over {n}"
+    )
+
+
 def verdict(
     name: str, searched: Sequence[float], opponents: Mapping[str, Sequence[float]]
 ) -> list[str]:
@@ -78,17 +92,12 @@ def verdict(
         searched: its nats, one per seed.
         opponents: the opponents' nats by name, in the same order of seeds.
     """
-    n = len(searched)
-    if n < 2:
+    if (n := len(searched)) < 2:
         return [f"no verdict possible (n = {n})"]
-    lines = []
-    for other, nats in opponents.items():
-        mean, half = paired_interval([a - b for a, b in zip(searched, nats, strict=True)])
-        interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
-        lines.append(
-            f"{comparison_words(name, other, interval, visible)}: {name} less {other} {mean:+.4f} "
-            f"nats/token, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} "
-            "retraining seeds"
-        )
-    lines.append("one search run: nothing follows about the search itself")
-    return lines
+    return [
+        *(
+            f"{paired_line(name, other, searched, nats, 'nats/token')} retraining seeds"
+            for other, nats in opponents.items()
+        ),
+        "one search run: nothing follows about the search itself",
+    ]

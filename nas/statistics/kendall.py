@@ -127,11 +127,11 @@ class Resamples:
     def mean_tau(self, rows_SN: Array) -> Tau:
         """The mean of tau over all pairs of rows that have one: how far two trainings agree."""
         pairs = [(rows_SN[i], rows_SN[j]) for i in range(len(rows_SN)) for j in range(i)]
-        found = [(value, pair) for pair in pairs if (value := kendall(*pair)) is not None]
-        if not found:
+        taus = [(tau, pair) for pair in pairs if (tau := kendall(*pair)) is not None]
+        if not taus:
             return Tau(None)
-        taus_B = np.mean([self.taus(*pair) for _, pair in found], axis=0)
-        return Tau(float(np.mean([value for value, _ in found])), *_middle(taus_B))
+        taus_B = np.mean([self.taus(*pair) for _, pair in taus], axis=0)
+        return Tau(float(np.mean([tau for tau, _ in taus])), *_middle(taus_B))
 
     def lead(self, one_N: Array, rivals: Sequence[Array], truth_N: Array) -> Tau:
         """Tau of one less the largest of its rivals', each of them taken both ways.

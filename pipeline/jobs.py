@@ -36,13 +36,10 @@ class Job:
 def run_all(
     jobs: Sequence[Job], *, workers: int, stop: StopRequest, done: Callable[[Job], None]
 ) -> None:
-    """Run all jobs, so many at a time, each with its share of the cores unless it says otherwise.
+    """Run jobs in order, so many at a time, each with its share of the cores unless it says.
 
-    Args:
-        jobs: in the order in which they start.
-        workers: runs at a time.
-        stop: asked for by a signal: every run then saves its state.
-        done: called after each job, from several threads.
+    `done` is called after each, from several threads. Where `stop` is asked for, every run saves
+    its state.
 
     Raises:
         ValueError: a run failed; those that had begun have gone on to their end.
@@ -84,8 +81,8 @@ def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None])
         wait_s=_WAIT_S,
     )
     if stop.number is None:
-        own = job.experiment.run.threads
-        settings = {"run.figures": False, "run.threads": own or threads, "derive.gap": False}
+        threads = job.experiment.run.threads or threads
+        settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment = with_settings(job.experiment, settings)
         run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), around)
         done(job)
@@ -125,7 +122,7 @@ def train_layouts(
         key_file: says what the results of this folder belong to.
         key: which is this; results under another key are refused.
         workers: trainings at a time.
-        stop: asked for by a signal: every training then saves its state.
+        stop: as for `run_all`.
         trained: called with each job and its result, one at a time.
 
     Raises:

@@ -122,17 +122,11 @@ def make_table(
 
 @dataclass(frozen=True)
 class Remade:
-    """A layout trained once more.
-
-    Attributes:
-        row: the new training.
-        mean_nats: of the table's test nats.
-        deviations: how far the new ones lie from it, in standard deviations of one training.
-    """
+    """A layout trained once more, beside the table's mean of its test nats."""
 
     row: Row
     mean_nats: float
-    deviations: float
+    deviations: float  # from that mean, in standard deviations of one training
 
 
 def check_table(bench: Workbench, table: Path) -> LayoutTable:
@@ -151,11 +145,7 @@ def check_table(bench: Workbench, table: Path) -> LayoutTable:
 def remake(
     bench: Workbench, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
 ) -> list[Remade]:
-    """Train layouts with a seed that the table lacks, and compare.
-
-    Raises:
-        ValueError, Stopped, OSError: as `make_table`.
-    """
+    """Train layouts with a seed that the table lacks, by `make_table`, and compare."""
     fresh = read_table(make_table(bench, layouts, [seed], **how))
     mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
     rows = [(row, table.layout_of(row.layout)) for row in fresh.rows if row.seed == seed]

@@ -71,7 +71,7 @@ class Sample:
     def groups_of(self, layout: Layout) -> dict[str, bool]:
         """In which groups a layout's network is."""
         forms = self.forms(layout)
-        return {name: any(each in group for each in forms) for name, group in self.groups.items()}
+        return {name: any(form in group for form in forms) for name, group in self.groups.items()}
 
 
 def sample_of(
@@ -82,18 +82,10 @@ def sample_of(
     seed: int,
     target_flops: float | None = None,
 ) -> Sample:
-    """Draw the layouts.
+    """Draw so many layouts of one cost, and so many free ones.
 
-    Those of one cost cost what the searches' argmax costs, within 3%; where the searches learned
-    no alpha, the median of layouts drawn freely.
-
-    Args:
-        bench: the experiment.
-        searches: seeds of the searches.
-        equal: how many of one cost.
-        free: how many others.
-        seed: of the draws.
-        target_flops: that cost instead.
+    Those of one cost cost what the searches' argmax costs, within 3%, or `target_flops`; where the
+    searches learned no alpha, the median of layouts drawn freely.
 
     Raises:
         ValueError: there is no finished search to take the cost from, or none costs so much.
@@ -259,7 +251,7 @@ class Ranked:
                     "parameters": results[letters][0]["parameters"],
                     "flops_per_token": results[letters][0]["flops_per_token"],
                     "latency_ms": latencies.median_ms.get(letters),
-                    "attention": sum(each.kind == "attention" for each in layout),
+                    "attention": sum(candidate.kind == "attention" for candidate in layout),
                     "supernet_nats": score.nats_per_token,
                     "supernet_error": score.standard_error,
                     "alone_nats": float(np.mean(nats["test"])),
@@ -277,21 +269,21 @@ def _by_seed(name: str, seeds: Sequence[int], nats: Sequence[float]) -> dict[str
 
 def rankings(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> dict[str, Ranking]:
     """What may be said of each group of layouts."""
-    found = {}
+    by_group = {}
     for group in ("equal", "free"):
-        own = [row for row in rows if row[group]]
-        if len(own) < 2:
+        members = [row for row in rows if row[group]]
+        if len(members) < 2:
             continue
         columns = {"parameters": "parameters", "FLOPs": "flops_per_token"}
-        if all(row["latency_ms"] is not None for row in own):
+        if all(row["latency_ms"] is not None for row in members):
             columns["latency"] = "latency_ms"
         columns["attention slots"] = "attention"
-        found[group] = ranking(
-            np.array([[row[f"alone_nats_{seed}"] for row in own] for seed in seeds]),
-            np.array([row["supernet_nats"] for row in own]),
+        by_group[group] = ranking(
+            np.array([[row[f"alone_nats_{seed}"] for row in members] for seed in seeds]),
+            np.array([row["supernet_nats"] for row in members]),
             {
-                name: np.array([float(row[column]) for row in own])
+                name: np.array([float(row[column]) for row in members])
                 for name, column in columns.items()
             },
         )
-    return found
+    return by_group

@@ -295,22 +295,6 @@ def test_the_quickstarts_alpha_is_as_fast_as_alpha_may_be() -> None:
     assert SearchPlan(config, 1000, 0, 1).alpha_peak_lr == pytest.approx(0.04)
 
 
-def test_single_path_leaves_the_undrawn_candidates_without_a_gradient() -> None:
-    step, state = make(estimator="single_path")
-    noise_LC = torch.tensor([[50.0, 0.0, 0.0], [0.0, 50.0, 0.0], [0.0, 0.0, 50.0]])
-    before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
-    replace(step, noise=lambda *_: noise_LC)(state, tiny.batch(first=True))
-    moved = {name for name, p in state.model.named_parameters() if not torch.equal(before[name], p)}
-    assert any(name.startswith("slots.0.blocks.attention") for name in moved)
-    assert any(name.startswith("slots.1.blocks.dense") for name in moved)
-    assert not any(
-        name.startswith(("slots.0.blocks.dense", "slots.1.blocks.attention")) for name in moved
-    )
-    assert not any(name.startswith("slots.2") for name in moved)
-    undrawn = [p for name, p in state.model.named_parameters() if "slots.0.blocks.dense" in name]
-    assert all(p.grad is None for p in undrawn)
-
-
 @pytest.mark.parametrize("data", ["shared", "split", "prequential"])
 def test_sharpening_moves_alpha_from_half_of_its_travel_on_only(data: str) -> None:
     paths = []

@@ -79,13 +79,8 @@ def diagnose_search(
 def alpha_path(alpha_NLC: NDArray[Any], plan: SearchPlan) -> tuple[NDArray[Any], list[float]]:
     """Alpha's path and the rate of each of its steps, for `diagnose_search` and `directedness`.
 
-    Args:
-        alpha_NLC: alpha after each step of the search.
-        plan: of the search.
-
-    Returns:
-        alpha before its first step, which is 0 as it was made, and after each step from there on;
-        their learning rates, 0 where alpha was not due.
+    Of alpha after each step of the search: 0, as it was made, and alpha after each step from its
+    first on; their learning rates, 0 where alpha was not due.
     """
     start_1LC = np.zeros_like(alpha_NLC[:1])
     steps = range(plan.alpha_start, plan.steps)
@@ -144,9 +139,7 @@ def _settled(pi_NC: NDArray[np.float64], top: int) -> int:
 def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]:
     """A line with numbers and a remedy for each thing that is wrong; the first says the most.
 
-    Args:
-        shown: what alpha's path shows.
-        plan: of the search, for its learning rates; None: they are those of `auto`.
+    Without a plan the learning rates are taken for those of `auto`.
     """
     lines = []
     if shown.nothing_share > MOST_NOTHING:

@@ -44,11 +44,7 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
 
 
 def pairs_alike(counts_LC: Choices) -> NDArray[np.float64]:
-    """Per slot the part of the pairs of searches that chose alike.
-
-    Args:
-        counts_LC: how many searches chose each candidate.
-    """
+    """Per slot the part of the pairs of searches that chose alike, of how many chose what."""
     searches = counts_LC[0].sum()
     pairs: NDArray[np.float64] = (counts_LC * (counts_LC - 1)).sum(axis=-1) / (
         searches * (searches - 1)
@@ -72,9 +68,7 @@ def interval(counts_LC: Choices, chance_spread: float) -> tuple[float, float] | 
     L / (L - 1), or the deviation of kappa by chance where that is larger: a jackknife of a few
     slots that agree by luck says far too little. For its coverage: docs/experiments.md.
 
-    Args:
-        counts_LC: how many searches chose each candidate.
-        chance_spread: deviation of kappa where the searches have nothing in common.
+    `chance_spread` is the deviation of kappa where the searches have nothing in common.
     """
     slots, searches = len(counts_LC), counts_LC[0].sum()
     commonest = counts_LC.sum(axis=0).argmax()

@@ -46,14 +46,8 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     The agreement of two trainings is less: there both sides are noisy. The noise of one training is
     pooled over layouts, with what a seed does to all layouts alike taken out; the variance that it
     gives the means is taken from theirs, and the layouts, drawn together by that much, stand for
-    the truth to which noise is added. The same figures give the same tau.
-
-    Args:
-        nats_SN: nats by training seed and layout.
-        resamples: how often noise is drawn.
-
-    Returns:
-        0 where the layouts differ by no more than noise.
+    the truth to which noise is added. The same figures give the same tau; it is 0 where the layouts
+    differ by no more than noise.
 
     Raises:
         ValueError: fewer than two seeds or layouts.
@@ -237,11 +231,8 @@ def ranking(
     A trivial predictor is taken in the direction that fits the layouts at hand, which favours it:
     what the SuperNet then adds it adds beyond any doubt about the sign.
 
-    Args:
-        alone_SN: nats after training alone, by training seed.
-        supernet_N: nats by the SuperNet's weights.
-        trivial: other numbers of the layouts.
-        resamples: for the intervals.
+    Nats after training alone, by training seed, against nats by the SuperNet's weights and trivial
+    numbers of the layouts.
     """
     layouts = alone_SN.shape[1]
     drawn, alone_N = Resamples.of(layouts, resamples), alone_SN.mean(axis=0)

@@ -81,12 +81,6 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     seeds; the regret is that of the other seeds' test nats, so that luck in the choice does not
     count as quality.
 
-    Args:
-        table: with two seeds or more.
-        trainings: layouts that are trained.
-        replays: how many searches.
-        seed: of the draws.
-
     Raises:
         ValueError: more trainings than layouts, or one seed only.
     """

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.config import SearchConfig
-from nas.search.diagnostics import LEAST_MARGIN, Watch, warnings_of, watch
+from nas.search.diagnostics import LEAST_MARGIN, Diagnostics, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
 from pipeline import cli
@@ -105,12 +105,14 @@ def _soft(logit_SC: Array, loss_SC: Array, plan: SearchPlan, step: int) -> Array
     return gradient_SC
 
 
-def watched(plan: SearchPlan, kind: Kind, searches: int, seed: int) -> tuple[list[Watch], float]:
+def watched(
+    plan: SearchPlan, kind: Kind, searches: int, seed: int
+) -> tuple[list[Diagnostics], float]:
     """What the guard sees of each search, and in which part of the slots candidate 0 leads."""
     path_NSC, rates = simulate(plan, kind, searches, seed)
     labels = [f"candidate {k}" for k in range(CANDIDATES)]
     each = np.split(path_NSC.astype(np.float32), searches, axis=1)
-    found = [watch(path_NLC, rates, labels, [False] * CANDIDATES) for path_NLC in each]
+    found = [diagnose_search(path_NLC, rates, labels, [False] * CANDIDATES) for path_NLC in each]
     return found, float((path_NSC[-1].argmax(1) == 0).mean())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Agreement, Evidence
-from nas.search.diagnostics import alpha_path, warnings_of, watch
+from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
 from pipeline.build import search_steps
@@ -181,7 +181,7 @@ def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
     plan = SearchPlan(experiment.search, search_steps(bench), 0, experiment.data.segment)
     path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], plan)
     nothing = adds_nothing(bench)
-    found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
+    found = diagnose_search(path_NLC, rate_M, list(nothing), list(nothing.values()))
     said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
     return [said + _direction(found.directed_L), *warnings_of(found, plan)]
 

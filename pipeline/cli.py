@@ -7,7 +7,7 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -268,6 +268,24 @@ def add_seeds(made: Parser, words: str, default: Sequence[int] | None = None) ->
         default=None if default is None else list(default),
         metavar="N,N",
         help=words,
+    )
+
+
+def number_from(least: int) -> Callable[[str], int]:
+    """The type of an option that is a whole number, at least so large."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected a number from {least}, found {text!r:.80}")
+        return int(text)
+
+    return number
+
+
+def add_workers(made: Parser) -> None:
+    """The option `--workers`: how many runs at a time."""
+    made.add_argument(
+        "--workers", type=number_from(1), default=1, metavar="N", help="runs at a time"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
-from nas.statistics.intervals import comparison_words, paired_interval, smallest_visible
+from nas.statistics.intervals import paired_line
 from pipeline.build import network_hash
 from pipeline.context import Workbench
 from pipeline.costs import time_models
@@ -21,12 +21,7 @@ from training.signals import StopRequest
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
-
-    Attributes:
-        name: how it is called; its runs are in a folder of this name.
-        experiment: what is run.
-    """
+    """One of the two experiments; its runs are in a folder of its name."""
 
     name: str
     experiment: Experiment
@@ -81,11 +76,11 @@ def train_sides(
         for side in sides
     ]
 
-    def said(job: Job) -> None:
+    def done(job: Job) -> None:
         bits = result_of(job.folder, job.experiment.run.seed)["test"]["bits_per_byte"]
         print(f"{job.name}: test {bits:.4f} bits per byte", flush=True)
 
-    run_all(jobs, workers=workers, stop=stop, done=said)
+    run_all(jobs, workers=workers, stop=stop, done=done)
 
 
 def result_of(folder: Path, seed: int) -> dict[str, Any]:
@@ -105,24 +100,24 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
     results: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for side in sides:
         for seed in seeds:
-            found = result_of(run / side.name / f"seed-{seed}", seed)
-            results[side.name].append(found)
+            result = result_of(run / side.name / f"seed-{seed}", seed)
+            results[side.name].append(result)
             rows.append(
                 {
                     "experiment": side.name,
                     "seed": seed,
-                    "layout": found["layout"],
-                    "parameters": found["parameters"],
-                    "flops_per_token": found["flops_per_token"],
-                    "test_bits_per_byte": found["test"]["bits_per_byte"],
-                    "test_bytes": found["test"]["bytes"],
-                    "valid_bits_per_byte": found["valid"]["bits_per_byte"],
+                    "layout": result["layout"],
+                    "parameters": result["parameters"],
+                    "flops_per_token": result["flops_per_token"],
+                    "test_bits_per_byte": result["test"]["bits_per_byte"],
+                    "test_bytes": result["test"]["bytes"],
+                    "valid_bits_per_byte": result["valid"]["bits_per_byte"],
                 }
             )
     if len({row["test_bytes"] for row in rows}) > 1:
         raise ValueError("test_bytes: the runs were tested on texts of different lengths")
-    for name, own in results.items():
-        check_validations({name: own})
+    for name, of_side in results.items():
+        check_validations({name: of_side})
     return rows
 
 
@@ -133,13 +128,13 @@ def latencies(
     architectures = {
         f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds
     }
-    network = {key: network_hash(each) for key, each in architectures.items()}
-    once = {network[key]: each for key, each in architectures.items()}
-    found = time_models(bench, {key: build_model(each) for key, each in once.items()})
-    median_ms = {
-        key: found.median_ms[each] for key, each in network.items() if each in found.median_ms
-    }
-    return replace(found, median_ms=median_ms)
+    networks = {key: network_hash(architecture) for key, architecture in architectures.items()}
+    once = {networks[key]: architecture for key, architecture in architectures.items()}
+    models = {network: build_model(architecture) for network, architecture in once.items()}
+    latencies = time_models(bench, models)
+    ms = latencies.median_ms
+    median_ms = {key: ms[network] for key, network in networks.items() if network in ms}
+    return replace(latencies, median_ms=median_ms)
 
 
 def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
@@ -168,17 +163,11 @@ def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
         name: [row["test_bits_per_byte"] for row in rows if row["experiment"] == name]
         for name in (one, two)
     }
-    n = len(bits[one])
-    if n < 2:
+    if (n := len(bits[one])) < 2:
         return f"no verdict possible (n = {n})"
-    mean, half = paired_interval([a - b for a, b in zip(bits[one], bits[two], strict=True)])
-    interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
     spread = ", ".join(
         f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
         for name, values in bits.items()
     )
-    return (
-        f"{comparison_words(one, two, interval, visible)}: {one} less {two} {mean:+.4f} bits per "
-        f"byte of test, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} seeds, each "
-        f"a search, a derivation and a retraining; {spread}"
-    )
+    line = paired_line(one, two, bits[one], bits[two], "bits per byte of test")
+    return f"{line} seeds, each a search, a derivation and a retraining; {spread}"

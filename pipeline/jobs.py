@@ -1,16 +1,23 @@
-"""Several runs of scripts at a time, each in a process of its own that saves its state."""
+"""Several runs of scripts at a time, each in a process of its own; layouts trained alone."""
 
-from collections.abc import Callable, Sequence
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
+from pipeline.results import read_result
+from pipeline.run_folders import layout_name
 from pipeline.sweep.process import TrialProcess
 from pipeline.sweep.trial import Around, Interrupted, Limits, run_scripts
+from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
+from utils.files import read_object, write_whole
 
 _SILENT_S = 24 * 3600.0
 _ALIVE_S, _WAIT_S = 60.0, 75.0
@@ -18,14 +25,7 @@ _ALIVE_S, _WAIT_S = 60.0, 75.0
 
 @dataclass(frozen=True)
 class Job:
-    """One run.
-
-    Attributes:
-        name: how it is called where it fails.
-        experiment: with its seed.
-        scripts: names of the scripts, in order.
-        folder: the run directory.
-    """
+    """One run: scripts in their order, in a run directory; the name is for messages."""
 
     name: str
     experiment: Experiment
@@ -36,13 +36,10 @@ class Job:
 def run_all(
     jobs: Sequence[Job], *, workers: int, stop: StopRequest, done: Callable[[Job], None]
 ) -> None:
-    """Run all jobs, so many at a time, each with its share of the cores unless it says otherwise.
+    """Run jobs in order, so many at a time, each with its share of the cores unless it says.
 
-    Args:
-        jobs: in the order in which they start.
-        workers: runs at a time.
-        stop: asked for by a signal: every run then saves its state.
-        done: called after each job, from several threads.
+    `done` is called after each, from several threads. Where `stop` is asked for, every run saves
+    its state.
 
     Raises:
         ValueError: a run failed; those that had begun have gone on to their end.
@@ -84,8 +81,101 @@ def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None])
         wait_s=_WAIT_S,
     )
     if stop.number is None:
-        own = job.experiment.run.threads
-        settings = {"run.figures": False, "run.threads": own or threads, "derive.gap": False}
+        threads = job.experiment.run.threads or threads
+        settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment = with_settings(job.experiment, settings)
         run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), around)
         done(job)
+
+
+def layout_job(experiment: Experiment, letters: str, seed: int, run_dir: Path) -> Job:
+    """Train a layout alone, as retrain.py does, in `run_dir/layouts/LAYOUT/seed-N`."""
+    settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
+    return Job(
+        f"{letters}, seed {seed}",
+        with_settings(experiment, settings),
+        ("derive", "retrain"),
+        run_dir / "layouts" / layout_name(letters) / f"seed-{seed}",
+    )
+
+
+def training_result(job: Job) -> Path | None:
+    """The result.json of a layout's training; None before its end."""
+    return min(job.folder.glob("retrain/*/seed-*/result.json"), default=None)
+
+
+def train_layouts(
+    jobs: Sequence[Job],
+    *,
+    total: int,
+    key_file: Path,
+    key: Mapping[str, Any],
+    workers: int,
+    stop: StopRequest,
+    trained: Callable[[Job, dict[str, Any]], None],
+) -> None:
+    """Run what is missing of several layouts' trainings.
+
+    Args:
+        jobs: made by `layout_job`, without those that are done.
+        total: how many there are with those.
+        key_file: says what the results of this folder belong to.
+        key: which is this; results under another key are refused.
+        workers: trainings at a time.
+        stop: as for `run_all`.
+        trained: called with each job and its result, one at a time.
+
+    Raises:
+        ValueError: the folder holds results under another key, or a training failed.
+        Stopped: a signal came; everything is saved.
+        OSError: a file cannot be written.
+    """
+    known = check_key(key_file, key) if key_file.exists() else {}
+    if not jobs:
+        return
+    key_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(key_file, json.dumps({**known, **key, "commit": commit()}, indent=1) + "\n")
+    lock, count = threading.Lock(), total - len(jobs)
+
+    def done(job: Job) -> None:
+        nonlocal count
+        path = training_result(job)
+        assert path is not None, job.folder
+        result = read_result(path)
+        # Jobs end in several threads; what `trained` writes is one file.
+        with lock:
+            trained(job, result)
+            count += 1
+            nats = result["valid"]["nats_per_token"]
+            print(f"{count}/{total} {job.name}: validation {nats:.4f} nats", flush=True)
+
+    run_all(jobs, workers=workers, stop=stop, done=done)
+
+
+def check_key(
+    path: Path, key: Mapping[str, Any], remedy: str = "give another --run"
+) -> dict[str, Any]:
+    """The content of a key file.
+
+    Raises:
+        ValueError: it is damaged, or its results belong to another key; then what to do.
+        OSError: it cannot be read.
+    """
+    known = read_object(path, remedy)
+    ours: Any = json.loads(json.dumps(key))
+    theirs: Any = {name: known.get(name) for name in ours}
+    names = list[str]()
+    # Down to the first value that differs.
+    while isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
+        both = sorted(theirs.keys() | ours.keys())
+        name = next((name for name in both if theirs.get(name) != ours.get(name)), None)
+        if name is None:  # null on one side, absent on the other
+            break
+        names.append(name)
+        theirs, ours = theirs.get(name), ours.get(name)
+    if theirs == ours:
+        return known
+    raise ValueError(
+        f"{path}: {'.'.join(names)} is {theirs}, now {ours}; rows under another key are no "
+        f"comparison: {remedy}"
+    )

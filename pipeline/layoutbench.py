@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,8 +29,7 @@ from pipeline.context import Workbench
 from pipeline.costs import layout_costs, time_models
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
-from pipeline.jobs import Job, run_all
-from pipeline.results import read_result
+from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
 from pipeline.search import VALIDATED
 from training.run_dir import commit
 from training.signals import StopRequest
@@ -92,57 +90,43 @@ def make_table(
     A network that the table has by another layout is not missing.
 
     Raises:
-        ValueError: the folder holds rows under another key, or a training failed.
-        Stopped: a signal came; everything is saved.
-        OSError: a file cannot be written.
+        ValueError, Stopped, OSError: as `train_layouts`.
     """
-    path, key_path = bench.run_dir / TABLE, bench.run_dir / KEY
-    key = key_of(bench)
-    known = check_key(key_path, key) if key_path.exists() else {}
+    path = bench.run_dir / TABLE
     rows = list(read_table(path).rows) if path.exists() else []
     tie_slots = bench.experiment.model.tie_slots
     networks = networks_of([*layouts, *(row.layout for row in rows)], tie_slots)
-    there = {(networks[row.layout], row.seed) for row in rows}
+    trained = {(networks[row.layout], row.seed) for row in rows}
     jobs = [
-        _job(bench, layout, seed)
+        layout_job(bench.experiment, layout, seed, bench.run_dir)
         for seed in seeds
         for layout in layouts
-        if (networks[layout], seed) not in there
+        if (networks[layout], seed) not in trained
     ]
-    bench.run_dir.mkdir(parents=True, exist_ok=True)
-    if jobs:
-        known = known | key | {"commit": commit()}
-        write_whole(key_path, json.dumps(known, indent=1) + "\n")
-    lock, whole = threading.Lock(), len(layouts) * len(seeds)
 
-    def done(job: Job) -> None:
-        row = row_of(job.folder, job.experiment.run.seed)
-        with lock:
-            rows.append(row)
-            write_whole(path, as_csv(each_network_once(rows, tie_slots)))
-            print(
-                f"{len(rows)}/{whole} {row.layout}, seed {row.seed}: validation "
-                f"{row.valid_nats:.4f}, test {row.test_nats:.4f} nats",
-                flush=True,
-            )
+    def add_row(job: Job, result: dict[str, Any]) -> None:
+        rows.append(_row_of(result, job.experiment.run.seed))
+        write_whole(path, as_csv(each_network_once(rows, tie_slots)))
 
-    run_all(jobs, workers=workers, stop=stop, done=done)
+    train_layouts(
+        jobs,
+        total=len(layouts) * len(seeds),
+        key_file=bench.run_dir / KEY,
+        key=key_of(bench),
+        workers=workers,
+        stop=stop,
+        trained=add_row,
+    )
     return path
 
 
 @dataclass(frozen=True)
 class Remade:
-    """A layout trained once more.
-
-    Attributes:
-        row: the new training.
-        mean_nats: of the table's test nats.
-        deviations: how far the new ones lie from it, in standard deviations of one training.
-    """
+    """A layout trained once more, beside the table's mean of its test nats."""
 
     row: Row
     mean_nats: float
-    deviations: float
+    deviations: float  # from that mean, in standard deviations of one training
 
 
 def check_table(bench: Workbench, table: Path) -> LayoutTable:
@@ -152,26 +136,22 @@ def check_table(bench: Workbench, table: Path) -> LayoutTable:
         ValueError: it belongs to another, is damaged, or lacks rows.
         OSError: it, or the JSON file beside it, cannot be read.
     """
-    found = read_table(table)
-    found.check_whole(table)
+    rows = read_table(table)
+    rows.check_whole(table)
     check_key(table.with_suffix(".json"), key_of(bench), _OWN_TABLE)
-    return found
+    return rows
 
 
 def remake(
     bench: Workbench, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
 ) -> list[Remade]:
-    """Train layouts with a seed that the table lacks, and compare.
-
-    Raises:
-        ValueError, Stopped, OSError: as `make_table`.
-    """
-    made = read_table(make_table(bench, layouts, [seed], **how))
+    """Train layouts with a seed that the table lacks, by `make_table`, and compare."""
+    fresh = read_table(make_table(bench, layouts, [seed], **how))
     mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
-    found = [(row, table.layout_of(row.layout)) for row in made.rows if row.seed == seed]
+    rows = [(row, table.layout_of(row.layout)) for row in fresh.rows if row.seed == seed]
     return [
         Remade(row, mean[layout], (row.test_nats - mean[layout]) / deviation)
-        for row, layout in found
+        for row, layout in rows
         if layout is not None and layout in layouts
     ]
 
@@ -192,80 +172,28 @@ def add_latencies(bench: Workbench, path: Path) -> Latencies:
         layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
         for layout in table.layouts
     }
-    found = time_models(bench, models)
-    if found.median_ms:
-        rows = [replace(row, latency_ms=found.median_ms[row.layout]) for row in table.rows]
+    latencies = time_models(bench, models)
+    if latencies.median_ms:
+        rows = [replace(row, latency_ms=latencies.median_ms[row.layout]) for row in table.rows]
         write_whole(path, as_csv(rows))
-        write_whole(key_path, json.dumps(known | {"latency": found.key}, indent=1) + "\n")
-    return found
+        write_whole(key_path, json.dumps(known | {"latency": latencies.key}, indent=1) + "\n")
+    return latencies
 
 
-def row_of(folder: Path, seed: int) -> Row:
-    """The row of a training that is done."""
-    (path,) = folder.glob(f"retrain/*/seed-{seed}/result.json")
-    found = read_result(path)
+def _row_of(result: dict[str, Any], seed: int) -> Row:
     return Row(
-        layout=found["layout"].replace(" ", ""),
+        layout=result["layout"].replace(" ", ""),
         seed=seed,
-        parameters=found["parameters"],
-        flops_per_token=found["flops_per_token"],
-        valid_nats=found["valid"]["nats_per_token"],
-        test_nats=found["test"]["nats_per_token"],
+        parameters=result["parameters"],
+        flops_per_token=result["flops_per_token"],
+        valid_nats=result["valid"]["nats_per_token"],
+        test_nats=result["test"]["nats_per_token"],
     )
-
-
-def _job(bench: Workbench, layout: str, seed: int) -> Job:
-    settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": layout}
-    return Job(
-        f"{layout}, seed {seed}",
-        with_settings(bench.experiment, settings),
-        ("derive", "retrain"),
-        bench.run_dir / "layouts" / layout / f"seed-{seed}",
-    )
-
-
-def check_key(
-    path: Path, key: dict[str, Any], remedy: str = "give another --run"
-) -> dict[str, Any]:
-    """What the JSON file beside the rows says.
-
-    Args:
-        path: of the file.
-        key: what the rows must belong to.
-        remedy: what to do where they do not.
-
-    Raises:
-        ValueError: the rows belong to another key.
-        OSError: it cannot be read.
-    """
-    try:
-        there = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no JSON, or not even text
-        raise ValueError(f"{path}: {error}; {remedy}") from None
-    if not isinstance(there, dict):
-        raise ValueError(f"{path}: expected an object, found {type(there).__name__}; {remedy}")
-    for name, value in json.loads(json.dumps(key)).items():
-        if there.get(name) != value:
-            name, theirs, ours = _first_difference(name, there.get(name), value)
-            raise ValueError(
-                f"{path}: {name} is {theirs}, now {ours}; rows under another key are no "
-                f"comparison: {remedy}"
-            )
-    return there
-
-
-def _first_difference(name: str, theirs: Any, ours: Any) -> tuple[str, Any, Any]:
-    """The first key within two different values in which they differ, with what each has there."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for key in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(key) != ours.get(key):
-                return _first_difference(f"{name}.{key}", theirs.get(key), ours.get(key))
-    return name, theirs, ours
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the searches of several seeds came to.
+class SearchRegrets:
+    """What the searches of several seeds are worth on a table.
 
     Attributes:
         layouts: the chosen ones, in the order of the seeds.
@@ -296,16 +224,19 @@ def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: St
     """
     experiment = bench.experiment
     scripts = ("derive",) if experiment.derive.method in RULES else ("search", "derive")
-    jobs = [
-        Job(f"seed {seed}", with_settings(experiment, _seeds(seed)), scripts, folder)
-        for seed, folder in _folders(bench, seeds).items()
-    ]
+    jobs = list[Job]()
+    for seed, folder in _folders(bench, seeds).items():
+        # A method that draws must draw anew, or several seeds would be one.
+        settings = {"run.seed": seed, "derive.seed": seed}
+        jobs.append(Job(f"seed {seed}", with_settings(experiment, settings), scripts, folder))
     run_all(
         jobs, workers=workers, stop=stop, done=lambda job: print(f"{job.name}: done", flush=True)
     )
 
 
-def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays: int) -> Found:
+def weigh(
+    bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays: int
+) -> SearchRegrets:
     """Read what the searches chose, weigh it and write RUN/regret.json.
 
     Random search trains as many layouts as one search and the training of its layout cost,
@@ -321,7 +252,7 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
     cost = max(_cost(bench, folder) for folder in folders.values())
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
-    found = Found(
+    weighed = SearchRegrets(
         layouts=layouts,
         regrets=regret_of(table, layouts),
         cost=cost,
@@ -335,34 +266,28 @@ def weigh(bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays
         "search": bench.experiment.search.model_dump(mode="json"),
         "derive": bench.experiment.derive.model_dump(mode="json"),
         "commit": commit(),
-        **asdict(found),
+        **asdict(weighed),
     }
     write_whole(bench.run_dir / REGRET_FILE, json.dumps(parts, indent=1) + "\n")
-    return found
+    return weighed
 
 
 def _rules(bench: Workbench, table: LayoutTable) -> dict[str, tuple[str, float]]:
-    """What nobody has to search for."""
     if not {"attention", "dense"} <= {each.kind for each in bench.experiment.model.candidates}:
         return {}
-    found = {}
+    regrets = {}
     for name in (name for name in RULES if name not in ("layout", "random")):
         config = bench.experiment.derive.model_copy(update={"method": name})
         try:
             layout = _letters(derive(bench, config))
         except ValueError:  # it needs more slots
             continue
-        found[name] = layout, regret_of(table, [layout]).mean
-    return found
+        regrets[name] = layout, regret_of(table, [layout]).mean
+    return regrets
 
 
 def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
-
-
-def _seeds(seed: int) -> dict[str, int]:
-    # A method that draws must draw anew, or several seeds would be one.
-    return {"run.seed": seed, "derive.seed": seed}
 
 
 def _folders(bench: Workbench, seeds: Sequence[int]) -> dict[int, Path]:
@@ -381,28 +306,21 @@ def _cost(bench: Workbench, folder: Path) -> float:
     flops, slots = list(costs.by_label.values()), experiment.model.slots
     layout = costs.rest + slots * sum(flops) / len(flops)
     plan = SearchPlan(experiment.search, search_steps(bench), memory=0, segment=1)
-    tokens, valid = experiment.data.batch * experiment.data.segment, _valid_tokens(bench)
+    tokens = experiment.data.batch * experiment.data.segment
+    valid = len(bench.prepared.tokens["valid"])
     steps, every = retrain_stages(bench).steps, experiment.run.validate_every
+    # A phase validates every so many steps, and at its last one.
+    in_search, in_training = math.ceil(plan.steps / every), math.ceil(steps / every)
     soft = costs.rest + slots * sum(flops)
     validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
     spent = tokens * sum(search_flops(plan, flops, costs.rest, slots))
-    spent += _validations(plan.steps, every) * valid * validated
-    spent += _scored(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
-    training = tokens * steps * TRAINING + _validations(steps, every) * valid
+    spent += in_search * valid * validated
+    spent += _scored_layouts(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
+    training = tokens * steps * TRAINING + in_training * valid
     return spent / (layout * training)
 
 
-def _validations(steps: int, every: int) -> int:
-    """How often a phase validates: every so many steps, and at its last one."""
-    return math.ceil(steps / every)
-
-
-def _valid_tokens(bench: Workbench) -> int:
-    return len(bench.prepared.tokens["valid"])
-
-
-def _scored(folder: Path) -> int:
-    """How many layouts the derivation scored by the SuperNet's weights."""
+def _scored_layouts(folder: Path) -> int:
     name = load_architecture(folder / "architecture.json").name
     path = folder / "architectures" / f"{name}.csv"
     if not path.exists():

@@ -1,7 +1,5 @@
 """Does a SuperNet rank layouts? They are drawn, scored, trained alone and compared."""
 
-import json
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,15 +20,12 @@ from pipeline.context import Workbench
 from pipeline.costs import layout_costs, time_models
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
-from pipeline.jobs import Job, run_all
-from pipeline.layoutbench import check_key, key_of
+from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
+from pipeline.layoutbench import key_of
 from pipeline.results import check_validations, read_result
-from pipeline.run_folders import layout_name
 from pipeline.supernet_scores import Inherited
 from pipeline.sweep.results import remove_weights
-from training.run_dir import commit
 from training.signals import StopRequest
-from utils.files import write_whole
 
 TOLERANCE = 0.03
 
@@ -76,7 +71,7 @@ class Sample:
     def groups_of(self, layout: Layout) -> dict[str, bool]:
         """In which groups a layout's network is."""
         forms = self.forms(layout)
-        return {name: any(each in group for each in forms) for name, group in self.groups.items()}
+        return {name: any(form in group for form in forms) for name, group in self.groups.items()}
 
 
 def sample_of(
@@ -87,18 +82,10 @@ def sample_of(
     seed: int,
     target_flops: float | None = None,
 ) -> Sample:
-    """Draw the layouts.
+    """Draw so many layouts of one cost, and so many free ones.
 
-    Those of one cost cost what the searches' argmax costs, within 3%; where the searches learned
-    no alpha, the median of layouts drawn freely.
-
-    Args:
-        bench: the experiment.
-        searches: seeds of the searches.
-        equal: how many of one cost.
-        free: how many others.
-        seed: of the draws.
-        target_flops: that cost instead.
+    Those of one cost cost what the searches' argmax costs, within 3%, or `target_flops`; where the
+    searches learned no alpha, the median of layouts drawn freely.
 
     Raises:
         ValueError: there is no finished search to take the cost from, or none costs so much.
@@ -167,15 +154,21 @@ class Ranked:
     scores: dict[str, Score] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Score every network by the SuperNet's weights; take the folder.
+        """Score every network by the SuperNet's weights, once all that can be checked is checked.
 
         Raises:
             ValueError: the weights are not there, a training seed is a search's, a training is too
                 short for its warm-up, or the folder has rows of other settings.
-            OSError: a file cannot be written.
         """
-        check_seeds(self.seeds, self.searches)
+        if both := sorted(set(self.seeds) & set(self.searches)):
+            seeds, searches = (", ".join(map(str, some)) for some in (self.seeds, self.searches))
+            raise ValueError(
+                f"training seeds {seeds}: {both[0]} is a seed of the searches ({searches}); give "
+                "--seeds that took no part in them"
+            )
         key = key_of(self._trained)
+        if self._key_file.exists():
+            check_key(self._key_file, key)
         inherited = Inherited(self.bench, self.searches, self.bench.experiment.derive.score_tokens)
         # First all of them: a network's score is the mean over its layouts that were drawn.
         for layout in self.sample.drawn:
@@ -183,11 +176,10 @@ class Ranked:
         self.scores = {
             layout_letters(layout): inherited.score(layout) for layout in self.sample.layouts
         }
-        path = self.folder / "key.json"
-        if path.exists():
-            check_key(path, key)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(key | {"commit": commit()}, indent=1) + "\n")
+
+    @property
+    def _key_file(self) -> Path:
+        return self.folder / "key.json"
 
     @cached_property
     def _trained(self) -> Workbench:
@@ -205,42 +197,26 @@ class Ranked:
         """Train every layout with every seed, as retrain.py does it; those that are done stay.
 
         Raises:
-            ValueError: a training failed.
-            Stopped: a signal came; everything is saved.
+            ValueError, Stopped, OSError: as `train_layouts`.
         """
         jobs = [self._job(layout, seed) for seed in self.seeds for layout in self.sample.layouts]
-        waiting = [job for job in jobs if not self._results(job.folder)]
-        lock, count = threading.Lock(), len(jobs) - len(waiting)
-
-        def done(job: Job) -> None:
-            nonlocal count
-            remove_weights(job.folder)
-            (result,) = self._results(job.folder)
-            with lock:
-                count += 1
-                nats = read_result(result)["valid"]["nats_per_token"]
-                print(f"{count}/{len(jobs)} {job.name}: validation {nats:.4f} nats", flush=True)
-
-        run_all(waiting, workers=workers, stop=stop, done=done)
-
-    def _job(self, layout: Layout, seed: int) -> Job:
-        forms = [layout_letters(each) for each in self.sample.forms(layout)]
-        # With fewer layouts in a group another one may have stood for the network.
-        begun = (letters for letters in forms if self._folder(letters).exists())
-        letters = next(begun, forms[0])
-        settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
-        return Job(
-            f"{letters}, seed {seed}",
-            with_settings(self._trained.experiment, settings),
-            ("derive", "retrain"),
-            self._folder(letters) / f"seed-{seed}",
+        train_layouts(
+            [job for job in jobs if training_result(job) is None],
+            total=len(jobs),
+            key_file=self._key_file,
+            key=key_of(self._trained),
+            workers=workers,
+            stop=stop,
+            trained=lambda job, result: remove_weights(job.folder),
         )
 
-    def _folder(self, letters: str) -> Path:
-        return self.folder / "layouts" / layout_name(letters)
-
-    def _results(self, folder: Path) -> list[Path]:
-        return sorted(folder.glob("retrain/*/seed-*/result.json"))
+    def _job(self, layout: Layout, seed: int) -> Job:
+        forms = [layout_letters(form) for form in self.sample.forms(layout)]
+        # With fewer layouts in a group another one may have stood for the network.
+        jobs = [
+            layout_job(self._trained.experiment, letters, seed, self.folder) for letters in forms
+        ]
+        return next((job for job in jobs if job.folder.parent.exists()), jobs[0])
 
     def latencies(self) -> Latencies:
         """Forward latency of every layout, all in turn."""
@@ -261,12 +237,10 @@ class Ranked:
         rows, results = [], {}
         for layout in self.sample.layouts:
             letters = layout_letters(layout)
-            found = [
-                read_result(self._results(self._job(layout, seed).folder)[0]) for seed in self.seeds
-            ]
-            results[letters] = found
+            paths = [training_result(self._job(layout, seed)) for seed in self.seeds]
+            results[letters] = [read_result(path) for path in paths if path is not None]
             nats = {
-                split: [each[split]["nats_per_token"] for each in found]
+                split: [result[split]["nats_per_token"] for result in results[letters]]
                 for split in ("test", "valid")
             }
             score = self.scores[letters]
@@ -274,10 +248,10 @@ class Ranked:
                 {
                     "layout": letters,
                     **self.sample.groups_of(layout),
-                    "parameters": found[0]["parameters"],
-                    "flops_per_token": found[0]["flops_per_token"],
+                    "parameters": results[letters][0]["parameters"],
+                    "flops_per_token": results[letters][0]["flops_per_token"],
                     "latency_ms": latencies.median_ms.get(letters),
-                    "attention": sum(each.kind == "attention" for each in layout),
+                    "attention": sum(candidate.kind == "attention" for candidate in layout),
                     "supernet_nats": score.nats_per_token,
                     "supernet_error": score.standard_error,
                     "alone_nats": float(np.mean(nats["test"])),
@@ -289,40 +263,27 @@ class Ranked:
         return rows
 
 
-def check_seeds(seeds: Sequence[int], searches: Sequence[int]) -> None:
-    """Raise ValueError where a training seed took part in a search."""
-    if both := sorted(set(seeds) & set(searches)):
-        raise ValueError(
-            f"training seeds {_words(seeds)}: {both[0]} is a seed of the searches "
-            f"({_words(searches)}); give --seeds that took no part in them"
-        )
-
-
-def _words(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))
-
-
 def _by_seed(name: str, seeds: Sequence[int], nats: Sequence[float]) -> dict[str, float]:
     return {f"{name}_{seed}": value for seed, value in zip(seeds, nats, strict=True)}
 
 
 def rankings(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> dict[str, Ranking]:
     """What may be said of each group of layouts."""
-    found = {}
+    by_group = {}
     for group in ("equal", "free"):
-        own = [row for row in rows if row[group]]
-        if len(own) < 2:
+        members = [row for row in rows if row[group]]
+        if len(members) < 2:
             continue
         columns = {"parameters": "parameters", "FLOPs": "flops_per_token"}
-        if all(row["latency_ms"] is not None for row in own):
+        if all(row["latency_ms"] is not None for row in members):
             columns["latency"] = "latency_ms"
         columns["attention slots"] = "attention"
-        found[group] = ranking(
-            np.array([[row[f"alone_nats_{seed}"] for row in own] for seed in seeds]),
-            np.array([row["supernet_nats"] for row in own]),
+        by_group[group] = ranking(
+            np.array([[row[f"alone_nats_{seed}"] for row in members] for seed in seeds]),
+            np.array([row["supernet_nats"] for row in members]),
             {
-                name: np.array([float(row[column]) for row in own])
+                name: np.array([float(row[column]) for row in members])
                 for name, column in columns.items()
             },
         )
-    return found
+    return by_group

@@ -19,7 +19,6 @@ from data import EvaluationStreams, TokenArray
 from model import (
     Architecture,
     Evidence,
-    Gap,
     LanguageModel,
     Mix,
     Network,
@@ -28,11 +27,10 @@ from model import (
 )
 from model.saving import tensors_digest
 from nas.derivation import Considered, Derived, Layout, Request
-from nas.derivation.gap import discretisation_gap
-from nas.derivation.pi import draws
+from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
-from nas.statistics.paired_scores import Score, mean_score, score_of
+from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.build import build_supernet, search_steps
 from pipeline.context import Workbench, say, with_seed
 from pipeline.resources import check_supernet_size
@@ -44,15 +42,6 @@ from training.run_dir import identity_hash, machine
 from utils.files import append_line, csv_of, words_of
 
 _SHOWN = 10
-COLUMNS = (
-    "layout",
-    "log_pi",
-    "nats_per_token",
-    "standard_error",
-    "less_best",
-    "less_best_error",
-    "flops_per_token",
-)
 Labels = tuple[str, ...]
 _ROOT = Path(__file__).resolve().parent.parent
 # All that a score by a SuperNet's weights passes through.
@@ -62,27 +51,34 @@ _EVERY_S = 10.0
 
 def considered_csv(considered: Sequence[Considered]) -> str:
     """All scored layouts in the order in which they were scored; differences paired by text."""
-    best = _best(considered)
+    best = min(considered, key=_nats)
     rows = []
-    for each in considered:
-        score, (less, error) = each.score, each.score.less(best.score)
-        numbers = (each.log_pi, score.nats_per_token, score.standard_error, less, error)
-        rounded = [round(value, 6) for value in numbers]
-        row = [layout_letters(each.layout), *rounded, each.flops_per_token]
-        rows.append(dict(zip(COLUMNS, row, strict=True)))
-    return csv_of(rows, COLUMNS)
+    for scored in considered:
+        less, error = scored.score.less(best.score)
+        rows.append(
+            {
+                "layout": layout_letters(scored.layout),
+                "log_pi": round(scored.log_pi, 6),
+                "nats_per_token": round(scored.score.nats_per_token, 6),
+                "standard_error": round(scored.score.standard_error, 6),
+                "less_best": round(less, 6),
+                "less_best_error": round(error, 6),
+                "flops_per_token": scored.flops_per_token,
+            }
+        )
+    return csv_of(rows, list(rows[0]))
 
 
 def considered_text(considered: Sequence[Considered]) -> str:
     """The best of them for the screen."""
-    best = _best(considered)
-    ranked = sorted(considered, key=lambda each: each.score.nats_per_token)
-    width = max(len("layout"), *(len(layout_letters(each.layout)) for each in ranked[:_SHOWN]))
+    ranked = sorted(considered, key=_nats)
+    letters = [layout_letters(scored.layout) for scored in ranked[:_SHOWN]]
+    width = max(map(len, ["layout", *letters]))
     lines = [f"{'layout':<{width}}  {'log pi':>8}  {'nats':>8}  {'error':>7}  less the best"]
-    for each in ranked[:_SHOWN]:
-        score, (less, error) = each.score, each.score.less(best.score)
+    for layout, scored in zip(letters, ranked, strict=False):
+        score, (less, error) = scored.score, scored.score.less(ranked[0].score)
         lines.append(
-            f"{layout_letters(each.layout):<{width}}  {each.log_pi:>8.3f}  "
+            f"{layout:<{width}}  {scored.log_pi:>8.3f}  "
             f"{score.nats_per_token:>8.4f}  {score.standard_error:>7.4f}  "
             f"{less:+.4f} ({error:.4f})"
         )
@@ -91,8 +87,8 @@ def considered_text(considered: Sequence[Considered]) -> str:
     return "\n".join(lines)
 
 
-def _best(considered: Sequence[Considered]) -> Considered:
-    return min(considered, key=lambda each: each.score.nats_per_token)
+def _nats(scored: Considered) -> float:
+    return scored.score.nats_per_token
 
 
 def describe(architecture: Architecture) -> str:
@@ -109,25 +105,18 @@ def describe(architecture: Architecture) -> str:
         lines.append(
             f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
         )
-    return "\n".join([*lines, *_gap_lines(evidence.gap), *evidence.caveats])
-
-
-def _gap_lines(gap: Gap | None) -> list[str]:
-    if gap is None:
-        return []
-    parts = ", ".join(
-        f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
-        for name, measured in (
-            ("soft", gap.soft),
-            (f"sampled x {gap.draws}", gap.sampled),
-            ("one-hot", gap.one_hot),
+    if (gap := evidence.gap) is not None:
+        nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
+        parts = ", ".join(
+            f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
+            for name, measured in nets.items()
         )
-    )
-    return [
-        f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over the "
-        f"text, not over searches): {parts}",
-        f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
-    ]
+        lines += [
+            f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over "
+            f"the text, not over searches): {parts}",
+            f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
+        ]
+    return "\n".join([*lines, *evidence.caveats])
 
 
 @dataclass
@@ -145,11 +134,7 @@ class ScoreCache:
     scores: dict[Labels, Score] = field(default_factory=dict)
 
     def add(self, labels: Labels, score: Score) -> None:
-        """Keep a score.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Append a score to the file."""
         row = {
             "key": self.key,
             "layout": list(labels),
@@ -213,7 +198,7 @@ class Inherited:
     seeds: Sequence[int]
     tokens: int | None = None
     _scores: dict[Network, dict[tuple[str, ...], Score]] = field(default_factory=dict)
-    _said_s: float = field(default_factory=time.monotonic)
+    _told_s: float = field(default_factory=time.monotonic)
 
     def score(self, layout: Layout) -> Score:
         """The score of a layout's network: the mean over its layouts that were scored so far.
@@ -223,9 +208,9 @@ class Inherited:
         Raises:
             ValueError: a search's weights are not there, or damaged.
         """
-        own = self.score_of_layout(layout)
+        score = self.score_of_layout(layout)
         scores = list(self._scores[self._network(layout)].values())
-        return own if len(scores) == 1 else mean_score(scores)
+        return score if len(scores) == 1 else mean_score(scores)
 
     def score_of_layout(self, layout: Layout) -> Score:
         """The score of a layout alone: in every slot its candidate, with weight 1.
@@ -237,14 +222,17 @@ class Inherited:
         key = tuple(candidate.label for candidate in layout)
         if key not in scores:
             scores[key] = self._one_hot(key)
-            self._tell()
+            now_s = time.monotonic()
+            if now_s - self._told_s > _EVERY_S:
+                self._told_s = now_s
+                count = sum(map(len, self._scores.values()))
+                say(f"{count} layouts scored with the SuperNet's weights")
         return scores[key]
 
     def _network(self, layout: Layout) -> Network:
         return network_of(layout, self.bench.experiment.model.tie_slots)
 
     def _one_hot(self, key: Labels) -> Score:
-        """Of a layout by its labels; what a search's folder keeps of it is not scored again."""
         candidates = self.bench.experiment.model.completed_candidates()
         labels = [candidate.label for candidate in candidates]
         mix: Mix = [[(labels.index(label), None)] for label in key]
@@ -267,13 +255,6 @@ class Inherited:
     def _pass(self, net: LanguageModel, mix: Mix) -> Score:
         nats_NB, tokens_NB = evaluate_cells(net, self._streams, device=self.bench.device, mix=mix)
         return score_of(nats_NB.numpy(), tokens_NB.numpy())
-
-    def _tell(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._said_s > _EVERY_S:
-            self._said_s = now_s
-            count = sum(map(len, self._scores.values()))
-            say(f"{count} layouts scored with the SuperNet's weights")
 
     @cached_property
     def _text(self) -> TokenArray:
@@ -305,11 +286,9 @@ class Inherited:
 
 
 def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
-    """Hash of all that a score depends on but the layout, to the last bit.
-
-    The search's identity knows what the weights do not show, such as a window or a number of heads.
-    A commit would not do: every changed tree has the same one, and without git there is none.
-    """
+    # The search's identity knows what the weights do not show, such as a window or a number of
+    # heads. A commit would not do: every changed tree has the same one, and without git there is
+    # none.
     parts = {
         "search": identity_hash(search_identity(bench)),
         "weights": tensors_digest(net.state_dict()),
@@ -335,7 +314,8 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     ]
     try:
         soft = inherited.soft(searched.own_pi_RLC)
-        gap = discretisation_gap(inherited.score_of_layout, soft, drawn, derived.layout)
+        scores = [inherited.score_of_layout(layout) for layout in drawn]
+        gap = discretisation_gap(soft, scores, inherited.score_of_layout(derived.layout))
     except (ValueError, OSError) as error:
         caveat = f"discretisation gap: not measured: {words_of(error)}"
         return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))

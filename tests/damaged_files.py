@@ -16,13 +16,14 @@ from data import load_tokenizer
 from data.tokenizers import TOKENIZERS, Tokenizer
 from data.tokenizers.sentencepiece import train_pieces
 from model import load_architecture
-from nas.search.trajectory import PEAK_LRS, load_pi
+from nas.search.trajectory import load_pi
 from pipeline.results import read_result
 from report.run_files import read_json, read_trajectory
 from tests.damage import Kind, changed_objects, flipped, no_objects, says_what_is_read
 from tests.data.models import TEXT
 from tests.model.test_architecture import architecture
 from utils.files import READ_ERRORS
+from utils.pi import PEAK_LRS
 
 # --- architecture.json ----------------------------------------------------------------------------
 

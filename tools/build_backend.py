@@ -24,11 +24,7 @@ __all__ = [
 
 
 def _refuse(*arguments: Any, **settings: Any) -> NoReturn:
-    """Exit with what to do instead.
-
-    Raises:
-        SystemExit: always.
-    """
+    """Exit with what to do instead."""
     raise SystemExit(
         "Parnas runs in its own folder and cannot be installed: clone the repository, run "
         "`make setup` there, and start `.venv/bin/python search.py configs/quickstart.yaml`. "

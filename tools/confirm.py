@@ -26,16 +26,16 @@ SEEDS = (100, 101, 102, 103, 104)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
+    files = arguments.experiments
     with exit_codes.user_errors():
         from pipeline.confirm import Side, check_sides, check_text, train_sides
         from pipeline.context import set_up
         from pipeline.experiment import load_experiment
         from training.signals import StopRequest
 
-        names = names_of(arguments.experiments)
         sides = [
             Side(name, load_experiment(file, arguments.set))
-            for name, file in zip(names, arguments.experiments, strict=True)
+            for name, file in zip(names_of(files), files, strict=True)
         ]
         check_sides(*sides)
         bench = set_up(sides[1].experiment, cli.check_run(arguments.run))
@@ -54,17 +54,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     made = cli.tool_parser("confirm", __doc__)
     made.add_argument("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
     cli.add_seeds(made, "seeds that took no part in the choice", SEEDS)
-    made.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time")
+    cli.add_workers(made)
     made.add_argument(
         "--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder"
     )
     made.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both"
     )
-    given = made.parse_args(argv)
-    if given.workers < 1:
-        made.error(f"--workers: expected 1 or more, found {given.workers}")
-    return given
+    return made.parse_args(argv)
 
 
 def names_of(files: Sequence[Path]) -> list[str]:
@@ -94,8 +91,8 @@ def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     }
     write_whole(arguments.run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(arguments.run / "confirm.json", json.dumps(summary, indent=1) + "\n")
-    said = "\n".join(text for text in (as_text(rows), measured.note, line, remark) if text)
-    print(f"\n{said}\ntable: {arguments.run / 'confirm.csv'}")
+    lines = ["", as_text(rows), measured.note, line, *([remark] if remark else [])]
+    print("\n".join([*lines, f"table: {arguments.run / 'confirm.csv'}"]))
 
 
 def as_text(rows: Sequence[Mapping[str, Any]]) -> str:

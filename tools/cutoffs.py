@@ -22,7 +22,7 @@ from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     from model.config import AutoSoftmaxConfig
-    from model.cutoffs import ClusterCosts, CostConstants
+    from model.cutoffs import ClusterCosts
 
 MOST_WORDS = 2**24
 MOST_BYTES = 2**29
@@ -32,8 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with exit_codes.user_errors():
-        text = find(arguments)
-    print(text)
+        print(find(arguments))
     return 0
 
 
@@ -60,13 +59,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def find(arguments: argparse.Namespace) -> str:
-    """The cutoffs as a line of YAML, and a table of the clusters.
-
-    Raises:
-        ValueError: the file holds no counts, or an option does not fit.
-        OSError: the file cannot be read.
-    """
-    from model.cutoffs import DEFAULT_HEAD_MASS, ClusterCosts, optimal_cutoffs, sorted_counts
+    """The cutoffs as a line of YAML, and a table of the clusters."""
+    from model.cutoffs import (
+        DEFAULT_HEAD_MASS,
+        MEASURED,
+        ClusterCosts,
+        optimal_cutoffs,
+        sorted_counts,
+    )
 
     for name in ("d_model", "tokens"):
         value = getattr(arguments, name)
@@ -74,11 +74,18 @@ def find(arguments: argparse.Namespace) -> str:
             raise ValueError(f"--{name.replace('_', '-')}: must be from 1 to 2^24, found {value}")
     mass = arguments.least_head_mass
     softmax = softmax_of(arguments)
+    constants = {
+        "launch_s": arguments.launch,
+        "multiply_add_s": arguments.multiply_add,
+        "logit_s": arguments.logit,
+        "threshold": arguments.threshold,
+    }
+    constants = {name: value for name, value in constants.items() if value is not None}
     options: dict[str, Any] = {
         "d_model": arguments.d_model,
         "widths": softmax.tail_widths(arguments.d_model),
         "tokens": arguments.tokens,
-        "constants": constants_of(arguments),
+        "constants": replace(MEASURED, **constants),
     }
     numbers = read_counts(arguments.counts)
     try:
@@ -108,29 +115,8 @@ def table(costs: "ClusterCosts", cutoffs: tuple[int, ...]) -> str:
     return "\n".join(lines)
 
 
-def constants_of(arguments: argparse.Namespace) -> "CostConstants":
-    """The measured constants, or those that the command line gives.
-
-    Raises:
-        ValueError: one is negative or not finite.
-    """
-    from model.cutoffs import MEASURED
-
-    given = {
-        "launch_s": arguments.launch,
-        "multiply_add_s": arguments.multiply_add,
-        "logit_s": arguments.logit,
-        "threshold": arguments.threshold,
-    }
-    return replace(MEASURED, **{k: value for k, value in given.items() if value is not None})
-
-
 def softmax_of(arguments: argparse.Namespace) -> "AutoSoftmaxConfig":
-    """Clusters and widths, checked as in an experiment file.
-
-    Raises:
-        ValueError: they do not fit together.
-    """
+    """Clusters and widths, checked as in an experiment file."""
     from pydantic import ValidationError
 
     from model.config import DEFAULT_FACTOR, AutoSoftmaxConfig
@@ -149,22 +135,17 @@ def softmax_of(arguments: argparse.Namespace) -> "AutoSoftmaxConfig":
         )
     except ValidationError as error:
         first = error.errors()[0]
-        where = f"--{first['loc'][0]}: " if first["loc"] else "--"
         text = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        found = f", found {first['input']}" if first["loc"] else ""
-        raise ValueError(f"{where}{text}{found}") from None
+        if first["loc"]:
+            text = f"{first['loc'][0]}: {text}, found {first['input']}"
+        raise ValueError(f"--{text}") from None
 
 
 def read_counts(path: Path) -> list[float]:
-    """The numbers of a file.
-
-    Raises:
-        ValueError: something in it is no count, or it holds none or too many.
-        OSError: it cannot be read.
-    """
+    """The numbers of a file; ValueError where something in it is no count, or it is too large."""
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{path}: larger than {MOST_BYTES} bytes; these are no counts")
-    found: list[float] = []
+    counts = list[float]()
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
@@ -174,14 +155,14 @@ def read_counts(path: Path) -> list[float]:
                     f"{path}:{number}: expected counts alone, finite and at least 0, with blanks "
                     f"or lines between them, found {words[values.index(-1.0)][:40]!r}"
                 )
-            found += values
-            if len(found) > MOST_WORDS:
+            counts += values
+            if len(counts) > MOST_WORDS:
                 raise ValueError(f"{path}: more than {MOST_WORDS} numbers")
-    return found
+    return counts
 
 
 def _count(word: str) -> float:
-    """The number that a word writes; -1 where it is no count."""
+    """-1 where the word is no count."""
     try:
         value = float(word)
     except ValueError:

@@ -97,10 +97,6 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
     """The measurement, and what each line of the table changes in the model.
 
     All that can be checked before the first token is scored is checked.
-
-    Raises:
-        ValueError: an option, the folder or a text does not serve.
-        OSError: a file cannot be read.
     """
     from pipeline.context import find_device
     from pipeline.evaluate import Measurement, open_folder, read_documents
@@ -135,34 +131,25 @@ def check_out(out: Path | None, texts: Sequence[Path], model: Path) -> None:
 
 
 def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:
-    """What each line of the table changes in the model.
-
-    Raises:
-        ValueError: the model has no such option, or a value is out of its bounds.
-    """
+    """What each line of the table changes in the model; it must have the option."""
     from model import adjusted
 
-    given = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
+    options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
     memory = arguments.memory
-    rows = [given] if memory is None else [{"memory": rows, **given} for rows in memory]
-    for options in rows:
+    variants = [options] if memory is None else [{"memory": rows, **options} for rows in memory]
+    for variant in variants:
         try:
-            adjusted(architecture, options)
+            adjusted(architecture, variant)
         except ValueError as error:
             raise ValueError(f"--{error}") from None
-    return rows
+    return variants
 
 
 def cut_of(arguments: argparse.Namespace, own: Mapping[str, int]) -> dict[str, int]:
-    """Streams, segment and warm tokens: those given, else the model's own.
-
-    Raises:
-        ValueError: one is out of bounds.
-    """
-    cut = dict(own)
+    """Streams, segment and warm tokens: those of the command line, else the model's own."""
+    options = {name: getattr(arguments, name) for name in own}
+    cut = {**own, **{name: value for name, value in options.items() if value is not None}}
     for name, least in (("streams", 1), ("segment", 1), ("warm", 0)):
-        given = getattr(arguments, name)
-        cut[name] = cut[name] if given is None else given
         if not least <= cut[name] <= MOST:
             raise ValueError(f"--{name}: must be from {least} to 2^30, found {cut[name]}")
     return cut
@@ -175,10 +162,10 @@ def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
     own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
     counted = f", {text.words:,} words ({words})" if text.words else ""
     lines = [
-        f"model: {own.name}, layout {own.letters()}, trained with {said(own)}",
+        f"model: {own.name}, layout {own.letters()}, trained with {options_text(own)}",
         f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
         f"{text.documents} document{'s' * (text.documents > 1)}",
-        f"measured with {said(adjusted(own, variants[0]), but='memory')}; "
+        f"measured with {options_text(adjusted(own, variants[0]), but='memory')}; "
         f"{cut['streams']} streams of {cut['segment']} tokens, {cut['warm']} warm; "
         f"{measurement.device}, {measurement.precision}",
         *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
@@ -193,7 +180,7 @@ def columns(words: bool) -> dict[str, tuple[str, int]]:
     return {name: shape for name, shape in COLUMNS.items() if words or name != "word_perplexity"}
 
 
-def said(architecture: "Architecture", but: str = "") -> str:
+def options_text(architecture: "Architecture", but: str = "") -> str:
     """What can be changed in a model, by label."""
     from model import adjustable_options
 
@@ -212,7 +199,7 @@ def notes(own: "Architecture", variants: Variants) -> list[str]:
     """What the memory of a line and the window do to each other."""
     from model import adjustable_options, adjusted
 
-    found = []
+    lines = []
     for options in variants:
         for label, values in adjustable_options(adjusted(own, options)).items():
             window, memory = values.get("window"), values.get("memory")
@@ -223,24 +210,26 @@ def notes(own: "Architecture", variants: Variants) -> list[str]:
                 if memory < window - 1
                 else "the rows beyond that are not read"
             )
-            found.append(f"note: {label}: window {window} needs memory {window - 1}, found "
-                         f"{memory}: {effect}")  # fmt: skip
-    return found
+            lines.append(
+                f"note: {label}: window {window} needs memory {window - 1}, found {memory}: "
+                f"{effect}"
+            )
+    return lines
 
 
 def row_of(measurement: "Measurement", options: Mapping[str, int | None]) -> dict[str, Any]:
     """What is known about one line: the options by label, and every measure."""
     from model import adjustable_options, adjusted
 
-    found = measurement.run(options)
+    result = measurement.run(options)
     labels = adjustable_options(adjusted(measurement.saved.architecture, options))
-    return {"options": labels, "nats": found.nats, **found.row()}
+    return {"options": labels, "nats": result.nats, **result.row()}
 
 
 def line_of(row: Mapping[str, Any], words: bool) -> str:
     """One line of the table."""
-    found = [options["memory"] for options in row["options"].values() if "memory" in options]
-    memory = "/".join(dict.fromkeys(map(_shown, found))) or "-"
+    rows = [options["memory"] for options in row["options"].values() if "memory" in options]
+    memory = "/".join(dict.fromkeys(map(_shown, rows))) or "-"
     cells = [f"{memory:>8}"]
     for name, (title, decimals) in columns(words).items():
         value = row.get(name)
@@ -252,11 +241,7 @@ def line_of(row: Mapping[str, Any], words: bool) -> str:
 def write(
     arguments: argparse.Namespace, measurement: "Measurement", rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write the --json file.
-
-    Raises:
-        OSError: it cannot be written; an old one stays as it was.
-    """
+    """Write the --json file whole; where that fails an old one stays as it was."""
     from model import adjustable_options
     from utils.files import write_whole
 

@@ -17,7 +17,7 @@ ceiling.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,39 +63,32 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     cli.add_seeds(make_, "of the trainings", (0, 1))
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
-    again_.add_argument("--rows", type=_positive, default=10, metavar="N", help="how many")
-    again_.add_argument("--seed", type=_natural, default=100, metavar="N", help="of the trainings")
+    again_.add_argument("--rows", type=cli.number_from(1), default=10, metavar="N", help="how many")
+    again_.add_argument(
+        "--seed", type=cli.number_from(0), default=100, metavar="N", help="of the trainings"
+    )
     search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
     cli.add_seeds(search_, "one search each; none of the table's", (10, 11, 12, 13, 14))
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
     regret_.add_argument(
-        "--trainings", type=_positive, metavar="N", help="what the search cost (default: 1 to 16)"
+        "--trainings",
+        type=cli.number_from(1),
+        metavar="N",
+        help="what the search cost (default: 1 to 16)",
     )
     for one in (search_, regret_):
         one.add_argument(
-            "--replays", type=_positive, default=200, metavar="N", help="of random search"
+            "--replays", type=cli.number_from(1), default=200, metavar="N", help="of random search"
         )
     for one in (make_, again_, search_):
-        one.add_argument("--workers", type=_positive, default=1, metavar="N", help="at a time")
+        cli.add_workers(one)
     for one in (again_, search_, regret_):
         one.add_argument(
             "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
         )
     return made.parse_args(argv)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0, found {text!r}")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if (number := _natural(text)) < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, found {number}")
-    return number
 
 
 def _bench(arguments: argparse.Namespace) -> Any:
@@ -130,9 +123,9 @@ def latency(arguments: argparse.Namespace) -> int:
         from pipeline.layoutbench import TABLE as NAME
         from pipeline.layoutbench import add_latencies
 
-        found = add_latencies(_bench(arguments), arguments.run / NAME)
-        print(f"{found.note}\ntable: {arguments.run / NAME}")
-    return int(not found.median_ms)
+        latencies = add_latencies(_bench(arguments), arguments.run / NAME)
+        print(f"{latencies.note}\ntable: {arguments.run / NAME}")
+    return int(not latencies.median_ms)
 
 
 def again(arguments: argparse.Namespace) -> int:
@@ -152,23 +145,23 @@ def again(arguments: argparse.Namespace) -> int:
             )
         drawn = np.random.default_rng(arguments.seed).permutation(table.layouts)
         layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
-        stop, found = StopRequest(), []
+        stop, trained = StopRequest(), []
 
     def run() -> None:
         with stop.listening():
             how = {"workers": arguments.workers, "stop": stop}
-            found.extend(remake(bench, table, layouts, arguments.seed, **how))
+            trained.extend(remake(bench, table, layouts, arguments.seed, **how))
 
     if code := exit_codes.run_to_end(run, then=lambda: None):
         return code
-    for one in found:
+    for one in trained:
         print(
             f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
             f"{one.mean_nats:.4f}; {one.deviations:+.2f} standard deviations"
         )
-    worst = max(abs(one.deviations) for one in found)
+    worst = max(abs(one.deviations) for one in trained)
     print(
-        f"{len(found)} rows, the worst {worst:.2f} standard deviations of one training "
+        f"{len(trained)} rows, the worst {worst:.2f} standard deviations of one training "
         f"({table.pooled_deviation('test'):.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
     )
     return int(worst > MOST_DEVIATIONS)
@@ -191,14 +184,14 @@ def search(arguments: argparse.Namespace) -> int:
     def run() -> None:
         with stop.listening():
             search_all(bench, seeds, workers=arguments.workers, stop=stop)
-        found = weigh(bench, seeds, table, replays=arguments.replays)
-        print(_chosen_line(found.layouts, found.regrets))
+        weighed = weigh(bench, seeds, table, replays=arguments.replays)
+        print(_chosen_line(weighed.layouts, weighed.regrets))
         print(
-            f"a search costs {found.cost:.2f} trainings, the chosen layout's own one more; random "
-            f"search with {found.trainings} trainings: regret {found.random_regret:.4f}"
+            f"a search costs {weighed.cost:.2f} trainings, the chosen layout's own one more; "
+            f"random search with {weighed.trainings} trainings: regret {weighed.random_regret:.4f}"
         )
-        print(f"searches less random search: {found.difference}")
-        for name, (layout, above) in found.rules.items():
+        print(f"searches less random search: {weighed.difference}")
+        for name, (layout, above) in weighed.rules.items():
             print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
         print(f"written: {bench.run_dir / REGRET_FILE}")
 
@@ -213,17 +206,19 @@ def regret(arguments: argparse.Namespace) -> int:
 
         table = read_table(arguments.table)
         table.check_whole(arguments.table)
-        noise = noise_of(table)
-        chosen = regret_of(table, arguments.layouts) if arguments.layouts else None
+        lines = _noise_lines(table, noise_of(table))
         counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
-        counts = [n for n in counts if n <= len(table.layouts)] or counts
-        random = {n: random_search(table, n, replays=arguments.replays, seed=0) for n in counts}
-        lines = [*_noise_lines(table, noise), *_random_lines(random, arguments.replays)]
-        if chosen is not None:
-            lines.append(_chosen_line(arguments.layouts, chosen))
-        if chosen is not None and arguments.trainings:
-            less = difference(table, arguments.layouts, random[arguments.trainings])
-            lines.append(f"chosen less random search: {less}")
+        for n in [n for n in counts if n <= len(table.layouts)] or counts:
+            random = random_search(table, n, replays=arguments.replays, seed=0)
+            lines.append(
+                f"random search, {n} training{'s' if n > 1 else ''}: regret {random.mean:.4f} "
+                f"(sd {random.regret_R.std():.4f}, {arguments.replays} searches)"
+            )
+        if arguments.layouts:
+            lines.append(_chosen_line(arguments.layouts, regret_of(table, arguments.layouts)))
+            if arguments.trainings:
+                less = difference(table, arguments.layouts, random)
+                lines.append(f"chosen less random search: {less}")
         print("\n".join(lines), flush=True)
     return 0
 
@@ -236,14 +231,6 @@ def _noise_lines(table: Any, noise: Any) -> list[str]:
         f"{noise.ceiling:.3f} with the seeds' mean",
         f"regret of the best by one training of every layout {noise.regret:.4f}",
         "regrets begin at the table's best layout, whose own luck is in all; differences lack it",
-    ]
-
-
-def _random_lines(random: Mapping[int, Any], replays: int) -> list[str]:
-    return [
-        f"random search, {n} training{'s' if n > 1 else ''}: regret {found.mean:.4f} "
-        f"(sd {found.regret_R.std():.4f}, {replays} searches)"
-        for n, found in random.items()
     ]
 
 

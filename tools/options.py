@@ -53,19 +53,19 @@ def _rows(name: str, entry: dict[str, Any], definitions: dict[str, Any]) -> Iter
     if not targets:
         yield f"| `{name}` | {_default(entry)} | {_choices(entry)} | {_cell(entry)} |\n"
         return
-    told = set()
+    described = set()
     for inner in (definitions[target] for target in targets):
         for key, value in inner["properties"].items():
             # Of several sections that may stand here, the first that has a key describes it.
-            if key not in told:
-                told.add(key)
+            if key not in described:
+                described.add(key)
                 required = {"required": True} if key in inner.get("required", []) else {}
                 yield from _rows(f"{name}.{key}", {**value, **required}, definitions)
 
 
 def _references(entry: dict[str, Any]) -> list[str]:
-    found = [entry, *(each for key in ("anyOf", "allOf", "oneOf") for each in entry.get(key, []))]
-    return [each["$ref"].rpartition("/")[2] for each in found if "$ref" in each]
+    entries = [entry, *(part for key in ("anyOf", "allOf", "oneOf") for part in entry.get(key, []))]
+    return [part["$ref"].rpartition("/")[2] for part in entries if "$ref" in part]
 
 
 def _default(entry: dict[str, Any]) -> str:
@@ -80,8 +80,8 @@ def _default(entry: dict[str, Any]) -> str:
 
 
 def _choices(entry: dict[str, Any]) -> str:
-    found = [entry, entry.get("items", {}), *entry.get("anyOf", [])]
-    return ", ".join(str(choice) for each in found for choice in each.get("enum", []))
+    entries = [entry, entry.get("items", {}), *entry.get("anyOf", [])]
+    return ", ".join(str(choice) for part in entries for choice in part.get("enum", []))
 
 
 def _cell(entry: dict[str, Any]) -> str:
@@ -93,14 +93,12 @@ def _candidate_rows(definitions: dict[str, Any]) -> Iterator[str]:
         if not name.endswith("Options"):
             continue
         kind = definition["properties"]["kind"]["const"]
-        options = {
-            key: value
-            for key, value in definition["properties"].items()
-            if key not in {"kind", "label"}
-        }
-        yield from (f"| {kind} | `{key}` | {_cell(value)} |\n" for key, value in options.items())
+        options = definition["properties"].keys() - {"kind", "label"}
         if not options:
             yield f"| {kind} | | none |\n"
+        for key, value in definition["properties"].items():
+            if key in options:
+                yield f"| {kind} | `{key}` | {_cell(value)} |\n"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
 
@@ -78,11 +78,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     made = cli.parser(__doc__)
     made.prog = "python -m tools.rank"
-    made.add_argument("--equal", type=int, default=20, metavar="N", help="layouts of one cost")
-    made.add_argument("--free", type=int, default=20, metavar="N", help="free layouts")
-    made.add_argument("--sample-seed", type=int, default=0, metavar="N", help="of the layouts")
+    layouts: Any = {"type": cli.number_from(0), "default": 20, "metavar": "N"}
+    made.add_argument("--equal", **layouts, help="layouts of one cost")
+    made.add_argument("--free", **layouts, help="free layouts")
     made.add_argument(
-        "--steps", type=int, metavar="N", help="of a training (default: half the experiment's own)"
+        "--sample-seed", type=cli.number_from(0), default=0, metavar="N", help="of the layouts"
+    )
+    made.add_argument(
+        "--steps",
+        type=cli.number_from(1),
+        metavar="N",
+        help="of a training (default: half the experiment's own)",
     )
     made.add_argument(
         "--target-flops",
@@ -92,15 +98,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "the median of free layouts where the search learned no alpha)",
     )
     cli.add_seeds(made, "training seeds (default: 100,101, which took no part in the search)")
-    made.add_argument("--workers", type=int, default=1, metavar="N", help="trainings at a time")
+    cli.add_workers(made)
     made.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/rank")
     given = made.parse_args(argv)
-    if given.workers < 1:
-        made.error(f"--workers: expected 1 or more, found {given.workers}")
-    if min(given.equal, given.free, given.sample_seed) < 0 or given.equal + given.free < 2:
+    if given.equal + given.free < 2:
         made.error(f"--equal {given.equal} --free {given.free}: expected 2 layouts or more in all")
-    if given.steps is not None and given.steps < 1:
-        made.error(f"--steps: expected 1 or more, found {given.steps}")
     if given.target_flops is not None and not 0 < given.target_flops < math.inf:
         made.error(f"--target-flops: expected more than 0, found {given.target_flops}")
     return given

@@ -47,11 +47,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def serve(arguments: argparse.Namespace) -> None:
-    """Open the study and answer until Ctrl-C.
-
-    Raises:
-        ValueError: a package is missing, there is no sweep, or its storage is out of reach.
-    """
+    """Open the study and answer until Ctrl-C."""
     import optuna
     from optuna.exceptions import ExperimentalWarning
     from optuna.storages import run_grpc_proxy_server
@@ -68,7 +64,11 @@ def serve(arguments: argparse.Namespace) -> None:
     try:
         storage = open_storage(where, journal, create=arguments.new)
         served = journal if where == "journal" else shown(where)
-        print(f"serving {served}; workers join with {_setting(arguments)}", flush=True)
+        host = arguments.host
+        if host in {"0.0.0.0", "::", "[::]"}:
+            host = socket.gethostname()
+        setting = f"--set sweep.storage=grpc://{host}:{arguments.port}"
+        print(f"serving {served}; workers join with {setting}", flush=True)
         # Calls that are under way are finished first.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
@@ -89,12 +89,9 @@ def _storage_of(run: Path) -> str:
 
 
 def check_free(host: str, port: int) -> None:
-    """Refuse a port that another program listens to.
+    """Refuse a port that another program listens to, or an address of another machine.
 
     gRPC would share it with another server of gRPC, and each would answer half of the calls.
-
-    Raises:
-        ValueError: the port is in use, or the host is none of this machine's addresses.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), port)[0]
@@ -107,13 +104,6 @@ def check_free(host: str, port: int) -> None:
             f"{host}:{port} cannot be listened to ({error.strerror}); "
             "give another --port, or an address of this machine as --host"
         ) from None
-
-
-def _setting(arguments: argparse.Namespace) -> str:
-    host = arguments.host
-    if host in {"0.0.0.0", "::", "[::]"}:
-        host = socket.gethostname()
-    return f"--set sweep.storage=grpc://{host}:{arguments.port}"
 
 
 def _port(text: str) -> int:

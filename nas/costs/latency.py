@@ -13,7 +13,6 @@ from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 
 _TRIES = 3
 _REST_S = 2.0
-_Ready = tuple[Tensor, StreamState]
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,13 @@ def measure_latency(
         "segment": segment,
         "torch": torch.__version__,
     }
-    ready = {name: _warm(model, ids_BT) for name, model in models.items()}
+    states = {name: _warm(model, ids_BT) for name, model in models.items()}
     busy = 0.0
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_REST_S)
         before = read_cpu()
-        times = _times_ms(models, ready, repeats, device)
+        times = _times_ms(models, states, ids_BT, repeats, device)
         after = read_cpu()
         busy = other_cores(before, after) if before and after else 0.0
         if busy <= MOST_OTHER_CORES:
@@ -76,8 +75,8 @@ def measure_latency(
 
 
 @torch.inference_mode()
-def _warm(model: LanguageModel, ids_BT: Tensor) -> _Ready:
-    """Inputs and a stream state whose memories are full."""
+def _warm(model: LanguageModel, ids_BT: Tensor) -> StreamState:
+    """A stream state whose memories are full."""
     model.eval()
     batch, segment = ids_BT.shape
     state = model.initial_state(batch)
@@ -85,23 +84,23 @@ def _warm(model: LanguageModel, ids_BT: Tensor) -> _Ready:
     for _ in range(2 + rows // segment):
         h_BTD, state, _ = model(ids_BT, state)
         model.nll(h_BTD, ids_BT)
-    return ids_BT, state
+    return state
 
 
 @torch.inference_mode()
 def _times_ms(
     models: Mapping[str, LanguageModel],
-    ready: Mapping[str, _Ready],
+    states: Mapping[str, StreamState],
+    ids_BT: Tensor,
     repeats: int,
     device: torch.device,
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(repeats):
         for name, model in models.items():
-            ids_BT, state = ready[name]
             _synchronize(device)
             began = time.perf_counter()
-            h_BTD, _, _ = model(ids_BT, state)
+            h_BTD, _, _ = model(ids_BT, states[name])
             model.nll(h_BTD, ids_BT)
             _synchronize(device)
             times[name].append(1e3 * (time.perf_counter() - began))

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from nas.derivation.base import Considered, Derived, Layout, Request
-from nas.derivation.beam import beam
-from nas.derivation.evolution import evolution
-from nas.derivation.pi import argmax, sampled, top_k
+from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.rules import NoOtherNetwork, explicit, interleaved, par, random_layout, sandwich
 
 Method = Callable[[Request], Derived]

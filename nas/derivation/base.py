@@ -155,5 +155,5 @@ def first_of_kind(request: Request, kind: str, method: str) -> Candidate:
     for candidate in request.candidates:
         if candidate.kind == kind:
             return candidate
-    found = ", ".join(candidate.label for candidate in request.candidates)
-    raise ValueError(f"{method}: needs a candidate of kind {kind}; model.candidates has {found}")
+    labels = ", ".join(candidate.label for candidate in request.candidates)
+    raise ValueError(f"{method}: needs a candidate of kind {kind}; model.candidates has {labels}")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Measured, Network, layout_letters
-from nas.derivation.base import Choice, Considered, Derived, Layout, Request
-from nas.derivation.searched import Searched
+from nas.derivation.base import Choice, Considered, Derived, Request
+from nas.derivation.searched import Searched, read_searches
 
 # log pi is taken in multiples of this: their sums are exact, so that layouts are equal where they
 # should be and not as rounding has it.
@@ -52,44 +52,45 @@ def likeliest(log_pi_LC: NDArray[np.float64], count: int) -> list[tuple[float, t
 
 @dataclass
 class Scores:
-    """What was scored so far.
+    """What was scored so far of the networks that a derivation considers.
 
     Attributes:
         request: candidates, costs, the score itself.
-        searched: pi.
-        most: how many networks may be scored.
         method: name of the derivation, for messages.
-        found: by choice, in the order in which they were scored; of each network the form that
-            came first.
+        most: how many networks may be scored.
+        searched: what the searches found.
+        considered: by choice, in the order in which they were scored; of each network the form
+            that came first.
     """
 
     request: Request
-    searched: Searched
-    most: int
     method: str
-    found: dict[Choice, Considered] = field(default_factory=dict)
+    most: int
+    searched: Searched = field(init=False)
+    considered: dict[Choice, Considered] = field(default_factory=dict)
     _networks: set[Network] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.searched = read_searches(self.request, self.method)
         self.request.say(f"{self.method}: at most {self.most} layouts are scored")
 
     @property
     def full(self) -> bool:
         """Whether no further network may be scored."""
-        return len(self.found) >= self.most
-
-    def layout(self, choice: Choice) -> Layout:
-        """The candidates of a choice."""
-        return self.request.networks.layout(choice)
+        return len(self.considered) >= self.most
 
     def known(self, choice: Choice) -> bool:
-        """Whether its network was scored, by this layout or by another one."""
+        """Whether a choice's network was scored, by this layout or by another one."""
         return self.request.networks.of(choice) in self._networks
 
+    def flops(self, choice: Choice) -> float:
+        """Forward FLOPs per token."""
+        return self.request.flops_per_token(self.request.networks.layout(choice))
+
     def allowed(self, choice: Choice) -> bool:
-        """Whether it costs no more than derive.flops."""
+        """Whether a choice costs no more than derive.flops."""
         budget = self.request.config.flops
-        return budget is None or self.request.flops_per_token(self.layout(choice)) <= budget
+        return budget is None or self.flops(choice) <= budget
 
     def add(self, choice: Choice) -> None:
         """Score a layout, unless its network is known."""
@@ -98,22 +99,22 @@ class Scores:
         assert not self.full, self.most
         self._networks.add(self.request.networks.of(choice))
         assert self.request.score is not None
-        layout = self.layout(choice)
+        layout = self.request.networks.layout(choice)
         log_pi = 0.0
         for k, log_pi_C in zip(choice, self.searched.log_pi_LC, strict=True):
             log_pi += float(log_pi_C[k])
-        cost = self.request.flops_per_token(layout)
-        self.found[choice] = Considered(layout, log_pi, cost, self.request.score(layout))
+        score = self.request.score(layout)
+        self.considered[choice] = Considered(layout, log_pi, self.flops(choice), score)
 
     def best(self, count: int, among: Sequence[Choice] | None = None) -> list[Choice]:
         """The best ones; of equal ones the one that was scored first."""
-        chosen = list(self.found) if among is None else list(among)
-        return sorted(chosen, key=lambda choice: self.found[choice].score.nats_per_token)[:count]
+        chosen = list(self.considered) if among is None else list(among)
+        return sorted(chosen, key=lambda choice: self.considered[choice].score.nats_per_token)[
+            :count
+        ]
 
     def likeliest(self, count: int) -> list[Choice]:
-        """The likeliest networks that cost no more than derive.flops, at most `count` of them.
-
-        Each by the likeliest of its layouts.
+        """The likeliest networks within derive.flops, at most `count`, by their likeliest layouts.
 
         Raises:
             ValueError: none of the 100,000 likeliest does.
@@ -135,31 +136,30 @@ class Scores:
         """
         if fitting := self._fitting(1):
             return fitting[0]
-        slots, flops = len(self.searched.log_pi_LC), self.request.flops_per_token
-        alike = [(k,) * slots for k in range(len(self.request.candidates))]
-        cheapest = min(alike, key=lambda choice: flops(self.layout(choice)))
+        alike = [(k,) * self.request.slots for k in range(len(self.request.candidates))]
+        cheapest = min(alike, key=self.flops)
         if self.allowed(cheapest):
             return cheapest
         raise ValueError(
-            f"{self.method}: the cheapest layout costs {flops(self.layout(cheapest)):.4g} FLOPs "
+            f"{self.method}: the cheapest layout costs {self.flops(cheapest):.4g} FLOPs "
             f"per token, derive.flops is {self.request.config.flops:.4g}; give a larger one"
         )
 
     def _fitting(self, count: int) -> list[Choice]:
         looked_at = min(count, _LOOKED_AT)
         while True:
-            found = likeliest(self.searched.log_pi_LC, looked_at)
-            allowed = (choice for _, choice in found if self.allowed(choice))
+            best = likeliest(self.searched.log_pi_LC, looked_at)
+            allowed = (choice for _, choice in best if self.allowed(choice))
             fitting = [*islice(self.request.networks.first_forms(allowed), count)]
-            if len(fitting) == count or len(found) < looked_at or looked_at == _LOOKED_AT:
+            if len(fitting) == count or len(best) < looked_at or looked_at == _LOOKED_AT:
                 return fitting
             looked_at = min(10 * looked_at, _LOOKED_AT)
 
     def derived(self, words: str) -> Derived:
         """The best layout of all."""
         (choice,) = self.best(1)
-        best = self.found[choice]
-        count = len(self.found)
+        best = self.considered[choice]
+        count = len(self.considered)
         self.request.say(
             f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
             f"{layout_letters(best.layout)}"
@@ -175,5 +175,5 @@ class Scores:
         return Derived(
             layout=best.layout,
             evidence=evidence.model_copy(update={"inherited": measured}),
-            considered=tuple(self.found.values()),
+            considered=tuple(self.considered.values()),
         )

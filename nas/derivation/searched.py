@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from model import Agreement, Evidence
 from nas.derivation.base import Request
-from nas.search.trajectory import PEAK_LRS, load_pi, margins
+from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
+from utils.pi import PEAK_LRS, log_softmax, margins
 
 Array = NDArray[np.float64]
 
@@ -39,8 +40,8 @@ class Searched:
 
     @cached_property
     def log_pi_LC(self) -> Array:
-        """Of the mean alpha of all of them."""
-        return _log_softmax(self.alpha_RLC.mean(axis=0))
+        """Logarithm of pi, of the searches' mean alpha."""
+        return log_softmax(self.alpha_RLC.mean(axis=0))
 
     @property
     def pi_LC(self) -> Array:
@@ -50,12 +51,7 @@ class Searched:
     @property
     def own_pi_RLC(self) -> Array:
         """The probabilities of each search by itself."""
-        return np.exp(_log_softmax(self.alpha_RLC))
-
-    @property
-    def likeliest_L(self) -> tuple[int, ...]:
-        """The likeliest candidate of every slot."""
-        return tuple(self.log_pi_LC.argmax(axis=1).tolist())
+        return np.exp(log_softmax(self.alpha_RLC))
 
     def evidence(self, method: str) -> Evidence:
         """Evidence of a choice: pi, its margins, and how far several searches agree."""
@@ -99,13 +95,12 @@ def read_searches(request: Request, method: str) -> Searched:
     if not request.trajectories:
         raise ValueError(f"{method}: needs a finished search; run search.py first")
     _check_rates(request, method)
-    found = [_alpha(request, path) for path in request.trajectories.values()]
-    last, steps = found[0][1:]
-    alpha_RLC = np.stack([alpha_LC for alpha_LC, _, _ in found])
+    means = [_mean_alpha(request, path) for path in request.trajectories.values()]
+    last, steps = means[0][1:]
     seeds = tuple(request.trajectories)
     of = "" if len(seeds) == 1 else f" of {len(seeds)} searches"
     return Searched(
-        alpha_RLC=alpha_RLC,
+        alpha_RLC=np.stack([alpha_LC for alpha_LC, _, _ in means]),
         words=f"the mean alpha of the last {last} of {steps} steps{of}",
         labels=tuple(candidate.label for candidate in request.candidates),
         seeds=seeds,
@@ -114,19 +109,16 @@ def read_searches(request: Request, method: str) -> Searched:
 
 
 def _check_rates(request: Request, method: str) -> None:
-    """Raise ValueError where two searches say that alpha's peak learning rates differ.
-
-    `search.alpha.lr: auto` is one setting and not one rate: it may be another in another version of
-    the program. Older searches do not say theirs.
-    """
+    # `search.alpha.lr: auto` is one setting and not one rate: it may be another in another version
+    # of the program. Older searches do not say theirs.
     rates = {
         # Six digits: the sum that `auto` divides by ends otherwise on another machine.
         seed: tuple(f"{rate:.6g}" for rate in load_pi(path).get(PEAK_LRS, ()))
         for seed, path in request.trajectories.items()
     }
-    known = {seed: each for seed, each in rates.items() if each}
+    known = {seed: of_search for seed, of_search in rates.items() if of_search}
     if len(set(known.values())) > 1:
-        words = ", ".join(f"{' then '.join(each)} in search {seed}" for seed, each in known.items())
+        words = ", ".join(f"{' then '.join(rate)} in search {seed}" for seed, rate in known.items())
         raise ValueError(
             f"{method}: alpha's peak learning rate was {words}, so these searches are not of one "
             "experiment: take those of one rate (--seeds), or search again with search.alpha.lr "
@@ -134,15 +126,15 @@ def _check_rates(request: Request, method: str) -> None:
         )
 
 
-def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:
+def _mean_alpha(request: Request, path: Path) -> tuple[Array, int, int]:
     """A search's mean alpha, over how many steps it is taken, and how many there are."""
     arrays = load_pi(path)
     labels = [candidate.label for candidate in request.candidates]
     alpha_NLC = arrays["alpha"]
-    found = [str(label) for label in arrays["labels"]]
-    if found != labels or alpha_NLC.shape[1] != request.slots:
+    searched = [str(label) for label in arrays["labels"]]
+    if searched != labels or alpha_NLC.shape[1] != request.slots:
         raise ValueError(
-            f"{path}: {alpha_NLC.shape[1]} slots of {found}, the experiment has "
+            f"{path}: {alpha_NLC.shape[1]} slots of {searched}, the experiment has "
             f"{request.slots} of {labels}; use the search's own experiment"
         )
     if len(alpha_NLC) < request.search_steps:
@@ -152,8 +144,3 @@ def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:
         )
     last = math.ceil(request.config.average * len(alpha_NLC))
     return alpha_NLC[-last:].astype(np.float64).mean(axis=0), last, len(alpha_NLC)
-
-
-def _log_softmax(alpha: Array) -> Array:
-    shifted = alpha - alpha.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.search.plan import MOST_ALPHA_LR, SearchPlan
-from nas.search.trajectory import softmax
+from utils.pi import margins, softmax
 
 # Where a warning begins. How often directed searches and placebos are warned of with these:
 # docs/experiments.md, by benchmarks/guard_rates.py.
@@ -29,8 +29,8 @@ LEAST_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Watch:
-    """What is watched of alpha's path.
+class Diagnostics:
+    """What pi alone shows of a search.
 
     Attributes:
         nothing_share: mean pi of the candidates that add nothing (identity), over the slots.
@@ -49,13 +49,13 @@ class Watch:
     directed_L: NDArray[np.float64]
 
 
-def watch(
+def diagnose_search(
     alpha_NLC: NDArray[np.float32],
     rate_M: Sequence[float],
     labels: Sequence[str],
     nothing: Sequence[bool],
-) -> Watch:
-    """What alpha's path shows.
+) -> Diagnostics:
+    """Measure collapse, margins and direction of alpha's path.
 
     Args:
         alpha_NLC: alpha before its first step and after each.
@@ -66,28 +66,21 @@ def watch(
     path_NLC = alpha_NLC.astype(np.float64)
     pi_LC = softmax(path_NLC[-1])
     mean_C = pi_LC.mean(0)
-    ordered = np.sort(pi_LC, axis=-1)
-    margin = float((ordered[:, -1] - ordered[:, -2]).mean()) if pi_LC.shape[1] > 1 else 1.0
     top = int(mean_C.argmax())
-    return Watch(
+    return Diagnostics(
         nothing_share=float(mean_C[list(nothing)].sum()),
         one_share=float(mean_C[top]),
         one_label=labels[top],
-        mean_margin=margin,
+        mean_margin=float(margins(pi_LC).mean()),
         directed_L=directedness(path_NLC, rate_M),
     )
 
 
 def alpha_path(alpha_NLC: NDArray[Any], plan: SearchPlan) -> tuple[NDArray[Any], list[float]]:
-    """What `watch` and `directedness` take: alpha's path, and the rate of each of its steps.
+    """Alpha's path and the rate of each of its steps, for `diagnose_search` and `directedness`.
 
-    Args:
-        alpha_NLC: alpha after each step of the search.
-        plan: of the search.
-
-    Returns:
-        alpha before its first step, which is 0 as it was made, and after each step from there on;
-        their learning rates, 0 where alpha was not due.
+    Of alpha after each step of the search: 0, as it was made, and alpha after each step from its
+    first on; their learning rates, 0 where alpha was not due.
     """
     start_1LC = np.zeros_like(alpha_NLC[:1])
     steps = range(plan.alpha_start, plan.steps)
@@ -110,11 +103,11 @@ def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDA
     rates_M = np.asarray(rate_M, dtype=np.float64)
     moved_M = rates_M > 0
     path_NLC = alpha_NLC[np.concatenate([[True], moved_M])]
-    found_L = np.full(path_NLC.shape[1], np.nan)
+    t_L = np.full(path_NLC.shape[1], np.nan)
     if path_NLC.shape[2] > 1:
-        for slot in range(len(found_L)):
-            found_L[slot] = _directed(path_NLC[:, slot], rates_M[moved_M])
-    return found_L
+        for slot in range(len(t_L)):
+            t_L[slot] = _directed(path_NLC[:, slot], rates_M[moved_M])
+    return t_L
 
 
 def _directed(alpha_NC: NDArray[np.float64], rate_M: NDArray[np.float64]) -> float:
@@ -143,38 +136,36 @@ def _settled(pi_NC: NDArray[np.float64], top: int) -> int:
     return min(int(below[-1]) + 1, len(pi_NC) - 1) if len(below) else 0
 
 
-def warnings_of(found: Watch, plan: SearchPlan | None = None) -> list[str]:
+def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]:
     """A line with numbers and a remedy for each thing that is wrong; the first says the most.
 
-    Args:
-        found: what alpha's path shows.
-        plan: of the search, for its learning rates; None: they are those of `auto`.
+    Without a plan the learning rates are taken for those of `auto`.
     """
     lines = []
-    if found.nothing_share > MOST_NOTHING:
+    if shown.nothing_share > MOST_NOTHING:
         lines.append(
-            f"warning: candidates that add nothing have {found.nothing_share:.0%} of pi (above "
+            f"warning: candidates that add nothing have {shown.nothing_share:.0%} of pi (above "
             f"{MOST_NOTHING:.0%}): the search collapses to identity. Take identity out of "
             "model.candidates, or let the weights train longer first (search.alpha.freeze)"
         )
-    elif found.one_share > MOST_OF_ONE:
+    elif shown.one_share > MOST_OF_ONE:
         lines.append(
-            f"warning: {found.one_label} has {found.one_share:.0%} of pi in the mean of all slots: "
+            f"warning: {shown.one_label} has {shown.one_share:.0%} of pi in the mean of all slots: "
             "every slot chose the same. Compare with a rule (derive.py --method interleaved) "
             "before you believe it, and try a lower search.alpha.lr"
         )
-    if found.mean_margin < LEAST_MARGIN:
+    if shown.mean_margin < LEAST_MARGIN:
         lines.append(
-            f"warning: pi hardly moved: the mean margin is {found.mean_margin:.3f} (below "
-            f"{LEAST_MARGIN}). {_more_movement(plan)}"
+            f"warning: pi hardly moved: the mean margin is {shown.mean_margin:.3f} (below "
+            f"{LEAST_MARGIN}). {_remedy_of_standstill(plan)}"
         )
         return lines
     # A slot that had too few steps to be judged is not weak, but nothing speaks for it either.
-    weak_L, unknown_L = found.directed_L < LEAST_DIRECTED, np.isnan(found.directed_L)
+    weak_L, unknown_L = shown.directed_L < LEAST_DIRECTED, np.isnan(shown.directed_L)
     if weak_L.sum() > len(weak_L) / 2:
         lines.append(
             f"warning: in {weak_L.sum()} of {len(weak_L)} slots alpha moved as noise would move it "
-            f"(median t of its increments there {np.median(found.directed_L[weak_L]):.1f}, below "
+            f"(median t of its increments there {np.median(shown.directed_L[weak_L]):.1f}, below "
             f"{LEAST_DIRECTED}): the choice there says little. Compare with other seeds and a "
             "placebo (docs/experiments.md)"
         )
@@ -187,8 +178,7 @@ def warnings_of(found: Watch, plan: SearchPlan | None = None) -> list[str]:
     return lines
 
 
-def _more_movement(plan: SearchPlan | None) -> str:
-    """What moves pi further without making it surer than it is right."""
+def _remedy_of_standstill(plan: SearchPlan | None) -> str:
     if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
         return (
             f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to {plan.alpha_auto_lr:.3g}"

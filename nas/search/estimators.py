@@ -66,8 +66,8 @@ def log_gamma_quantile(shape: Tensor, exponential: Tensor) -> Tensor:
     It is differentiable in the shape. In logarithms, because for a small shape z itself is often
     below the smallest double.
     """
-    found: Tensor = _LogGammaQuantile.apply(shape, exponential)  # type: ignore[no-untyped-call]
-    return found
+    log_z: Tensor = _LogGammaQuantile.apply(shape, exponential)  # type: ignore[no-untyped-call]
+    return log_z
 
 
 class _LogGammaQuantile(torch.autograd.Function):
@@ -208,8 +208,8 @@ def on_device(mix: Mix, device: torch.device) -> Mix:
     the GPU would be waited for once for every candidate.
     """
     weights = [weight for terms in mix for _, weight in terms if weight is not None]
-    there = iter(torch.stack(weights).to(device, non_blocking=True).unbind() if weights else ())
-    return [[(k, None if weight is None else next(there)) for k, weight in terms] for terms in mix]
+    moved = iter(torch.stack(weights).to(device, non_blocking=True).unbind() if weights else ())
+    return [[(k, None if weight is None else next(moved)) for k, weight in terms] for terms in mix]
 
 
 def soft_net(alpha_LC: Tensor) -> Mix:

@@ -15,13 +15,8 @@ def search_flops(
 ) -> list[float]:
     """FLOPs of each step of a search for each token of a batch, validation left out.
 
-    A drawn candidate counts as the mean of all.
-
-    Args:
-        plan: which estimator works in which step.
-        candidate_flops: forward FLOPs per token of each candidate.
-        rest: those of embedding and softmax.
-        slots: of the SuperNet.
+    From the forward FLOPs per token of each candidate, and of the rest, which is embedding and
+    softmax. A drawn candidate counts as the mean of all.
     """
     mean = sum(candidate_flops) / len(candidate_flops)
 

@@ -106,7 +106,8 @@ class SearchStep:
         trained = _trained(state)
         name = "weights"
         if self.alpha_batches is not None:
-            name, batch = "alpha", self.alpha_batches.batch(self._alpha_index(state))
+            index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
+            name, batch = "alpha", self.alpha_batches.batch(index)
         stream = stream_at(state, name, batch)
         gradients = [torch.zeros_like(parameter) for parameter in trained]
 
@@ -120,7 +121,7 @@ class SearchStep:
         forward = self.weight_step.forward
         key = (_ALPHA_STREAM, self.seed, state.step, forward.ranks.rank)
         # Dropout of its own: the weights' steps draw the same whether alpha has moved or not.
-        with _fixed(state.model), numbers_of(key, forward.device):
+        with _frozen(state.model), numbers_of(key, forward.device):
             _, stream = forward.accumulate(
                 state, batch, stream, lambda: self.alpha_mix(state), backward
             )
@@ -129,9 +130,6 @@ class SearchStep:
         for parameter, gradient in zip(trained, gradients, strict=True):
             parameter.grad = gradient
         self._update_alpha(state)
-
-    def _alpha_index(self, state: TrainState) -> int:
-        return (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
         """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
@@ -156,11 +154,11 @@ class SearchStep:
 
 
 @contextmanager
-def _fixed(model: nn.Module) -> Iterator[None]:
-    """The weights without gradients for a while.
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """Freeze the weights for alpha's pass.
 
-    Functions with a backward of their own would make them otherwise, though nobody asks for them,
-    and keep what they take.
+    autograd.grad over alpha alone is not enough: functions with a backward of their own would
+    compute the weights' gradients all the same, and keep the activations for them.
     """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:

@@ -42,15 +42,10 @@ TAU_SCHEDULES: dict[str, Callable[[float, float, float, int], float]] = {
 
 
 def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) -> float:
-    """Temperature of one step.
+    """Temperature of one step; steps count from 0.
 
-    The clock begins with alpha's first step: until then tau is `start`.
-
-    Args:
-        config: schedule and ends.
-        step_index: from 0.
-        alpha_start: first step in which alpha moves.
-        steps: steps in all; the last one, `steps - 1`, has `end`.
+    The clock begins with alpha's first step: until then tau is `start`. The last step,
+    `steps - 1`, has `end`.
     """
     span = steps - 1 - alpha_start
     elapsed = step_index - alpha_start

@@ -44,11 +44,7 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
 
 
 def pairs_alike(counts_LC: Choices) -> NDArray[np.float64]:
-    """Per slot the part of the pairs of searches that chose alike.
-
-    Args:
-        counts_LC: how many searches chose each candidate.
-    """
+    """Per slot the part of the pairs of searches that chose alike, of how many chose what."""
     searches = counts_LC[0].sum()
     pairs: NDArray[np.float64] = (counts_LC * (counts_LC - 1)).sum(axis=-1) / (
         searches * (searches - 1)
@@ -72,9 +68,7 @@ def interval(counts_LC: Choices, chance_spread: float) -> tuple[float, float] | 
     L / (L - 1), or the deviation of kappa by chance where that is larger: a jackknife of a few
     slots that agree by luck says far too little. For its coverage: docs/experiments.md.
 
-    Args:
-        counts_LC: how many searches chose each candidate.
-        chance_spread: deviation of kappa where the searches have nothing in common.
+    `chance_spread` is the deviation of kappa where the searches have nothing in common.
     """
     slots, searches = len(counts_LC), counts_LC[0].sum()
     commonest = counts_LC.sum(axis=0).argmax()
@@ -107,8 +101,8 @@ def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
         choice_NRL = generator.permuted(np.broadcast_to(choice_RL, shape), axis=-1)
         squares_NL = sum((choice_NRL == k).sum(axis=1) ** 2 for k in range(candidates))
         alike.append((np.mean(squares_NL, axis=-1) - searches) / (searches * (searches - 1)))
-    found: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
-    return found
+    kappa_N: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
+    return kappa_N
 
 
 def _p_value(kappa: float, shuffled_N: NDArray[np.float64]) -> float:

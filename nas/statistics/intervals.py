@@ -27,11 +27,7 @@ def smallest_visible(half_width: float, n: int) -> float:
     """The true difference that n members would show four times in five.
 
     That is, the 95% interval would exclude 0 with a probability of 80% if the spread were what it
-    is: the half-width, t95 standard errors, and t80 (one-sided) more.
-
-    Args:
-        half_width: of the 95% interval at hand.
-        n: pairs, searches or layouts that it is over.
+    is: the half-width of the 95% interval at hand, t95 standard errors, and t80 (one-sided) more.
     """
     at = min(n - 1, len(_T95)) - 1
     return half_width * (1.0 + _T80[at] / _T95[at])
@@ -42,12 +38,8 @@ def comparison_words(
 ) -> str:
     """What an interval says of two: which one is better, or that nothing is shown.
 
-    Args:
-        one: what is compared.
-        other: what with.
-        interval: of the first's measure less the second's, where less is better.
-        visible: the smallest visible difference, as it is to be shown.
-        verb: of the first.
+    The interval is of the first's measure less the second's, where less is better; `visible` is
+    the smallest visible difference, as it is to be shown.
     """
     low, high = interval
     if low <= 0 <= high:
@@ -68,27 +60,30 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(differences), t95(n - 1) * statistics.stdev(differences) / math.sqrt(n)
 
 
+def paired_line(
+    one: str, other: str, ones: Sequence[float], others: Sequence[float], unit: str
+) -> str:
+    """What two or more paired results say of one against another, where less is better."""
+    n = len(ones)
+    mean, half = paired_interval([a - b for a, b in zip(ones, others, strict=True)])
+    low, high = mean - half, mean + half
+    words = comparison_words(one, other, (low, high), f"{smallest_visible(half, n):.4f}")
+    return (
+        f"{words}: {one} less {other} {mean:+.4f} {unit}, "
+        f"95% interval [{low:+.4f}, {high:+.4f}] over {n}"
+    )
+
+
 def verdict(
     name: str, searched: Sequence[float], opponents: Mapping[str, Sequence[float]]
 ) -> list[str]:
-    """One line per opponent about one layout, on test nats per token, paired by seed.
-
-    Args:
-        name: what the layout is called.
-        searched: its nats, one per seed.
-        opponents: the opponents' nats by name, in the same order of seeds.
-    """
-    n = len(searched)
-    if n < 2:
+    """One line per opponent about one layout, on test nats per token, in one order of seeds."""
+    if (n := len(searched)) < 2:
         return [f"no verdict possible (n = {n})"]
-    lines = []
-    for other, nats in opponents.items():
-        mean, half = paired_interval([a - b for a, b in zip(searched, nats, strict=True)])
-        interval, visible = (mean - half, mean + half), f"{smallest_visible(half, n):.4f}"
-        lines.append(
-            f"{comparison_words(name, other, interval, visible)}: {name} less {other} {mean:+.4f} "
-            f"nats/token, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}] over {n} "
-            "retraining seeds"
-        )
-    lines.append("one search run: nothing follows about the search itself")
-    return lines
+    return [
+        *(
+            f"{paired_line(name, other, searched, nats, 'nats/token')} retraining seeds"
+            for other, nats in opponents.items()
+        ),
+        "one search run: nothing follows about the search itself",
+    ]

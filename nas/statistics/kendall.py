@@ -46,14 +46,8 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     The agreement of two trainings is less: there both sides are noisy. The noise of one training is
     pooled over layouts, with what a seed does to all layouts alike taken out; the variance that it
     gives the means is taken from theirs, and the layouts, drawn together by that much, stand for
-    the truth to which noise is added. The same figures give the same tau.
-
-    Args:
-        nats_SN: nats by training seed and layout.
-        resamples: how often noise is drawn.
-
-    Returns:
-        0 where the layouts differ by no more than noise.
+    the truth to which noise is added. The same figures give the same tau; it is 0 where the layouts
+    differ by no more than noise.
 
     Raises:
         ValueError: fewer than two seeds or layouts.
@@ -127,11 +121,11 @@ class Resamples:
     def mean_tau(self, rows_SN: Array) -> Tau:
         """The mean of tau over all pairs of rows that have one: how far two trainings agree."""
         pairs = [(rows_SN[i], rows_SN[j]) for i in range(len(rows_SN)) for j in range(i)]
-        found = [(value, pair) for pair in pairs if (value := kendall(*pair)) is not None]
-        if not found:
+        taus = [(tau, pair) for pair in pairs if (tau := kendall(*pair)) is not None]
+        if not taus:
             return Tau(None)
-        taus_B = np.mean([self.taus(*pair) for _, pair in found], axis=0)
-        return Tau(float(np.mean([value for value, _ in found])), *_middle(taus_B))
+        taus_B = np.mean([self.taus(*pair) for _, pair in taus], axis=0)
+        return Tau(float(np.mean([tau for tau, _ in taus])), *_middle(taus_B))
 
     def lead(self, one_N: Array, rivals: Sequence[Array], truth_N: Array) -> Tau:
         """Tau of one less the largest of its rivals', each of them taken both ways.
@@ -237,11 +231,8 @@ def ranking(
     A trivial predictor is taken in the direction that fits the layouts at hand, which favours it:
     what the SuperNet then adds it adds beyond any doubt about the sign.
 
-    Args:
-        alone_SN: nats after training alone, by training seed.
-        supernet_N: nats by the SuperNet's weights.
-        trivial: other numbers of the layouts.
-        resamples: for the intervals.
+    Nats after training alone, by training seed, against nats by the SuperNet's weights and trivial
+    numbers of the layouts.
     """
     layouts = alone_SN.shape[1]
     drawn, alone_N = Resamples.of(layouts, resamples), alone_SN.mean(axis=0)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from model import Gap, Measured
+
 _PARTS = 32
 Array = NDArray[np.float64]
 
@@ -63,13 +65,13 @@ def score_of(nats_NB: Array, tokens_NB: Array) -> Score:
     runs = np.array_split(np.arange(segments), min(segments, -(-_PARTS // streams)))
     nats_P = np.concatenate([nats_NB[run].sum(axis=0) for run in runs])
     tokens_P = np.concatenate([tokens_NB[run].sum(axis=0) for run in runs])
-    there_P = tokens_P > 0
-    if there_P.sum() < 2:
+    scored_P = tokens_P > 0
+    if scored_P.sum() < 2:
         raise ValueError(
-            f"a standard error needs two parts of validation text, found {int(there_P.sum())}; "
+            f"a standard error needs two parts of validation text, found {int(scored_P.sum())}; "
             "use a longer one, or more data.evaluation_streams"
         )
-    return Score(nats_P[there_P], tokens_P[there_P])
+    return Score(nats_P[scored_P], tokens_P[scored_P])
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
@@ -89,3 +91,29 @@ def _error(nats_P: Array, tokens_P: Array) -> float:
     parts = len(nats_P)
     residual_P = nats_P - tokens_P * (nats_P.sum() / tokens_P.sum())
     return float(math.sqrt(parts / (parts - 1) * (residual_P**2).sum()) / tokens_P.sum())
+
+
+def discretisation_gap(soft: Score, drawn: Sequence[Score], one_hot: Score) -> Gap:
+    """What discretising costs with the SuperNet's weights, nothing being trained.
+
+    Args:
+        soft: the score of the net whose slots hold every candidate with its pi.
+        drawn: those of layouts drawn from pi, each as often as it was drawn.
+        one_hot: that of the derived layout; its perplexity over the soft net's is the ratio.
+    """
+    difference, error = one_hot.less(soft)
+    ratio = math.exp(difference)
+
+    def measured(score: Score, error: float) -> Measured:
+        nats = round(score.nats_per_token, 6)
+        return Measured(nats_per_token=nats, standard_error=round(error, 6))
+
+    return Gap(
+        tokens=soft.tokens,
+        soft=measured(soft, soft.standard_error),
+        sampled=measured(mean_score(drawn), error_of_mean(drawn)),
+        one_hot=measured(one_hot, one_hot.standard_error),
+        draws=len(drawn),
+        ratio=round(ratio, 6),
+        ratio_error=round(ratio * error, 6),
+    )

@@ -81,12 +81,6 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     seeds; the regret is that of the other seeds' test nats, so that luck in the choice does not
     count as quality.
 
-    Args:
-        table: with two seeds or more.
-        trainings: layouts that are trained.
-        replays: how many searches.
-        seed: of the draws.
-
     Raises:
         ValueError: more trainings than layouts, or one seed only.
     """
@@ -101,10 +95,10 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     best = test_LS.mean(axis=1).min()
     regret_R, count_L = np.empty(replays), np.zeros(layouts)
     for replay in range(replays):
-        own = int(generator.integers(seeds))
+        training = int(generator.integers(seeds))
         drawn = generator.choice(layouts, size=trainings, replace=False)
-        chosen = drawn[valid_LS[drawn, own].argmin()]
-        regret_R[replay] = np.delete(test_LS[chosen], own).mean() - best
+        chosen = drawn[valid_LS[drawn, training].argmin()]
+        regret_R[replay] = np.delete(test_LS[chosen], training).mean() - best
         count_L[chosen] += 1
     return RandomSearch(regret_R, count_L / replays)
 
@@ -190,7 +184,7 @@ def noise_of(table: LayoutTable) -> Noise:
     taus = [kendall(test_LS[:, one], test_LS[:, two]) for one, two in pairs]
     best = test_LS.mean(axis=1).min()
     regrets = [
-        np.delete(test_LS[valid_LS[:, own].argmin()], own).mean() - best for own in range(seeds)
+        np.delete(test_LS[valid_LS[:, seed].argmin()], seed).mean() - best for seed in range(seeds)
     ]
     return Noise(
         agreement=statistics.fmean(0.0 if tau is None else tau for tau in taus),
@@ -203,7 +197,7 @@ def noise_of(table: LayoutTable) -> Noise:
 
 def mean_nats(table: LayoutTable, split: str) -> Mapping[str, float]:
     """Each layout's mean over seeds."""
-    return {layout: statistics.fmean(found) for layout, found in table.nats(split).items()}
+    return {layout: statistics.fmean(nats) for layout, nats in table.nats(split).items()}
 
 
 def nats_by_seed(table: LayoutTable, split: str) -> Array:
@@ -212,7 +206,7 @@ def nats_by_seed(table: LayoutTable, split: str) -> Array:
     Raises:
         ValueError: a layout lacks a seed.
     """
-    found = table.nats(split)
+    nats = table.nats(split)
     if len(table.rows) != len(table.layouts) * len(table.seeds):
         raise ValueError("the table is not whole: layouts have different seeds")
-    return np.array([found[layout] for layout in table.layouts])
+    return np.array([nats[layout] for layout in table.layouts])

@@ -29,14 +29,7 @@ def equal_layouts(
     """Layouts of different networks that fit, drawn as `free_layouts` are.
 
     Where few of all layouts fit and there are too many to list, what is missing are
-    rearrangements of the target, which cost exactly as much.
-
-    Args:
-        target: the layout whose cost they have.
-        networks: what a slot chooses from, and which layouts are one network.
-        count: how many are wanted; there may be fewer.
-        seed: of the draws.
-        fits: whether a layout costs about as much.
+    rearrangements of the target, the layout whose cost they have. There may be fewer than `count`.
     """
     slots = len(target)
     drawn = _drawn(networks, slots, count, seed, fits)

@@ -80,31 +80,31 @@ class LayoutTable:
 
     def nats(self, split: str) -> dict[str, list[float]]:
         """A split's nats by layout, in the order of the seeds."""
-        found: dict[str, list[float]] = {layout: [] for layout in self.layouts}
+        nats: dict[str, list[float]] = {layout: [] for layout in self.layouts}
         for row in sorted(self.rows):
-            found[row.layout].append(row.valid_nats if split == "valid" else row.test_nats)
-        return found
+            nats[row.layout].append(row.valid_nats if split == "valid" else row.test_nats)
+        return nats
 
     def check_whole(self, name: Path) -> None:
         """Raise ValueError where it has less than all networks of its letters with two seeds."""
-        there = {(row.layout, row.seed) for row in self.rows}
+        trained = {(row.layout, row.seed) for row in self.rows}
         letters = "".join(sorted(set("".join(self.layouts))))
         every = all_layouts(letters, len(self.layouts[0]), self.tie_slots)
         wanted = list(itertools.product(every, self.seeds))
-        missing = [key for key in wanted if (self.layout_of(key[0]), key[1]) not in there]
+        missing = [key for key in wanted if (self.layout_of(key[0]), key[1]) not in trained]
         if missing or len(self.seeds) < 2:
             example = f", such as {missing[0][0]} with seed {missing[0][1]}" if missing else ""
             raise ValueError(
-                f"{name}: {len(there)} of {len(wanted)} trainings{example}, with "
+                f"{name}: {len(trained)} of {len(wanted)} trainings{example}, with "
                 f"{len(self.seeds)} seeds; it must be whole and have 2 seeds or more: go on with "
                 "`python -m tools.layoutbench make`"
             )
 
     def pooled_deviation(self, split: str) -> float:
         """The standard deviation of one training over seeds, pooled over all layouts."""
-        groups = [found for found in self.nats(split).values() if len(found) > 1]
-        freedom = sum(len(found) - 1 for found in groups)
-        squares = sum((len(found) - 1) * statistics.variance(found) for found in groups)
+        groups = [nats for nats in self.nats(split).values() if len(nats) > 1]
+        freedom = sum(len(nats) - 1 for nats in groups)
+        squares = sum((len(nats) - 1) * statistics.variance(nats) for nats in groups)
         return math.sqrt(squares / freedom)
 
 
@@ -124,15 +124,15 @@ def networks_of(layouts: Iterable[str], tie_slots: int | None) -> dict[str, Netw
         ValueError: a letter stands for no kind.
     """
     letters, networks = _letters(), Networks(default_candidates(), tie_slots)
-    found = {}
+    network_of = {}
     for layout in layouts:
         if unknown := set(layout) - set(letters):
             raise ValueError(
                 f"layout {layout!r}: {min(unknown)!r} stands for no kind of block; the letters are "
                 f"{', '.join(letters)}"
             )
-        found[layout] = networks.of(tuple(letters.index(letter) for letter in layout))
-    return found
+        network_of[layout] = networks.of(tuple(letters.index(letter) for letter in layout))
+    return network_of
 
 
 def _letters() -> list[str]:
@@ -147,11 +147,11 @@ def each_network_once(rows: Iterable[Row], tie_slots: int | None) -> list[Row]:
     ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
     networks = networks_of({row.layout for row in ordered}, tie_slots)
     name: dict[Network, str] = {}
-    kept: dict[tuple[str, int], Row] = {}
+    first: dict[tuple[str, int], Row] = {}
     for row in ordered:
         layout = name.setdefault(networks[row.layout], row.layout)
-        kept.setdefault((layout, row.seed), replace(row, layout=layout))
-    return sorted(kept.values(), key=lambda row: (row.layout, row.seed))
+        first.setdefault((layout, row.seed), replace(row, layout=layout))
+    return sorted(first.values(), key=lambda row: (row.layout, row.seed))
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -205,22 +205,22 @@ def _rows(path: Path) -> Iterator[Row]:
         names = [f.name for f in fields(Row)]
         if reader.fieldnames != names:
             raise ValueError(f"{path}: expected the columns {', '.join(names)}")
-        for number, given in enumerate(reader, start=2):
+        for number, cells in enumerate(reader, start=2):
             try:
-                row = _row(given)
+                row = _row(cells)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
             yield row
 
 
-def _row(given: Mapping[str, str]) -> Row:
-    numbers = {name: float(given[name]) for name in ("flops_per_token", "valid_nats", "test_nats")}
+def _row(cells: Mapping[str, str]) -> Row:
+    numbers = {name: float(cells[name]) for name in ("flops_per_token", "valid_nats", "test_nats")}
     if not all(math.isfinite(value) for value in numbers.values()):
         raise ValueError("a number is not finite")
     return Row(
-        layout=given["layout"],
-        seed=int(given["seed"]),
-        parameters=int(given["parameters"]),
-        latency_ms=float(given["latency_ms"]) if given["latency_ms"] else None,
+        layout=cells["layout"],
+        seed=int(cells["seed"]),
+        parameters=int(cells["parameters"]),
+        latency_ms=float(cells["latency_ms"]) if cells["latency_ms"] else None,
         **numbers,
     )

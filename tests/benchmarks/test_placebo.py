@@ -10,7 +10,7 @@ from benchmarks.placebo import figures_of, print_tables, summary_of
 from nas.search.diagnostics import directedness
 from nas.search.plan import SearchPlan
 from pipeline.experiment import dump_experiment, load_experiment
-from tests.nas.test_derivation import write
+from tests.nas.derivation.test_derivation import write
 
 
 @pytest.fixture

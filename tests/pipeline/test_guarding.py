@@ -11,7 +11,7 @@ from pipeline.caveats import guard_lines
 from pipeline.cli import find_experiment
 from pipeline.context import Workbench, set_up
 from pipeline.experiment import load_experiment
-from tests.nas.test_derivation import write
+from tests.nas.derivation.test_derivation import write
 
 LABELS = ["attention", "dense", "identity"]
 STEPS = 480

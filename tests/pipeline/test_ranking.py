@@ -25,6 +25,14 @@ def bench_of(file: Path, *settings: str) -> Workbench:
     return set_up(load_experiment(file, settings), file.parent / "run")
 
 
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been trained."""
+    asked: list[Any] = []
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: asked.extend(jobs))
+    return asked
+
+
 def ranked_of(bench: Workbench, sample: Sample, *, steps: int | None = None) -> Ranked:
     return Ranked(bench, sample, [0], [7, 8], steps, bench.run_dir / "rank")
 
@@ -96,7 +104,7 @@ def test_no_sample_and_no_table_holds_a_network_twice(
 
 
 def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
-    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, jobs: list[Any]
 ) -> None:
     bench = bench_of(experiment_file)
     candidates = bench.experiment.model.completed_candidates()
@@ -104,8 +112,6 @@ def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
     sample = Sample(None, "", {"equal": [one], "free": [other, two]})
     assert sample.layouts == [one, other]
     assert sample.groups_of(one) == {"equal": True, "free": True}
-    jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
     ranked = ranked_of(bench, sample, steps=4)
     ranked.train(workers=1, stop=StopRequest())
     assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
@@ -116,7 +122,7 @@ def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
 
 
 def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
-    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, jobs: list[Any]
 ) -> None:
     labels = [f"dense_of_a_long_name_{index}" for index in range(2)]
     candidates = ", ".join(
@@ -124,8 +130,6 @@ def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
     )
     bench = bench_of(experiment_file, "model.slots=32", f"model.candidates=[{candidates}]")
     sample = sample_of(bench, [0], 0, 3, 0)
-    jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
     ranked_of(bench, sample, steps=4).train(workers=1, stop=StopRequest())
     assert len({job.folder for job in jobs}) == len(jobs) == 6
     for job in jobs:
@@ -142,11 +146,9 @@ def test_a_long_name_keeps_its_beginning_and_a_hash() -> None:
 
 @pytest.mark.parametrize(("given", "steps"), [(None, 12), (7, 7)])
 def test_layouts_train_for_half_the_steps_unless_told(
-    experiment_file: Path, monkeypatch: pytest.MonkeyPatch, given: int | None, steps: int
+    experiment_file: Path, jobs: list[Any], given: int | None, steps: int
 ) -> None:
     bench = bench_of(experiment_file)
-    jobs: list[Any] = []
-    monkeypatch.setattr("pipeline.rank.run_all", lambda found, **rest: jobs.extend(found))
     ranked = ranked_of(bench, sample_of(bench, [0], 0, 2, 0), steps=given)
     ranked.train(workers=1, stop=StopRequest())
     assert ranked.training_steps == steps

@@ -18,7 +18,7 @@ from pipeline.context import Workbench, set_up
 from pipeline.experiment import load_experiment
 from pipeline.multi_search import _locked, finish_searches, run_searches
 from pipeline.search import search_identity
-from tests.nas.test_derivation import write
+from tests.nas.derivation.test_derivation import write
 from tests.training.test_phase import others_may_have
 from training.run_dir import FolderLock, claim
 

@@ -80,52 +80,42 @@ def test_what_makes_no_sense_is_refused(arguments: list[str]) -> None:
     assert ended.value.code == 2
 
 
-def test_experiments_on_other_text_are_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(experiment_file, tmp_path, capsys, "segment: 16", "segment: 8")
-    assert "tiny and other differ in data.segment" in said
-
-
-def test_experiments_that_validate_otherwise_are_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(experiment_file, tmp_path, capsys, "validate_every: 10", "validate_every: 7")
-    assert "run.validate_every: tiny has" in said
-    assert "other 7;" in said
-
-
-def test_a_tokenizer_without_bits_per_byte_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lossy = ("--set", "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}")
-    said = refused(experiment_file, tmp_path, capsys, "slots: 4", "slots: 3", *lossy)
-    assert "data.tokenizer: it does not give the text back exactly" in said
-
-
-def refused(
-    file: Path, folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, *more: str
-) -> str:
-    """What is said where the other experiment differs so."""
-    other = folder / "other.yaml"
-    assert old in file.read_text()
-    other.write_text(file.read_text().replace(old, new))
-    with pytest.raises(SystemExit) as ended:
-        confirm.main([str(file), str(other), "--run", str(folder / "run"), *more])
-    assert ended.value.code == 2
-    assert not list(folder.glob("run/*/seed-*"))
-    return capsys.readouterr().err
-
-
-def test_one_experiment_twice_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("old", "new", "more", "message"),
+    [
+        ("segment: 16", "segment: 8", [], "tiny and other differ in data.segment"),
+        (
+            "validate_every: 10",
+            "validate_every: 7",
+            [],
+            "run.validate_every: tiny has 10, other 7;",
+        ),
+        (
+            "slots: 4",
+            "slots: 3",
+            ["--set", "data.tokenizer={kind: bpe, vocabulary: 300, lower_case: true}"],
+            "data.tokenizer: it does not give the text back exactly",
+        ),
+        ("", "", [], "tiny and other are the same experiment"),
+    ],
+)
+def test_experiments_that_cannot_be_compared_are_refused(
+    experiment_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    old: str,
+    new: str,
+    more: list[str],
+    message: str,
 ) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text(experiment_file.read_text())
+    assert old in experiment_file.read_text()
+    other.write_text(experiment_file.read_text().replace(old, new))
     with pytest.raises(SystemExit) as ended:
-        confirm.main([str(experiment_file), str(other), "--run", str(tmp_path / "run")])
+        confirm.main([str(experiment_file), str(other), "--run", str(tmp_path / "run"), *more])
     assert ended.value.code == 2
-    assert "tiny and other are the same experiment" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("run/*/seed-*"))
 
 
 @pytest.mark.slow

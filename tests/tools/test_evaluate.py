@@ -5,6 +5,7 @@ import math
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,30 +68,53 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def output(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
-    assert command.main([*map(str, arguments)]) == 0
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    return printed.out
+@dataclass
+class Tool:
+    """Runs the command and reads what it prints and writes."""
+
+    capsys: pytest.CaptureFixture[str]
+    place: Path
+
+    def output(self, *arguments: Any) -> str:
+        assert command.main([*map(str, arguments)]) == 0
+        printed = self.capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    def table(self, *arguments: Any) -> list[list[str]]:
+        """The cells below the titles."""
+        lines = self.output(*arguments).split("\n\n")[1].splitlines()
+        assert len({len(line) for line in lines}) == 1
+        return [line.split() for line in lines[1:]]
+
+    def rows(self, *arguments: Any) -> list[Any]:
+        """The rows of the JSON file, in all digits, which must be those of the table."""
+        out = self.place / "out.json"
+        cells = self.table(*arguments, "--json", out)
+        rows = json.loads(out.read_text())["rows"]
+        names = ("nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
+        for row, (_, *shown) in zip(rows, cells, strict=True):
+            wanted = [row[name] for name in names if name in row]
+            assert [float(cell) for cell in shown] == pytest.approx(wanted, rel=1e-3, abs=5e-3)
+        return list(rows)
+
+    def refusal(self, *arguments: Any) -> str:
+        """The one line of a command that must fail before it prints or writes anything."""
+        before = sorted(self.place.rglob("*"))
+        with pytest.raises(SystemExit) as stop:
+            command.main([*map(str, arguments)])
+        assert stop.value.code == 2
+        printed = self.capsys.readouterr()
+        lines = printed.err.splitlines()
+        assert len(lines) == 1, lines
+        assert printed.out == ""
+        assert sorted(self.place.rglob("*")) == before
+        return lines[0]
 
 
-def table(capsys: pytest.CaptureFixture[str], *arguments: Any) -> list[list[str]]:
-    """The cells below the titles."""
-    lines = output(capsys, *arguments).split("\n\n")[1].splitlines()
-    assert len({len(line) for line in lines}) == 1
-    return [line.split() for line in lines[1:]]
-
-
-def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: Any) -> list[Any]:
-    """The rows of the JSON file, in all digits, which must be those of the table."""
-    out = tmp_path / "out.json"
-    cells = table(capsys, *arguments, "--json", out)
-    found = json.loads(out.read_text())["rows"]
-    names = ("nats_per_token", "perplexity", "bits_per_byte", "word_perplexity")
-    for row, (_, *shown) in zip(found, cells, strict=True):
-        wanted = [row[name] for name in names if name in row]
-        assert [float(cell) for cell in shown] == pytest.approx(wanted, rel=1e-3, abs=5e-3)
-    return list(found)
+@pytest.fixture
+def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
+    return Tool(capsys, tmp_path)
 
 
 def one_token_at_a_time(
@@ -135,17 +159,11 @@ def one_token_at_a_time(
 )
 @torch.no_grad()
 def test_the_table_is_that_of_one_token_at_a_time(
-    folder: Path,
-    text: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    cut: dict[str, int],
-    options: dict[str, int],
+    tool: Tool, folder: Path, text: Path, cut: dict[str, int], options: dict[str, int]
 ) -> None:
     memories = (0, 3, 8)
     given = [f"--{name}={value}" for name, value in {**cut, **options}.items()]
-    found = rows(
-        tmp_path, capsys, folder, "--data", text, *given, "--precision", "float64",
+    found = tool.rows(folder, "--data", text, *given, "--precision", "float64",
         "--memory", *memories,
     )  # fmt: skip
     ids = encode_documents(load_tokenizer(folder), [TEXT]).tolist()
@@ -161,29 +179,25 @@ def test_the_table_is_that_of_one_token_at_a_time(
 
 
 def test_a_window_makes_streams_segments_and_warm_tokens_indifferent(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, folder: Path, text: Path
 ) -> None:
     """Two attention slots reach 2 * (window - 1) back."""
     given = [folder, "--data", text, "--precision", "float64", "--memory", 3, "--window", 4]
     nats = [
-        rows(tmp_path, capsys, *given, "--streams", streams, "--segment", segment, "--warm", warm)[
-            0
-        ]["nats"]
+        tool.rows(*given, "--streams", streams, "--segment", segment, "--warm", warm)[0]["nats"]
         for streams in (1, 4, 10)
         for segment, warm in ((1, 6), (5, 6), (5, 11), (300, 6))
     ]
     assert max(nats) - min(nats) < 1e-9
-    short = rows(tmp_path, capsys, *given, "--streams", 4, "--segment", 5, "--warm", 5)
+    short = tool.rows(*given, "--streams", 4, "--segment", 5, "--warm", 5)
     assert abs(short[0]["nats"] - nats[0]) > 1e-9
 
 
 def test_other_options_give_what_a_model_built_with_them_gives(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, folder: Path, text: Path
 ) -> None:
     options: dict[str, int | None] = {"memory": 9, "window": 8, "clamp": 4}
-    (row,) = rows(
-        tmp_path, capsys, folder, "--data", text, "--memory", 9, "--window", 8, "--clamp", 4
-    )
+    (row,) = tool.rows(folder, "--data", text, "--memory", 9, "--window", 8, "--clamp", 4)
     model = build_model(adjusted(load_architecture(folder / "architecture.json"), options))
     model.load_state_dict(load_file(folder / "model.safetensors"))
     tokenizer = load_tokenizer(folder)
@@ -194,28 +208,21 @@ def test_other_options_give_what_a_model_built_with_them_gives(
         device=torch.device("cpu"),
     )
     assert row["nats"] == wanted.nats
-    (own,) = rows(tmp_path, capsys, folder, "--data", text)
+    (own,) = tool.rows(folder, "--data", text)
     assert own["nats"] != wanted.nats
-    assert rows(tmp_path, capsys, folder, "--data", text, "--memory", 5)[0] == own
+    assert tool.rows(folder, "--data", text, "--memory", 5)[0] == own
 
 
 @pytest.mark.parametrize(("streams", "warm"), [(1, 0), (3, 0), (3, 10)])
 def test_rows_of_memory_that_no_stream_fills_are_not_made_and_change_nothing(
-    folder: Path,
-    text: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    streams: int,
-    warm: int,
+    tool: Tool, folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch, streams: int, warm: int
 ) -> None:
     size = len(TEXT.encode())
     made = 2 * streams * 2 * (size // streams + 1 + warm) * D_MODEL * 8
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: made)
     cut = {"streams": streams, "segment": 1, "warm": warm}
     given = [f"--{name}={value}" for name, value in cut.items()]
-    (row,) = rows(
-        tmp_path, capsys, folder, "--data", text, *given, "--memory", 2**20,
+    (row,) = tool.rows(folder, "--data", text, *given, "--memory", 2**20,
         "--precision", "float64",
     )  # fmt: skip
     assert row["options"]["attention"]["memory"] == 2**20
@@ -229,54 +236,45 @@ def test_rows_of_memory_that_no_stream_fills_are_not_made_and_change_nothing(
     assert row["nats"] == pytest.approx(wanted.nats, rel=1e-12)
 
 
-def test_there_are_no_more_streams_than_tokens(
-    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = output(capsys, folder, "--data", text, "--streams", 2**30)
+def test_there_are_no_more_streams_than_tokens(tool: Tool, folder: Path, text: Path) -> None:
+    said = tool.output(folder, "--data", text, "--streams", 2**30)
     assert f"; {len(TEXT.encode())} streams of 64 tokens" in said
 
 
-def test_word_perplexity_is_over_words_and_says_which(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_word_perplexity_is_over_words_and_says_which(tool: Tool, folder: Path, text: Path) -> None:
     plain = len(TEXT.split())
     for rule, words in (("eol", plain + TEXT.count("\n")), ("plain", plain)):
-        (row,) = rows(tmp_path, capsys, folder, "--data", text, "--words", rule)
+        (row,) = tool.rows(folder, "--data", text, "--words", rule)
         assert row["words"] == words
         assert row["word_perplexity"] == pytest.approx(math.exp(row["nats"] / words))
         exponent = row["tokens"] / words
         assert row["word_perplexity"] == pytest.approx(row["perplexity"] ** exponent)
         bits = row["bits_per_byte"] * row["bytes"]
         assert bits == pytest.approx(row["nats"] / math.log(2))
-        said = output(capsys, folder, "--data", text, "--words", rule)
+        said = tool.output(folder, "--data", text, "--words", rule)
         assert f"{words} words ({command.WORDS[rule]})" in said
 
 
-def test_a_text_without_words_has_no_such_column(
-    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_without_words_has_no_such_column(tool: Tool, folder: Path, text: Path) -> None:
     text.write_text("\n\n   ")
-    assert "word" in output(capsys, folder, "--data", text)
-    assert "word" not in output(capsys, folder, "--data", text, "--words", "plain")
+    assert "word" in tool.output(folder, "--data", text)
+    assert "word" not in tool.output(folder, "--data", text, "--words", "plain")
 
 
-def test_each_file_is_a_document(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_file_is_a_document(tool: Tool, folder: Path, text: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("another one")
-    (row,) = rows(tmp_path, capsys, folder, "--data", text, other)
+    (row,) = tool.rows(folder, "--data", text, other)
     assert row["bytes"] == len(TEXT.encode()) + 11
     assert row["tokens"] == row["bytes"] + 1  # the second <doc> is scored
-    assert "; 2 documents" in output(capsys, folder, "--data", text, other)
+    assert "; 2 documents" in tool.output(folder, "--data", text, other)
 
 
 def test_what_it_was_measured_with_is_said(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, folder: Path, text: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    said = output(
-        capsys, folder, "--data", text, "--memory", 0, 9, "--window", 4, "--clamp", 6,
+    said = tool.output(folder, "--data", text, "--memory", 0, 9, "--window", 4, "--clamp", 6,
         "--streams", 3, "--segment", 8, "--warm", 2, "--json", out, "--precision", "bfloat16",
     ).splitlines()  # fmt: skip
     assert said[0] == (
@@ -297,22 +295,18 @@ def test_what_it_was_measured_with_is_said(
     assert content["data"] == [str(text)]
 
 
-def test_none_takes_an_option_away(
-    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_none_takes_an_option_away(tool: Tool, tmp_path: Path, text: Path) -> None:
     made = save_folder(tmp_path / "made", candidate("attention", memory=5, window=3, clamp=1))
     free = save_folder(tmp_path / "free", candidate("attention", memory=5))
-    (own,) = rows(tmp_path, capsys, made, "--data", text)
-    (found,) = rows(tmp_path, capsys, made, "--data", text, "--window", "none", "--clamp", "none")
-    assert [found] == rows(tmp_path, capsys, free, "--data", text)
+    (own,) = tool.rows(made, "--data", text)
+    (found,) = tool.rows(made, "--data", text, "--window", "none", "--clamp", "none")
+    assert [found] == tool.rows(free, "--data", text)
     assert found["nats"] != own["nats"]
 
 
-def test_precisions_are_close_and_not_the_same(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_precisions_are_close_and_not_the_same(tool: Tool, folder: Path, text: Path) -> None:
     nats = {
-        name: rows(tmp_path, capsys, folder, "--data", text, "--precision", name)[0]["nats"]
+        name: tool.rows(folder, "--data", text, "--precision", name)[0]["nats"]
         for name in ("float32", "bfloat16", "float64")
     }
     assert nats["float32"] == pytest.approx(nats["float64"], rel=1e-5)
@@ -330,38 +324,24 @@ def retrained(experiment_file: Path, tmp_path: Path) -> Path:
 
 
 def test_the_test_text_gives_the_figure_of_the_result(
-    retrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, retrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = json.loads((retrained / "result.json").read_text())
     capsys.readouterr()
     model = retrained / "model"
     for split in ("valid", "test"):
-        (row,) = rows(tmp_path, capsys, model, "--data", tmp_path / f"{split}.txt")
+        (row,) = tool.rows(model, "--data", tmp_path / f"{split}.txt")
         assert row["nats_per_token"] == pytest.approx(result[split]["nats_per_token"], abs=1e-9)
         for name in ("tokens", "bytes"):
             assert row[name] == result[split][name]
     shutil.copytree(model, tmp_path / "carried")
     given = [tmp_path / "carried", "--data", tmp_path / "test.txt"]
-    (row,) = rows(tmp_path, capsys, *given)
+    (row,) = tool.rows(*given)
     assert abs(row["nats_per_token"] - result["test"]["nats_per_token"]) > 1e-9
-    (row,) = rows(tmp_path, capsys, *given, "--streams", 7, "--segment", 11, "--warm", 3)
+    (row,) = tool.rows(*given, "--streams", 7, "--segment", 11, "--warm", 3)
     assert row["nats_per_token"] == pytest.approx(result["test"]["nats_per_token"], abs=1e-9)
     shutil.copy(retrained / "result.json", tmp_path / "carried")
-    assert rows(tmp_path, capsys, *given) == [row]
-
-
-def refusal(capsys: pytest.CaptureFixture[str], place: Path, *arguments: Any) -> str:
-    """The one line of a command that must fail before it prints or writes anything."""
-    before = sorted(place.rglob("*"))
-    with pytest.raises(SystemExit) as stop:
-        command.main([*map(str, arguments)])
-    assert stop.value.code == 2
-    printed = capsys.readouterr()
-    lines = printed.err.splitlines()
-    assert len(lines) == 1, lines
-    assert printed.out == ""
-    assert sorted(place.rglob("*")) == before
-    return lines[0]
+    assert tool.rows(*given) == [row]
 
 
 @pytest.mark.parametrize(
@@ -384,15 +364,10 @@ def refusal(capsys: pytest.CaptureFixture[str], place: Path, *arguments: Any) ->
     ],
 )
 def test_options_that_make_no_sense_are_refused(
-    folder: Path,
-    text: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: str,
-    said: str,
+    tool: Tool, folder: Path, text: Path, tmp_path: Path, arguments: str, said: str
 ) -> None:
     given = arguments.replace("FOLDER", str(tmp_path)).replace("MODEL", str(folder)).split()
-    assert said in refusal(capsys, tmp_path, folder, "--data", text, *given)
+    assert said in tool.refusal(folder, "--data", text, *given)
     assert text.read_text(encoding="utf-8") == TEXT
 
 
@@ -405,45 +380,38 @@ def test_options_that_make_no_sense_are_refused(
     ],
 )
 def test_a_text_that_does_not_serve_is_refused(
-    folder: Path,
-    text: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: bytes | None,
-    said: str,
+    tool: Tool, folder: Path, text: Path, tmp_path: Path, content: bytes | None, said: str
 ) -> None:
     other = tmp_path / "other.txt"
     if content is not None:
         other.write_bytes(content)
-    line = refusal(capsys, tmp_path, folder, "--data", text, other)
+    line = tool.refusal(folder, "--data", text, other)
     assert line.startswith(str(other))
     assert said in line
-    assert "directory" in refusal(capsys, tmp_path, folder, "--data", tmp_path)
+    assert "directory" in tool.refusal(folder, "--data", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["architecture.json", "model.safetensors", "tokenizer.json"])
 def test_a_folder_that_lacks_a_file_or_holds_a_damaged_one_is_refused(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tool: Tool, folder: Path, text: Path, name: str
 ) -> None:
     (folder / name).write_bytes((folder / name).read_bytes()[:40])
-    assert name in refusal(capsys, tmp_path, folder, "--data", text)
+    assert name in tool.refusal(folder, "--data", text)
     (folder / name).unlink()
-    line = refusal(capsys, tmp_path, folder, "--data", text)
+    line = tool.refusal(folder, "--data", text)
     assert f"{folder}: not a model folder ({name} not found); give RUN/model or" in line
 
 
 def test_something_else_than_a_model_folder_is_refused(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, text: Path, tmp_path: Path
 ) -> None:
     for place in (tmp_path, tmp_path / "absent", text):
-        assert "not a model folder" in refusal(capsys, tmp_path, place, "--data", text)
+        assert "not a model folder" in tool.refusal(place, "--data", text)
 
 
-def test_a_tokenizer_of_another_model_is_refused(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tool: Tool, folder: Path, text: Path) -> None:
     Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
-    assert "trained with" in refusal(capsys, tmp_path, folder, "--data", text)
+    assert "trained with" in tool.refusal(folder, "--data", text)
 
 
 @pytest.mark.parametrize(
@@ -451,42 +419,34 @@ def test_a_tokenizer_of_another_model_is_refused(
     ["{", "[]", '{"evaluation": 3}', '{"evaluation": {"streams": 1, "segment": 2}}',
      '{"evaluation": {"streams": "1", "segment": 2, "warm": 0}}', "[" * 100_000],
 )  # fmt: skip
-def test_a_damaged_result_is_refused(
-    folder: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
+def test_a_damaged_result_is_refused(tool: Tool, folder: Path, text: Path, content: str) -> None:
     (folder / "result.json").write_text(content)
-    assert "result.json: damaged" in refusal(capsys, tmp_path, folder, "--data", text)
+    assert "result.json: damaged" in tool.refusal(folder, "--data", text)
 
 
 def test_a_result_from_before_it_said_how_the_text_was_cut_is_no_fault(
-    folder: Path, text: Path, capsys: pytest.CaptureFixture[str]
+    tool: Tool, folder: Path, text: Path
 ) -> None:
     (folder / "result.json").write_text('{"name": "made"}')
-    assert "8 streams of 64 tokens, 0 warm" in output(capsys, folder, "--data", text)
+    assert "8 streams of 64 tokens, 0 warm" in tool.output(folder, "--data", text)
 
 
-def test_a_model_without_memory_takes_none(
-    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_memory_takes_none(tool: Tool, tmp_path: Path, text: Path) -> None:
     made = save_folder(tmp_path / "made", candidate("dense"), candidate("identity"))
-    line = refusal(capsys, tmp_path, made, "--data", text, "--memory", 3)
+    line = tool.refusal(made, "--data", text, "--memory", 3)
     assert line == "--memory: no slot of made (layout d i) has it"
-    assert table(capsys, made, "--data", text)[0][0] == "-"
+    assert tool.table(made, "--data", text)[0][0] == "-"
 
 
 def test_more_memory_than_the_machine_has_is_refused_before_it_is_taken(
-    folder: Path,
-    text: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tool: Tool, folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = [folder, "--data", text, "--streams", 4, "--memory", 5]
     needed = 2 * 4 * (2 * 5) * D_MODEL * 4
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: needed)
-    output(capsys, *given)
+    tool.output(*given)
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: needed - 1)
-    line = refusal(capsys, tmp_path, *given)
+    line = tool.refusal(*given)
     assert "10 rows of memory in all slots for each of 4 streams need" in line
 
 

@@ -68,7 +68,7 @@ def test_a_table_is_made_timed_checked_and_searched(
     assert row.parameters == result["parameters"]
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.layoutbench.run_all", lambda jobs, **rest: _none(jobs))
+        patched.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
         assert layoutbench.main(make) == 0
         assert list(read_table(run / "layoutbench.csv").rows) == list(table.rows)
     other = ["make", *base, "--run", str(run), "--set", "model.dropout=0.3"]
@@ -119,11 +119,22 @@ def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
     assert [one.row.seed for one in remake(bench, table, ["aa"], 101)] == [101]
 
 
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The layouts that would have been trained."""
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "pipeline.jobs.run_all",
+        lambda jobs, **rest: asked.extend(job.folder.parent.name for job in jobs),
+    )
+    return asked
+
+
 ADI = "model.candidates=[attention, dense, identity]"
 
 
 def test_every_network_of_a_space_with_identity_is_trained_once(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, jobs: list[str]
 ) -> None:
     settings = [*SMALL[1::2], ADI]
     bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
@@ -132,18 +143,12 @@ def test_every_network_of_a_space_with_identity_is_trained_once(
         load_experiment(experiment_file, [*settings, "model.tie_slots=1"]), tmp_path / "tied"
     )
     assert layouts_of(tied) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
-    jobs: list[str] = []
-    monkeypatch.setattr(
-        "pipeline.layoutbench.run_all",
-        lambda found, **rest: jobs.extend(f"{job.folder.parent.name}" for job in found),
-    )
-    how = {"workers": 1, "stop": StopRequest()}
-    make_table(bench, layouts_of(bench), [0], **how)
+    make_table(bench, layouts_of(bench), [0], workers=1, stop=StopRequest())
     assert jobs == layouts_of(bench)
 
 
 def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, jobs: list[str]
 ) -> None:
     """As one was made before: of two layouts of a network, the one seed by each, and both."""
     bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], ADI]), tmp_path / "run")
@@ -156,11 +161,6 @@ def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
     assert [(row.layout, row.seed) for row in rows] == [
         ("aa", 0), ("ad", 1), ("ai", 0), ("ai", 1), ("id", 1),
     ]  # fmt: skip
-    jobs: list[str] = []
-    monkeypatch.setattr(
-        "pipeline.layoutbench.run_all",
-        lambda found, **rest: jobs.extend(f"{each.folder.parent.name}" for each in found),
-    )
     make_table(bench, layouts_of(bench), [1], workers=1, stop=StopRequest())
     assert jobs == ["aa", "da", "dd", "ii"]
 
@@ -214,16 +214,6 @@ def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_no
     assert "rows under another key" in refused(
         layoutbench.main, capsys, *latency, "--set", "model.d_ffn=40"
     )
-
-
-@pytest.mark.parametrize("content", ["[1, 2]", "{", "\xff"])
-def test_a_damaged_key_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    table = write_table(experiment_file, tmp_path)
-    table.with_suffix(".json").write_bytes(content.encode("latin-1"))
-    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    assert "make a table of your own" in refused(layoutbench.main, capsys, "again", *arguments)
 
 
 def test_a_table_of_another_model_is_refused_before_anything_runs(

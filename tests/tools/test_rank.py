@@ -19,10 +19,12 @@ SMALL = [
 ]  # fmt: skip
 
 
-def run_of(undisturbed: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def run(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder with a finished search."""
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    shutil.copytree(undisturbed / "search", folder / "search")
-    return folder
+    shutil.copytree(undisturbed / "search", tmp_path / "run" / "search")
+    return tmp_path / "run"
 
 
 def prefer(run: Path, choice: list[int]) -> None:
@@ -37,12 +39,8 @@ def prefer(run: Path, choice: list[int]) -> None:
 
 @pytest.mark.slow
 def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothing_anew(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
     prefer(run, [0, 1, 0, 1])
     assert rank.main([str(run), *SMALL]) == 0
     folder = run / "rank"
@@ -85,7 +83,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "agreement of two trainings  " in said
     assert "a perfect predictor         +" in said
 
-    monkeypatch.setattr("pipeline.rank.run_all", lambda jobs, **rest: _none(jobs))
+    monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
     assert rank.main([str(run), *SMALL]) == 0
     again = json.loads((folder / "rank.json").read_text())
     for name, group in first["groups"].items():
@@ -107,33 +105,22 @@ def test_a_run_without_a_search_is_told_before_anything_trains(
     assert not (tmp_path / "run" / "rank").exists()
 
 
-def test_a_seed_of_the_search_is_refused(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
+def test_a_seed_of_the_search_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(rank.main, capsys, run, "--seeds", "0,100")
     assert "training seeds 0, 100: 0 is a seed of the searches (0)" in said
     assert not (run / "rank").exists()
 
 
-@pytest.mark.parametrize("content", ["[]", "3", "{", "null"])
+@pytest.mark.parametrize("content", ["[]", "{", "\xff"])
 def test_a_damaged_key_ends_in_one_line(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    content: str,
+    run: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
-    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
     (run / "rank").mkdir()
-    (run / "rank/key.json").write_text(content)
+    (run / "rank/key.json").write_bytes(content.encode("latin-1"))
     said = refused(rank.main, capsys, run, *SMALL, "--equal", "0").strip().splitlines()
     assert "key.json: " in said[-1]
     assert "give another" in said[-1]
-    assert (run / "rank/key.json").read_text() == content
+    assert (run / "rank/key.json").read_bytes() == content.encode("latin-1")
 
 
 def test_without_options_20_layouts_of_each_group_are_drawn() -> None:
@@ -142,12 +129,8 @@ def test_without_options_20_layouts_of_each_group_are_drawn() -> None:
 
 
 def test_weights_that_are_gone_are_told_before_anything_trains(
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(undisturbed, tmp_path / "run", monkeypatch)
     (run / "search/seed-0/last.safetensors").unlink()
     assert "last.safetensors: not found" in refused(rank.main, capsys, run, *SMALL)
     assert not (run / "rank").exists()

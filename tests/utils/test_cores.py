@@ -51,3 +51,10 @@ def test_the_cores_of_a_process_are_counted_alone(
 def test_without_counters_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "_STAT", Path("nowhere"))
     assert read_cpu() is None
+
+
+def test_other_processes_are_counted_without_our_own_time() -> None:
+    before = cores.CpuReading(all_s=100.0, own_s=10.0, at_s=0.0)
+    after = cores.CpuReading(all_s=104.0, own_s=12.0, at_s=2.0)
+    assert other_cores(before, after) == pytest.approx(1.0)
+    assert other_cores(before, cores.CpuReading(all_s=101.9, own_s=12.0, at_s=2.0)) == 0.0

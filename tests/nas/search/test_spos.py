@@ -17,7 +17,7 @@ from nas.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
 from tests import tiny
-from tests.nas.test_search_step import make, weights
+from tests.nas.search.test_step import make, weights
 from tests.test_pipeline import rows
 from training.checkpoint import read_checkpoint, save_checkpoint
 

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from benchmarks.guard_rates import KINDS, SETTINGS, SLOTS, Kind, row, simulate, watched
 from nas.config import SearchConfig
-from nas.search.diagnostics import MOST_PARTS, Watch, directedness, warnings_of, watch
+from nas.search.diagnostics import (
+    MOST_PARTS,
+    Diagnostics,
+    diagnose_search,
+    directedness,
+    warnings_of,
+)
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
 
@@ -27,8 +33,8 @@ def straight(
     return (line + walk).astype(np.float32)
 
 
-def seen(path_NLC: NDArray[np.float32]) -> Watch:
-    return watch(path_NLC, [1.0] * (len(path_NLC) - 1), LABELS, NOTHING)
+def seen(path_NLC: NDArray[np.float32]) -> Diagnostics:
+    return diagnose_search(path_NLC, [1.0] * (len(path_NLC) - 1), LABELS, NOTHING)
 
 
 def ends(*winners: int, lead: float = 3.0) -> NDArray[np.float64]:
@@ -105,7 +111,7 @@ def test_few_steps_and_single_candidates_say_nothing_about_direction() -> None:
     assert not np.isnan(directedness(walk, [1.0] * 32)).any()
     assert np.isnan(directedness(walk[:-1], [1.0] * 31)).all()
     assert np.isnan(directedness(np.zeros((100, 2, 1)), [1.0] * 99)).all()
-    alone = watch(np.zeros((100, 2, 1), dtype=np.float32), [1.0] * 99, ["dense"], [False])
+    alone = diagnose_search(np.zeros((100, 2, 1), dtype=np.float32), [1.0] * 99, ["dense"], [False])
     assert alone.mean_margin == 1.0
     assert (directedness(np.zeros((101, 2, 3)), [1.0] * 100) == 0).all()
 
@@ -144,7 +150,7 @@ def test_what_comes_after_a_slot_has_settled_is_left_out() -> None:
     assert late < 2.5
 
 
-SOUND = Watch(0.3, 0.5, "dense", 0.5, np.full(6, 4.0))
+SOUND = Diagnostics(0.3, 0.5, "dense", 0.5, np.full(6, 4.0))
 
 
 @pytest.mark.parametrize(
@@ -226,12 +232,12 @@ def test_a_short_search_looks_no_surer_than_a_placebo_of_the_quickstarts_length(
     """By default: three like candidates come to no more than there, and are warned of."""
     kind = Kind("placebo", 0.0, noise)
 
-    def searches(length: int) -> list[Watch]:
+    def searches(length: int) -> list[Diagnostics]:
         alpha = {"steps": length, "optimiser": {"warmup_steps": 0}}
         plan = SearchPlan(SearchConfig.model_validate(alpha), length, memory=64, segment=64)
         return watched(plan, kind, 20, seed=1)[0]
 
-    def margin(found: list[Watch]) -> float:
+    def margin(found: list[Diagnostics]) -> float:
         return float(np.mean([each.mean_margin for each in found]))
 
     found = searches(steps)

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
-from nas.derivation.gap import discretisation_gap
-from nas.statistics.paired_scores import Score, error_of_mean, mean_score, score_of
-from tests import tiny
+from nas.statistics.paired_scores import (
+    Score,
+    discretisation_gap,
+    error_of_mean,
+    mean_score,
+    score_of,
+)
 
 
 def test_a_score_is_total_nats_over_total_tokens() -> None:
@@ -68,17 +72,10 @@ def test_the_error_of_a_mean_over_draws_has_both_sources() -> None:
 
 
 def test_the_gap_by_hand() -> None:
-    a, d = tiny.candidates("attention", "dense")
     tokens_P = np.full(4, 10.0)
-    nats = {"aa": 20.0, "ad": 21.0, "dd": 25.0}
     noise_P = np.array([0.0, 1.0, -1.0, 0.0])
-
-    def score(layout: tuple) -> Score:
-        key = "".join(candidate.label[0] for candidate in layout)
-        return Score(nats[key] + noise_P, tokens_P)
-
-    soft = Score(np.full(4, 19.0), tokens_P)
-    gap = discretisation_gap(score, soft, [(a, d), (a, d), (d, d), (a, a)], (a, a))
+    drawn = [Score(nats + noise_P, tokens_P) for nats in (21.0, 21.0, 25.0, 20.0)]
+    gap = discretisation_gap(Score(np.full(4, 19.0), tokens_P), drawn, drawn[-1])
     assert gap.soft.nats_per_token == 1.9
     assert gap.soft.standard_error == 0
     assert gap.sampled.nats_per_token == pytest.approx((2.1 + 2.1 + 2.5 + 2.0) / 4)

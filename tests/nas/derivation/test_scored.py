@@ -12,11 +12,11 @@ import pytest
 from model import Network, layout_letters, network_of
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Layout, Request, scored
-from nas.derivation.pi import draws
+from nas.derivation.from_search import draws
 from nas.derivation.scored import likeliest
 from nas.statistics.paired_scores import Score
 from tests import tiny
-from tests.nas.test_derivation import COST, LABELS, cost, write
+from tests.nas.derivation.test_derivation import COST, LABELS, cost, write
 
 CANDIDATES = tiny.candidates(*LABELS)
 SLOTS = 5

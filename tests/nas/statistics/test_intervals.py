@@ -10,7 +10,6 @@ from nas.statistics.intervals import (
     t95,
     verdict,
 )
-from utils.cores import CpuReading, other_cores
 
 
 def test_one_seed_gives_no_verdict() -> None:
@@ -70,10 +69,3 @@ def test_clear_differences_have_their_direction() -> None:
     assert "): mine less better +0.5033 nats/token, 95% interval [" in lines[1]
     assert "over 3 retraining seeds" in lines[0]
     assert lines[-1] == "one search run: nothing follows about the search itself"
-
-
-def test_other_processes_are_counted_without_our_own_time() -> None:
-    before = CpuReading(all_s=100.0, own_s=10.0, at_s=0.0)
-    after = CpuReading(all_s=104.0, own_s=12.0, at_s=2.0)
-    assert other_cores(before, after) == pytest.approx(1.0)
-    assert other_cores(before, CpuReading(all_s=101.9, own_s=12.0, at_s=2.0)) == 0.0

@@ -1,4 +1,4 @@
-"""Taus against scipy, intervals against a plain bootstrap, and what is said."""
+"""Taus against scipy, ceilings against a known truth, intervals against a plain bootstrap."""
 
 import itertools
 import math
@@ -7,16 +7,88 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from nas.derivation.base import Networks
 from nas.statistics.intervals import smallest_visible
-from nas.statistics.kendall import Resamples, Tau, ceiling_tau, ranking
-from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
-from tests import tiny
+from nas.statistics.kendall import (
+    Resamples,
+    Tau,
+    ceiling_tau,
+    kendall,
+    ranking,
+    weighted_taus,
+)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_tau_is_scipys_with_and_without_ties(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    one_N, other_N = generator.normal(size=(2, 15))
+    if seed % 2:
+        one_N = np.round(one_N)
+    if seed % 3:
+        other_N = np.round(one_N + other_N)
+    assert kendall(one_N, other_N) == pytest.approx(kendalltau(one_N, other_N).statistic)
 
 
 def test_tau_is_undefined_where_all_is_alike() -> None:
+    assert kendall(np.ones(5), np.arange(5.0)) is None
+    assert kendall(np.arange(5.0), np.ones(5)) is None
     assert Resamples.of(5).tau(np.ones(5), np.arange(5.0)) == Tau(None)
     assert str(Tau(None)) == "undefined (all alike)"
+
+
+def test_a_weight_is_how_often_a_thing_stands_there() -> None:
+    generator = np.random.default_rng(1)
+    one_N, other_N = generator.normal(size=(2, 9))
+    weight_BN = generator.integers(4, size=(100, 9)).astype(float)
+    for weight_N, tau in zip(weight_BN, weighted_taus(one_N, other_N, weight_BN), strict=True):
+        rows = np.repeat(np.arange(9), weight_N.astype(int))
+        assert tau == pytest.approx(kendalltau(one_N[rows], other_N[rows]).statistic, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("layouts", "seeds", "noise"), [(24, 2, 0.3), (24, 2, 0.8), (40, 3, 0.8), (64, 2, 0.3)]
+)
+def test_the_ceiling_is_what_the_truth_reaches(layouts: int, seeds: int, noise: float) -> None:
+    generator = np.random.default_rng(layouts)
+    found, reached = [], []
+    for _ in range(60):
+        true_N = generator.normal(size=layouts)
+        nats_SN = 4 + true_N + noise * generator.normal(size=(seeds, layouts))
+        found.append(ceiling_tau(nats_SN, 50))
+        reached.append(kendalltau(true_N, nats_SN.mean(axis=0)).statistic)
+    # Standard errors of both means are below 0.015.
+    assert np.mean(found) == pytest.approx(np.mean(reached), abs=0.04)
+
+
+def test_the_ceiling_lies_above_the_agreement_of_two_trainings() -> None:
+    generator = np.random.default_rng(0)
+    nats_SN = generator.normal(size=24) + 0.8 * generator.normal(size=(2, 24))
+    assert ceiling_tau(nats_SN) > kendalltau(*nats_SN).statistic + 0.1
+
+
+def test_what_a_seed_does_to_all_alike_is_no_noise() -> None:
+    generator = np.random.default_rng(0)
+    nats_SN = generator.normal(size=24) + 0.3 * generator.normal(size=(2, 24))
+    assert ceiling_tau(nats_SN + np.array([[0.0], [5.0]])) == pytest.approx(ceiling_tau(nats_SN))
+
+
+def test_without_noise_the_ceiling_is_1_and_without_differences_0() -> None:
+    true_N = np.arange(12.0)
+    assert ceiling_tau(np.stack([true_N, true_N])) == pytest.approx(1)
+    assert ceiling_tau(np.stack([true_N, -true_N])) == 0
+    assert ceiling_tau(np.ones((2, 12))) == 0
+
+
+def test_the_same_figures_give_the_same_ceiling() -> None:
+    nats_SN = np.random.default_rng(0).normal(size=(2, 12)) + np.arange(12) / 4
+    assert ceiling_tau(nats_SN) == ceiling_tau(nats_SN.copy())
+    assert ceiling_tau(nats_SN * 10 + 3) == pytest.approx(ceiling_tau(nats_SN))
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (2, 1)])
+def test_one_seed_or_one_layout_says_nothing(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=f"{shape[0]} training seeds of {shape[1]} layouts"):
+        ceiling_tau(np.ones(shape))
 
 
 def test_the_interval_is_the_bootstraps() -> None:
@@ -176,99 +248,3 @@ def test_without_a_trivial_predictor_chance_is_the_opponent() -> None:
         "the SuperNet and chance: no difference shown (the smallest visible one is 0."
     )
     assert "worse than chance" in ranking(alone_SN, -supernet_N, same).verdict
-
-
-def networks_of(*names: str, tie_slots: int | None = None) -> Networks:
-    return Networks(tiny.candidates(*names), tie_slots)
-
-
-THREE = networks_of("attention", "dense", "identity")
-NO_TWINS = Networks(
-    tiny.candidates("attention", "dense", {"kind": "dense", "label": "wide", "d_ffn": 24}), None
-)
-
-
-def test_free_layouts_are_different_and_uniform() -> None:
-    drawn = free_layouts(NO_TWINS, 6, 12, 0)
-    assert drawn == free_layouts(NO_TWINS, 6, 12, 0) != free_layouts(NO_TWINS, 6, 12, 1)
-    every = set(itertools.product(range(3), repeat=2))
-    assert set(free_layouts(NO_TWINS, 2, 100, 0)) == every
-    for slots in (5, 12):
-        drawn = [choice for seed in range(60) for choice in free_layouts(NO_TWINS, slots, 10, seed)]
-        count_C = np.bincount(np.array(drawn).ravel(), minlength=3)
-        total = count_C.sum()
-        assert np.abs(count_C / total - 1 / 3).max() < 5 * math.sqrt(2 / 9 / total)
-
-
-@pytest.mark.parametrize(("slots", "count"), [(2, 7), (6, 127), (12, 200)])
-def test_no_draw_holds_a_network_twice(slots: int, count: int) -> None:
-    """Of six slots there are 729 layouts and 1 + 2 + 4 + ... + 64 networks."""
-    for seed in range(3):
-        free = free_layouts(THREE, slots, count, seed)
-        assert len({THREE.of(choice) for choice in free}) == len(free) == count
-        target = (0,) + (2,) * (slots - 1)
-        equal = equal_layouts(target, THREE, 20, seed, lambda choice: choice.count(0) == 1)
-        assert len({THREE.of(choice) for choice in equal}) == len(equal)
-    assert len(free_layouts(THREE, 6, 500, 0)) == 127
-
-
-def test_rearrangements_of_one_network_are_drawn_once() -> None:
-    """Of one block among 24 slots there is one network, and 24 layouts."""
-    target = (0,) + (2,) * 23
-    assert len(equal_layouts(target, THREE, 5, 0, lambda choice: False)) == 1
-    shared = networks_of("attention", "dense", "identity", tie_slots=2)
-    pair = (0, 0) + (2,) * 22
-    drawn = equal_layouts(pair, shared, 5, 0, lambda choice: False)
-    assert len(drawn) == 3, "both by one module, or one by each in either order"
-
-
-@pytest.mark.parametrize("slots", [6, 14])
-def test_equal_layouts_cost_about_as_much(slots: int) -> None:
-    price = [5.0, 3.0, 0.0]
-
-    def cost(choice: tuple[int, ...]) -> float:
-        return 10 + sum(price[k] for k in choice)
-
-    target = tuple([0, 1, 2] * slots)[:slots]
-    found = equal_layouts(
-        target, THREE, 6, 0, lambda choice: abs(cost(choice) / cost(target) - 1) <= 0.03
-    )
-    assert len({THREE.of(choice) for choice in found}) == 6
-    assert all(abs(cost(choice) / cost(target) - 1) <= 0.03 for choice in found)
-
-
-def test_a_cost_that_draws_do_not_hit_is_met_by_rearrangements() -> None:
-    target = (0,) * 18 + (1,) * 2
-    found = equal_layouts(target, THREE, 12, 0, lambda choice: choice.count(0) == 18)
-    assert len(set(found)) == 12
-    assert all(choice.count(0) == 18 for choice in found)
-
-
-def test_the_median_layout_has_half_of_all_below_it() -> None:
-    price = [5.0, 3.0, 0.0]
-
-    def cost(choice: tuple[int, ...]) -> float:
-        return sum(price[k] for k in choice)
-
-    found = median_layout(3, 6, 0, cost)
-    every = sorted(cost(choice) for choice in itertools.product(range(3), repeat=6))
-    assert every[len(every) * 45 // 100] <= cost(found) <= every[len(every) * 55 // 100]
-
-
-@pytest.mark.parametrize(("candidates", "slots"), [(3, 5), (8, 24)])
-def test_the_nearest_layout_costs_what_is_asked_for(candidates: int, slots: int) -> None:
-    price = np.random.default_rng(0).uniform(size=candidates).tolist()
-
-    def cost(choice: tuple[int, ...]) -> float:
-        return math.fsum(price[k] for k in choice)
-
-    for target in (slots * min(price), slots * sum(price) / candidates, slots * max(price)):
-        found = nearest_layout(candidates, slots, 0, cost, target)
-        assert len(found) == slots
-        if candidates**slots < 1000:
-            every = itertools.product(range(candidates), repeat=slots)
-            assert abs(cost(found) - target) == pytest.approx(
-                min(abs(cost(choice) - target) for choice in every)
-            )
-        else:
-            assert cost(found) == pytest.approx(target, rel=0.01)

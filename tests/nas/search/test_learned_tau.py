@@ -14,7 +14,7 @@ from nas.search.plan import SearchPlan, build_rho, tau_now
 from nas.search.step import SearchStep, build_alpha_optimiser
 from nas.search.trajectory import Trajectory, load_pi
 from tests import tiny
-from tests.nas.test_search_step import make
+from tests.nas.search.test_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint
 from training.loop import TrainState
 

@@ -1,0 +1,103 @@
+"""Layouts that are drawn: uniform, each network once, of a cost."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from nas.derivation.base import Networks
+from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
+from tests import tiny
+
+
+def networks_of(*names: str, tie_slots: int | None = None) -> Networks:
+    return Networks(tiny.candidates(*names), tie_slots)
+
+
+THREE = networks_of("attention", "dense", "identity")
+NO_TWINS = Networks(
+    tiny.candidates("attention", "dense", {"kind": "dense", "label": "wide", "d_ffn": 24}), None
+)
+
+
+def test_free_layouts_are_different_and_uniform() -> None:
+    drawn = free_layouts(NO_TWINS, 6, 12, 0)
+    assert drawn == free_layouts(NO_TWINS, 6, 12, 0) != free_layouts(NO_TWINS, 6, 12, 1)
+    every = set(itertools.product(range(3), repeat=2))
+    assert set(free_layouts(NO_TWINS, 2, 100, 0)) == every
+    for slots in (5, 12):
+        drawn = [choice for seed in range(60) for choice in free_layouts(NO_TWINS, slots, 10, seed)]
+        count_C = np.bincount(np.array(drawn).ravel(), minlength=3)
+        total = count_C.sum()
+        assert np.abs(count_C / total - 1 / 3).max() < 5 * math.sqrt(2 / 9 / total)
+
+
+@pytest.mark.parametrize(("slots", "count"), [(2, 7), (6, 127), (12, 200)])
+def test_no_draw_holds_a_network_twice(slots: int, count: int) -> None:
+    """Of six slots there are 729 layouts and 1 + 2 + 4 + ... + 64 networks."""
+    for seed in range(3):
+        free = free_layouts(THREE, slots, count, seed)
+        assert len({THREE.of(choice) for choice in free}) == len(free) == count
+        target = (0,) + (2,) * (slots - 1)
+        equal = equal_layouts(target, THREE, 20, seed, lambda choice: choice.count(0) == 1)
+        assert len({THREE.of(choice) for choice in equal}) == len(equal)
+    assert len(free_layouts(THREE, 6, 500, 0)) == 127
+
+
+def test_rearrangements_of_one_network_are_drawn_once() -> None:
+    """Of one block among 24 slots there is one network, and 24 layouts."""
+    target = (0,) + (2,) * 23
+    assert len(equal_layouts(target, THREE, 5, 0, lambda choice: False)) == 1
+    shared = networks_of("attention", "dense", "identity", tie_slots=2)
+    pair = (0, 0) + (2,) * 22
+    drawn = equal_layouts(pair, shared, 5, 0, lambda choice: False)
+    assert len(drawn) == 3, "both by one module, or one by each in either order"
+
+
+def cost(choice: tuple[int, ...]) -> float:
+    return 10 + sum((5.0, 3.0, 0.0)[k] for k in choice)
+
+
+@pytest.mark.parametrize("slots", [6, 14])
+def test_equal_layouts_cost_about_as_much(slots: int) -> None:
+    target = tuple([0, 1, 2] * slots)[:slots]
+
+    def fits(choice: tuple[int, ...]) -> bool:
+        return abs(cost(choice) / cost(target) - 1) <= 0.03
+
+    layouts = equal_layouts(target, THREE, 6, 0, fits)
+    assert len({THREE.of(choice) for choice in layouts}) == 6
+    assert all(map(fits, layouts))
+
+
+def test_a_cost_that_draws_do_not_hit_is_met_by_rearrangements() -> None:
+    target = (0,) * 18 + (1,) * 2
+    found = equal_layouts(target, THREE, 12, 0, lambda choice: choice.count(0) == 18)
+    assert len(set(found)) == 12
+    assert all(choice.count(0) == 18 for choice in found)
+
+
+def test_the_median_layout_has_half_of_all_below_it() -> None:
+    found = median_layout(3, 6, 0, cost)
+    every = sorted(cost(choice) for choice in itertools.product(range(3), repeat=6))
+    assert every[len(every) * 45 // 100] <= cost(found) <= every[len(every) * 55 // 100]
+
+
+@pytest.mark.parametrize(("candidates", "slots"), [(3, 5), (8, 24)])
+def test_the_nearest_layout_costs_what_is_asked_for(candidates: int, slots: int) -> None:
+    price = np.random.default_rng(0).uniform(size=candidates).tolist()
+
+    def cost_of(choice: tuple[int, ...]) -> float:
+        return math.fsum(price[k] for k in choice)
+
+    for target in (slots * min(price), slots * sum(price) / candidates, slots * max(price)):
+        found = nearest_layout(candidates, slots, 0, cost_of, target)
+        assert len(found) == slots
+        if candidates**slots < 1000:
+            every = itertools.product(range(candidates), repeat=slots)
+            assert abs(cost_of(found) - target) == pytest.approx(
+                min(abs(cost_of(choice) - target) for choice in every)
+            )
+        else:
+            assert cost_of(found) == pytest.approx(target, rel=0.01)

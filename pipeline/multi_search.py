@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
-from nas.search.trajectory import entropy_share, load_pi, margins, softmax, write_pi_csv
+from nas.search.trajectory import load_pi, write_pi_csv
 from pipeline import cli
 from pipeline.caveats import (
     ONE_SEARCH,
@@ -24,6 +24,7 @@ from pipeline.summary import text_warnings
 from training.console import announce
 from training.run_dir import FolderLock, is_claimed
 from training.trainer import Phase
+from utils.pi import entropy_share, margins, softmax
 
 
 def open_first(bench: Workbench, seeds: Sequence[int]) -> list[Phase]:

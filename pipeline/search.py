@@ -15,7 +15,7 @@ from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.flops import search_flops
 from nas.search.plan import SearchPlan, build_rho, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.search.trajectory import Trajectory, entropy_share, margins, softmax
+from nas.search.trajectory import Trajectory
 from pipeline.build import build_supernet, search_steps, search_text
 from pipeline.context import Workbench, tensorboard_writer
 from pipeline.costs import layout_costs
@@ -34,6 +34,7 @@ from training.run_dir import is_claimed
 from training.step import WeightStep
 from training.trainer import Phase
 from utils.cores import core_numbers, read_cpu
+from utils.pi import entropy_share, margins, softmax
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0

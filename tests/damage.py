@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nas.search.trajectory import PEAK_LRS
 from utils.files import READ_ERRORS
+from utils.pi import PEAK_LRS
 
 
 def npz(**arrays: Any) -> bytes:

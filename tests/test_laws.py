@@ -12,9 +12,9 @@ from data import EvaluationStreams
 from model import BLOCKS, LanguageModel
 from model.state import Segment
 from nas.search.estimators import ESTIMATORS, HARD, all_terms, gumbel_noise, one_hot_net, soft_net
-from nas.search.trajectory import softmax
 from tests import tiny
 from training.evaluation import evaluate
+from utils.pi import softmax
 
 KINDS = list(BLOCKS)
 LEARNING_HARD = sorted(HARD.keys() - {"spos"})

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from model import Agreement, Evidence
 from nas.derivation.base import Request
-from nas.search.trajectory import PEAK_LRS, load_pi, margins
+from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
+from utils.pi import PEAK_LRS, log_softmax, margins
 
 Array = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ class Searched:
     @cached_property
     def log_pi_LC(self) -> Array:
         """Of the mean alpha of all of them."""
-        return _log_softmax(self.alpha_RLC.mean(axis=0))
+        return log_softmax(self.alpha_RLC.mean(axis=0))
 
     @property
     def pi_LC(self) -> Array:
@@ -50,7 +51,7 @@ class Searched:
     @property
     def own_pi_RLC(self) -> Array:
         """The probabilities of each search by itself."""
-        return np.exp(_log_softmax(self.alpha_RLC))
+        return np.exp(log_softmax(self.alpha_RLC))
 
     @property
     def likeliest_L(self) -> tuple[int, ...]:
@@ -152,8 +153,3 @@ def _alpha(request: Request, path: Path) -> tuple[Array, int, int]:
         )
     last = math.ceil(request.config.average * len(alpha_NLC))
     return alpha_NLC[-last:].astype(np.float64).mean(axis=0), last, len(alpha_NLC)
-
-
-def _log_softmax(alpha: Array) -> Array:
-    shifted = alpha - alpha.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

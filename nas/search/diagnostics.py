@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.search.plan import MOST_ALPHA_LR, SearchPlan
-from nas.search.trajectory import softmax
+from utils.pi import margins, softmax
 
 # Where a warning begins. How often directed searches and placebos are warned of with these:
 # docs/experiments.md, by benchmarks/guard_rates.py.
@@ -66,14 +66,12 @@ def watch(
     path_NLC = alpha_NLC.astype(np.float64)
     pi_LC = softmax(path_NLC[-1])
     mean_C = pi_LC.mean(0)
-    ordered = np.sort(pi_LC, axis=-1)
-    margin = float((ordered[:, -1] - ordered[:, -2]).mean()) if pi_LC.shape[1] > 1 else 1.0
     top = int(mean_C.argmax())
     return Watch(
         nothing_share=float(mean_C[list(nothing)].sum()),
         one_share=float(mean_C[top]),
         one_label=labels[top],
-        mean_margin=margin,
+        mean_margin=float(margins(pi_LC).mean()),
         directed_L=directedness(path_NLC, rate_M),
     )
 

@@ -11,36 +11,11 @@ from numpy.typing import NDArray
 
 from nas.search.plan import SearchPlan, tau_now
 from training.loop import Metrics, TrainState
-from utils.files import READ_ERRORS, read_npz, write_whole
+from utils.files import write_whole
+from utils.pi import PEAK_LRS, read_pi, softmax
 
 MOST_CSV_STEPS = 500
 _REMEDY = "put the right pi.npz back, or remove {} to search again"
-PEAK_LRS = "alpha_peak_lrs"  # not in a pi.npz of older versions
-_KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
-
-
-def softmax(alpha: NDArray[Any]) -> NDArray[Any]:
-    """Softmax over the last axis."""
-    shifted = np.exp(alpha - alpha.max(axis=-1, keepdims=True))
-    pi: NDArray[Any] = shifted / shifted.sum(axis=-1, keepdims=True)
-    return pi
-
-
-def entropy_share(pi_LC: NDArray[np.float32]) -> float:
-    """Mean entropy of pi over the slots as a part of the uniform one's."""
-    if pi_LC.shape[-1] == 1:
-        return 0.0
-    safe = np.clip(pi_LC, 1e-30, None)
-    entropy_L = -(pi_LC * np.log(safe)).sum(-1)
-    return float(entropy_L.mean() / np.log(pi_LC.shape[-1]))
-
-
-def margins(pi_LC: NDArray[Any]) -> NDArray[Any]:
-    """Per slot: the likeliest candidate's probability less the second one's."""
-    if pi_LC.shape[-1] == 1:
-        return pi_LC[..., 0]
-    ordered = np.sort(pi_LC, axis=-1)
-    return ordered[..., -1] - ordered[..., -2]
 
 
 @dataclass
@@ -124,57 +99,20 @@ class Trajectory:
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
-
-    Older ones lack the last, alpha's peak learning rates.
+    """The arrays of a search's pi.npz, as `utils.pi.read_pi` lists them.
 
     Raises:
         ValueError: the file is missing or damaged, or its arrays do not fit together.
         OSError: it cannot be read.
     """
-    if not path.is_file():
-        if path.with_name("identity.json").exists():
-            raise ValueError(f"{path}: is lost; {_REMEDY.format(path.parent)}")
-        others = sorted(each.parent.name for each in path.parent.parent.glob("seed-*/pi.npz"))
-        searched = f", or take what was searched: {', '.join(others)}" if others else ""
-        raise ValueError(f"{path}: not found; run search.py first{searched}")
-    content = path.read_bytes()
-    try:
-        arrays = read_npz(content)
-        _check(arrays)
-    except READ_ERRORS as error:
-        raise ValueError(f"{path}: damaged ({error}); {_REMEDY.format(path.parent)}") from error
-    return arrays
-
-
-def _check(arrays: dict[str, NDArray[Any]]) -> None:
-    """Raise ValueError where the arrays are not those of a search."""
-    if missing := _KINDS.keys() - arrays.keys():
-        raise ValueError(f"lacks {', '.join(sorted(missing))}")
-    for name, kinds in _KINDS.items():
-        if arrays[name].dtype.kind not in kinds:
-            raise ValueError(f"{name} has type {arrays[name].dtype}")
-    alpha_NLC = arrays["alpha"]
-    if alpha_NLC.ndim != 3 or 0 in alpha_NLC.shape:
-        raise ValueError(f"alpha has shape {alpha_NLC.shape}")
-    steps, _, candidates = alpha_NLC.shape
-    expected = {
-        "step": (steps,),
-        "pi": alpha_NLC.shape,
-        "tau": (steps,),
-        "labels": (candidates,),
-        "alpha_start": (),
-    }
-    for name, shape in expected.items():
-        if arrays[name].shape != shape:
-            raise ValueError(f"{name} has shape {arrays[name].shape}, alpha {alpha_NLC.shape}")
-    if PEAK_LRS in arrays and (arrays[PEAK_LRS].dtype.kind != "f" or arrays[PEAK_LRS].ndim != 1):
-        raise ValueError(f"{PEAK_LRS} has type {arrays[PEAK_LRS].dtype} or another shape")
-    if not np.array_equal(arrays["step"], np.arange(1, steps + 1)):
-        raise ValueError("step does not count from 1")
-    for name in sorted({"alpha", "pi", "tau", PEAK_LRS} & arrays.keys()):
-        if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{name} holds nan or inf")
+    remedy = _REMEDY.format(path.parent)
+    if path.is_file():
+        return read_pi(path, remedy)
+    if path.with_name("identity.json").exists():
+        raise ValueError(f"{path}: is lost; {remedy}")
+    others = sorted(other.parent.name for other in path.parent.parent.glob("seed-*/pi.npz"))
+    searched = f", or take what was searched: {', '.join(others)}" if others else ""
+    raise ValueError(f"{path}: not found; run search.py first{searched}")
 
 
 def write_pi_csv(npz: Path, csv: Path) -> None:

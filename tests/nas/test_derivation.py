@@ -13,8 +13,8 @@ from model import Candidate, Network, layout_letters, network_of
 from nas.config import CompareConfig, DeriveConfig
 from nas.derivation import DERIVATIONS, Derived, Request
 from nas.derivation.rules import TOLERANCE, NoOtherNetwork
-from nas.search.trajectory import softmax
 from tests import tiny
+from utils.pi import softmax
 
 COST = {"attention": 5.0, "dense": 3.0, "identity": 0.0, "dense_wide": 6.0}
 

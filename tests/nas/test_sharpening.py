@@ -6,9 +6,9 @@ import torch
 from nas.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.step import entropy_gradient
-from nas.search.trajectory import entropy_share, softmax
 from tests.model.tiny import normal
 from tests.nas.test_search_step import make, run
+from utils.pi import entropy_share, softmax
 
 STEPS = 101
 SCHEDULES = ["cosine", "linear", "constant"]

@@ -15,12 +15,12 @@ import pytest
 import derive
 import search
 from model import Architecture, build_model, load_architecture, parse_layout
-from nas.search.trajectory import softmax
 from pipeline.cli import find_experiment
 from pipeline.context import Workbench, set_up
 from pipeline.experiment import load_experiment
 from pipeline.supernet_scores import Inherited, load_supernet
 from tests.test_pipeline import run
+from utils.pi import softmax
 
 LAYOUTS = ("a d i a", "d d d d", "i a a d")
 

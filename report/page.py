@@ -69,7 +69,10 @@ def write_report(run_folder: Path) -> Path:
     Raises:
         ValueError: a file of the run is damaged; the message names it.
     """
-    searches = {folder: _trajectory(folder) for folder in seed_folders(run_folder / "search")}
+    searches = {
+        folder: read_trajectory(folder / "pi.npz") if (folder / "pi.npz").exists() else None
+        for folder in seed_folders(run_folder / "search")
+    }
     sections = [
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
@@ -82,12 +85,6 @@ def write_report(run_folder: Path) -> Path:
     title = run_folder.resolve().name
     page = html.page(title, "".join(section for section in sections if section))
     return write_whole(run_folder / "report.html", page.encode())
-
-
-def _trajectory(folder: Path) -> Trajectory | None:
-    path = folder / "pi.npz"
-    trajectory = read_trajectory(path) if path.exists() else None
-    return trajectory if trajectory is not None and len(trajectory.step_N) else None
 
 
 def _settings(run_folder: Path) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from utils.files import READ_ERRORS, read_npz
+from utils.files import read_object
+from utils.pi import read_pi
 
 CAVEATS = "caveats.json"
-_KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
 
 
 @dataclass(frozen=True)
@@ -34,59 +34,28 @@ class Trajectory:
     @property
     def moves(self) -> bool:
         """Whether alpha's first step lies within what was recorded."""
-        return len(self.step_N) > 0 and self.alpha_start <= int(self.step_N[-1])
+        return self.alpha_start <= int(self.step_N[-1])
 
 
 def read_trajectory(path: Path) -> Trajectory:
     """Read a `pi.npz`.
 
     Raises:
-        ValueError: the file is damaged, or its arrays do not fit together.
+        ValueError: the file is damaged, its arrays do not fit together, or pi does not sum to 1.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: not a file; delete it")
-    content = path.read_bytes()
-    try:
-        arrays = read_npz(content)
-    except READ_ERRORS as error:
-        raise ValueError(f"{path}: not a readable npz file ({error}); delete it") from error
-    missing = [key for key in _KINDS if key not in arrays]
-    if missing:
-        raise ValueError(f"{path}: lacks {', '.join(missing)}; delete it")
-    for key, kinds in _KINDS.items():
-        if arrays[key].dtype.kind not in kinds:
-            raise ValueError(f"{path}: {key} has type {arrays[key].dtype}; delete it")
-    if arrays["alpha_start"].size != 1 or arrays["step"].ndim != 1:
-        raise ValueError(f"{path}: alpha_start or step is of another shape; delete it")
-    trajectory = Trajectory(
+    arrays = read_pi(path, "delete it")
+    sum_NL = arrays["pi"].sum(axis=2)
+    if not np.allclose(sum_NL, 1, atol=1e-3):
+        worst = sum_NL.flat[np.argmax(~np.isclose(sum_NL, 1, atol=1e-3))]
+        raise ValueError(f"{path}: a slot's pi sums to {worst:.4g}, not to 1; delete it")
+    return Trajectory(
         step_N=arrays["step"],
         pi_NLC=arrays["pi"],
         alpha_NLC=arrays["alpha"],
         tau_N=arrays["tau"],
-        labels=tuple(str(label) for label in np.atleast_1d(arrays["labels"])),
-        alpha_start=int(arrays["alpha_start"].reshape(-1)[0]),
+        labels=tuple(str(label) for label in arrays["labels"]),
+        alpha_start=int(arrays["alpha_start"]),
     )
-    _check(path, trajectory)
-    return trajectory
-
-
-def _check(path: Path, trajectory: Trajectory) -> None:
-    steps, candidates = len(trajectory.step_N), len(trajectory.labels)
-    shape = trajectory.pi_NLC.shape
-    if len(shape) != 3 or shape[0] != steps or shape[1] < 1 or shape[2] != candidates:
-        raise ValueError(
-            f"{path}: pi has shape {shape}, but there are {steps} steps "
-            f"and {candidates} labels; delete it"
-        )
-    if trajectory.alpha_NLC.shape != shape or trajectory.tau_N.shape != (steps,):
-        raise ValueError(
-            f"{path}: alpha {trajectory.alpha_NLC.shape} and tau {trajectory.tau_N.shape} "
-            f"do not fit pi {shape}; delete it"
-        )
-    sum_NL = trajectory.pi_NLC.sum(axis=2)
-    if not np.allclose(sum_NL, 1, atol=1e-3):  # NaN is not close to 1 either
-        worst = sum_NL.flat[np.argmax(~np.isclose(sum_NL, 1, atol=1e-3))]
-        raise ValueError(f"{path}: a slot's pi sums to {worst:.4g}, not to 1; delete it")
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
@@ -121,13 +90,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise ValueError(f"{path}: not a file; repair or delete it")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not JSON ({error}); repair or delete it") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected an object, found {type(content).__name__}")
-    return content
+    return read_object(path, "repair or delete it")
 
 
 def read_caveats(path: Path) -> list[str]:
@@ -197,31 +160,6 @@ def thin(count: int, most: int) -> np.ndarray:
     if most == 1:
         return np.arange(count)[-1:]
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
-
-
-def entropy_share(pi_NLC: np.ndarray) -> np.ndarray:
-    """Entropy of each slot's pi as a share of the uniform one: 1 undecided, 0 decided.
-
-    One candidate leaves nothing to decide: 0.
-    """
-    pi_NLC = pi_NLC.astype(np.float64)
-    candidates = pi_NLC.shape[2]
-    if candidates == 1:
-        return np.zeros(pi_NLC.shape[:2])
-    # 0 ln 0 = 0: the 1 only stands where the factor is 0.
-    log_NLC = np.log(np.where(pi_NLC > 0, pi_NLC, 1.0))
-    return -(pi_NLC * log_NLC).sum(axis=2) / np.log(candidates)
-
-
-def margin(pi_NLC: np.ndarray) -> np.ndarray:
-    """How far each slot's likeliest candidate is ahead of its second one, in pi.
-
-    One candidate is ahead of nothing by all of pi: 1.
-    """
-    pi_NLC = np.sort(pi_NLC.astype(np.float64), axis=2)
-    if pi_NLC.shape[2] == 1:
-        return pi_NLC[:, :, -1]
-    return pi_NLC[:, :, -1] - pi_NLC[:, :, -2]
 
 
 def frame_rows(step_N: np.ndarray, alpha_start: int, most: int) -> np.ndarray:

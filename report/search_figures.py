@@ -48,14 +48,14 @@ from report.plotting import (
 )
 from report.run_files import (
     Trajectory,
-    entropy_share,
     frame_rows,
-    margin,
     read_metrics,
     read_trajectory,
     thin,
 )
 from utils.files import write_whole
+from utils.pi import entropy
+from utils.pi import margins as pi_margins
 from utils.text import shorten
 
 SLOTS_PER_ROW = 16
@@ -260,10 +260,9 @@ def write_search_figures(search_folder: Path) -> list[Path]:
     if (search_folder / "pi.npz").exists():
         trajectory = read_trajectory(search_folder / "pi.npz")
         alpha_start = trajectory.alpha_start
-        if len(trajectory.step_N):
-            for name, draw in _FIGURES.items():
-                written.append(write_whole(folder / name, png(draw(trajectory))))
-            written.append(write_animation(trajectory, folder / "pi.gif"))
+        for name, draw in _FIGURES.items():
+            written.append(write_whole(folder / name, png(draw(trajectory))))
+        written.append(write_animation(trajectory, folder / "pi.gif"))
     if (search_folder / "metrics.jsonl").exists():
         metrics = read_metrics(search_folder / "metrics.jsonl")
         if len(metrics):
@@ -370,7 +369,10 @@ def schedule(trajectory: Trajectory) -> Figure:
     """tau, and how sure pi is: entropy and the lead of the likeliest candidate, over the steps."""
     rows = thin(len(trajectory.step_N), MOST_POINTS)
     step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows]
-    share_NL, margin_NL = entropy_share(pi_NLC), margin(pi_NLC)
+    pi_NLC = pi_NLC.astype(np.float64)
+    # One candidate has no entropy, and nothing to divide it by.
+    share_NL = entropy(pi_NLC) / np.log(max(pi_NLC.shape[2], 2))
+    margin_NL = pi_margins(pi_NLC)
     with house_style():
         figure = make_figure(9.6, 2.55)
         panels = figure.subplots(1, 3)

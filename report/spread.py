@@ -74,7 +74,6 @@ def alike(run_folder: Path) -> list[Path]:
         folder
         for folder, each in found.items()
         if first is not None
-        and len(each.step_N)
         and each.labels == first.labels
         and each.pi_NLC.shape == first.pi_NLC.shape
     ]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from report.plotting import compact
 from report.run_files import read_json
+from utils.pareto import dominates
 
 LEARNED = ("retrained", "onehot")  # objectives that take training, in bits per byte
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
@@ -158,15 +159,12 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
     Trials of one network with the same values stand there once.
     """
-    finished = distinct_trials(rows)
-    return [row for row in finished if not any(_dominates(other, row) for other in finished)]
-
-
-def _dominates(one: Row, other: Row) -> bool:
-    assert one.values is not None
-    assert other.values is not None
-    pairs = list(zip(one.values, other.values, strict=True))
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+    finished = [(row, row.values or []) for row in distinct_trials(rows)]
+    return [
+        row
+        for row, values in finished
+        if not any(dominates(other, values) for _, other in finished)
+    ]
 
 
 def counts(rows: Sequence[Row]) -> str:

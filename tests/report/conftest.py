@@ -49,12 +49,12 @@ class Maker:
         pi_NLC = np.exp(alpha_NLC) / np.exp(alpha_NLC).sum(2, keepdims=True)
         np.savez(
             folder / "pi.npz",
-            step=step_N.astype(np.int64),
+            step=step_N.astype(np.int64) + 1,
             pi=pi_NLC.astype(np.float32),
             alpha=alpha_NLC,
             tau=(1 - 0.7 * moved_N).astype(np.float32),
             labels=np.array(labels),
-            alpha_start=np.int64(start),
+            alpha_start=np.int64(start + 1),
         )
         return folder / "pi.npz"
 

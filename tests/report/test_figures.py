@@ -87,7 +87,7 @@ def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
     for slot, axes in enumerate(panels):
         uniform, start, *candidates = axes.get_lines()
         assert uniform.get_ydata() == pytest.approx([1 / 3, 1 / 3])
-        assert start.get_xdata() == [2, 2]
+        assert start.get_xdata() == [3, 3]
         drawn = np.stack([line.get_ydata() for line in candidates], axis=1)
         assert np.array_equal(drawn, shown.pi_NLC[:, slot])
 

@@ -1,11 +1,10 @@
-"""Thinning, entropy shares, margins and frames against values worked out by hand."""
-
-import math
+"""Thinning, entropies, margins and frames against values worked out by hand."""
 
 import numpy as np
 import pytest
 
-from report.run_files import entropy_share, frame_rows, margin, thin
+from report.run_files import frame_rows, thin
+from utils.pi import entropy, margins
 
 
 @pytest.mark.parametrize(
@@ -31,22 +30,14 @@ def test_thinning_never_gives_more_than_asked():
         assert rows[-1] == 1236
 
 
-def test_entropy_is_a_share_of_the_uniform_one():
-    pi_NLC = np.array([[[1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]], np.float32)
-    assert entropy_share(pi_NLC) == pytest.approx(
-        np.array([[1.0, 0.0, math.log(2) / math.log(3)]]), abs=1e-6
+def test_entropy_and_margins_of_pi():
+    pi_LC = np.array([[1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    assert entropy(pi_LC) == pytest.approx(np.log([3, 1, 2]))
+    assert margins(pi_LC).tolist() == [0.0, 1.0, 0.0]
+    assert (entropy(np.ones((2, 1))).tolist(), margins(np.ones((2, 1))).tolist()) == (
+        [0, 0],
+        [1, 1],
     )
-
-
-def test_margin_is_first_less_second():
-    pi_NLC = np.array([[[0.2, 0.7, 0.1], [1 / 3, 1 / 3, 1 / 3], [0.0, 0.0, 1.0]]])
-    assert margin(pi_NLC) == pytest.approx(np.array([[0.5, 0.0, 1.0]]))
-
-
-def test_one_candidate_leaves_nothing_to_decide():
-    pi_NLC = np.ones((2, 3, 1))
-    assert entropy_share(pi_NLC).tolist() == [[0.0] * 3] * 2
-    assert margin(pi_NLC).tolist() == [[1.0] * 3] * 2
 
 
 def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones():

@@ -1,0 +1,9 @@
+"""Pareto dominance; all objectives are minimised."""
+
+from collections.abc import Sequence
+
+
+def dominates(values: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether `values` are nowhere worse than the other ones, and better somewhere."""
+    pairs = list(zip(values, other, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

@@ -48,21 +48,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir, carried(arguments), ranks)
-        architecture = find_architecture(bench, arguments.architecture, arguments.layout)
-        phase = open_retraining(bench, architecture)
+        plan = set_up(experiment, run_dir, carried(arguments), ranks)
+        architecture = find_architecture(plan, arguments.architecture, arguments.layout)
+        phase = open_retraining(plan, architecture)
     chosen = arguments.architecture is None and arguments.layout is None
-
-    def run() -> None:
+    with closing(phase), exit_codes.run_errors() as ending:
         phase.run(experiment.run)
         ranks.leave()
-
-    def finish() -> None:
         if ranks.is_first:
-            show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
-
-    with closing(phase):
-        return exit_codes.run_to_end(run, then=finish)
+            show_result(plan, finish_retrain(plan, phase, architecture), chosen=chosen)
+    return ending.code
 
 
 if __name__ == "__main__":

@@ -6,20 +6,16 @@ evidence those of its layout.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model import Agreement, Evidence
 from nas.search.diagnostics import alpha_path, warnings_of, watch
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
-from pipeline.build import search_steps
-from pipeline.context import Workbench
-from pipeline.search import adds_nothing
 from utils.files import append_line, read_object, write_whole
 
 FILE = "caveats.json"
@@ -170,26 +166,28 @@ def log_once(log: Path, lines: Sequence[str]) -> None:
         append_line(log, "\n".join(missing))
 
 
-def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
+def guard_lines(
+    trajectory: Path, schedules: SearchPlan, adds_nothing: Mapping[str, bool]
+) -> list[str]:
     """What alpha's path shows, and warnings.
+
+    Args:
+        trajectory: a search's pi.npz.
+        schedules: of that search.
+        adds_nothing: whether a candidate does, by label, in alpha's order.
 
     Raises:
         ValueError, OSError: the trajectory is damaged or cannot be read.
     """
-    experiment = bench.experiment
-    # Only draws are held for longer where there is memory; alpha's steps are the same.
-    plan = SearchPlan(experiment.search, search_steps(bench), 0, experiment.data.segment)
-    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], plan)
-    nothing = adds_nothing(bench)
-    found = watch(path_NLC, rate_M, list(nothing), list(nothing.values()))
-    said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
-    return [said + _direction(found.directed_L), *warnings_of(found, plan)]
-
-
-def _direction(directed_L: NDArray[np.float64]) -> str:
-    judged_L = directed_L[~np.isnan(directed_L)]
+    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], schedules)
+    shown = watch(path_NLC, rate_M, list(adds_nothing), list(adds_nothing.values()))
+    line = f"mean margin {shown.mean_margin:.3f}, nothing added {shown.nothing_share:.0%} of pi"
+    judged_L = shown.directed_L[~np.isnan(shown.directed_L)]
     if not len(judged_L):
-        return ", too few steps of alpha until it settled to say how directed they were"
-    said = f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
-    few = len(directed_L) - len(judged_L)
-    return said + (f" ({few} of {len(directed_L)} settled in too few steps to tell)" if few else "")
+        line += ", too few steps of alpha until it settled to say how directed they were"
+    else:
+        line += f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
+        slots = len(shown.directed_L)
+        if few := slots - len(judged_L):
+            line += f" ({few} of {slots} settled in too few steps to tell)"
+    return [line, *warnings_of(shown, schedules)]

@@ -1,24 +1,22 @@
-"""Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown at the end."""
+"""Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from data import EvaluationStreams
 from model import LanguageModel, Mix
-from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
+from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.flops import search_flops
 from nas.search.plan import SearchPlan, build_rho, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.trajectory import Trajectory, entropy_share, margins, softmax
-from pipeline.build import build_supernet, search_steps, search_text
-from pipeline.context import Workbench, tensorboard_writer
-from pipeline.costs import layout_costs
+from pipeline.build import build_supernet
+from pipeline.context import RunPlan
 from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
 from pipeline.summary import (
     optimiser_line,
@@ -30,7 +28,6 @@ from pipeline.summary import (
 from training.evaluation import Evaluation, joined
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
-from training.run_dir import is_claimed
 from training.step import WeightStep
 from training.trainer import Phase
 from utils.cores import core_numbers, read_cpu
@@ -39,106 +36,72 @@ from utils.cores import core_numbers, read_cpu
 VALIDATED, _VALIDATED_SEED = 4, 0
 
 
-def search_phase(bench: Workbench) -> Phase:
+def search_phase(plan: RunPlan) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    experiment, began = bench.experiment, read_cpu(core_numbers())
-    check_supernet_size(bench)
-    model = build_supernet(bench)
-    plan = _plan(bench, model)
-    labels = [candidate.label for candidate in experiment.model.candidates]
-    alpha_LC = build_alpha(experiment.model.slots, len(labels))
-    streams = {"weights": model.initial_state(bench.own_streams)}
-    text = search_text(bench)
-    if text.alpha is not None:
-        streams["alpha"] = model.initial_state(bench.own_streams)
-    rho = build_rho(experiment.search.tau)
+    run, slots = plan.experiment.run, plan.experiment.model.slots
+    config, began = plan.experiment.search, read_cpu(core_numbers())
+    check_supernet_size(plan)
+    model = build_supernet(plan)
+    schedules = plan.schedules(model.longest_memory)
+    labels = [candidate.label for candidate in plan.candidates]
+    alpha_LC = build_alpha(slots, len(labels))
+    weights_batches, alpha_batches = plan.search_batches
+    streams = {"weights": model.initial_state(plan.own_streams)}
+    if alpha_batches is not None:
+        streams["alpha"] = model.initial_state(plan.own_streams)
+    rho = build_rho(config.tau)
     state = TrainState(
         model=model,
         optimisers={
-            "weights": build_optimiser(model, experiment.search.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan, rho.values()),
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
         },
         streams=streams,
         parameters={"alpha": alpha_LC, **rho},
-        loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
+        loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-    bench.ranks.seed(experiment.run.seed)
-    weight_step = WeightStep(
-        bench.forward,
-        experiment.search.optimiser,
-        rate_of(experiment.search.optimiser, plan.steps),
-    )
-    step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
-    folder = search_folder(bench, experiment.run.seed)
-    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)), folder)
-    trajectory = Trajectory(labels, plan)
+    plan.ranks.seed(run.seed)
+    rate = rate_of(config.optimiser, schedules.steps)
+    weight_step = WeightStep(plan.forward, config.optimiser, rate)
+    step = SearchStep(schedules, weight_step, run.seed, alpha_batches)
+    folder = plan.search_folder(run.seed)
+    forecast = search_memory(step, state, weights_batches.batch(0))
+    memory = memory_notes(forecast, plan.forward, folder, ignore=run.ignore_memory_forecast)
+    trajectory = Trajectory(labels, schedules)
+    summary = [
+        *_search_summary(plan, model, schedules),
+        *memory.lines,
+        *busy_lines(plan.device, plan.ranks.world, began),
+    ]
     return Phase(
         title="search",
         folder=folder,
-        identity=search_identity(bench),
-        files=bench.files(),
-        summary="\n".join(
-            [
-                _search_summary(bench, model, plan),
-                *memory.lines,
-                *busy_lines(bench, began),
-            ]
-        ),
-        steps=plan.steps,
+        identity=plan.search_identity,
+        files=plan.files(),
+        summary="\n".join(summary),
+        steps=schedules.steps,
         state=state,
-        batches=text.weights,
+        batches=weights_batches,
         step=step,
-        nets=_nets(bench),
-        columns=_SearchColumns(plan, adds_nothing(bench)),
+        nets=_nets(plan, plan.streams("valid")),
+        columns=_SearchColumns(schedules, plan.adds_nothing),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=tensorboard_writer(bench, folder),
-        ranks=bench.ranks,
-        work=_work(bench, plan),
+        writer=plan.tensorboard(folder),
+        ranks=plan.ranks,
+        work=search_flops(schedules, list(plan.costs.by_label.values()), plan.costs.rest, slots),
         refusal=memory.refusal,
     )
 
 
-def _work(bench: Workbench, plan: SearchPlan) -> list[float]:
-    """FLOPs of each step for each token."""
-    costs = layout_costs(bench)
-    slots = bench.experiment.model.slots
-    return search_flops(plan, list(costs.by_label.values()), costs.rest, slots)
-
-
-def search_folder(bench: Workbench, seed: int) -> Path:
-    """Where the search of a seed writes."""
-    return bench.run_dir / "search" / f"seed-{seed}"
-
-
-def searched_folder(bench: Workbench, seed: int) -> Path:
-    """The folder of a search to read pi or the SuperNet from, once it is seen to be this search's.
-
-    Raises:
-        ValueError: its identity is that of another experiment or text, damaged, or not there.
-    """
-    folder = search_folder(bench, seed)
-    try:
-        claimed = is_claimed(folder, search_identity(bench))
-    except ValueError as error:
-        raise ValueError(f"{error}; in a new one search.py comes first") from None
-    if not claimed and (folder / "pi.npz").exists():
-        raise ValueError(
-            f"{folder / 'identity.json'}: not found, so nothing says of which text pi is; start "
-            f"search.py again with run.seed={seed}, which mends it or says what is wrong"
-        )
-    return folder
-
-
-def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
+def _nets(plan: RunPlan, valid: EvaluationStreams) -> dict[str, Callable[[TrainState], Evaluation]]:
     """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
-    valid = bench.streams("valid")
 
     def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
-        return lambda state: bench.validate(state.model, valid, mix(state.parameters["alpha"]))
+        return lambda state: plan.validate(state.model, valid, mix(state.parameters["alpha"]))
 
-    if bench.experiment.search.alpha_learns:
+    if plan.experiment.search.alpha_learns:
         return {"soft": under(soft_net), "onehot": under(one_hot_net)}
 
     def drawn(number: int, alpha_LC: Tensor) -> Mix:
@@ -148,48 +111,16 @@ def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
     return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 
-def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
-    experiment = bench.experiment
-    return SearchPlan(
-        experiment.search,
-        steps=search_steps(bench),
-        memory=model.longest_memory,
-        segment=experiment.data.segment,
-    )
-
-
-def search_identity(bench: Workbench) -> dict[str, Any]:
-    """Whose folder a search's is; all seeds of an experiment have the same."""
-    experiment = bench.experiment
-    return {
-        "precision": experiment.run.precision,
-        "data": bench.data_identity(),
-        "model": experiment.model.model_dump(mode="json"),
-        "search": experiment.search.model_dump(mode="json"),
-        **bench.inputs(),
-    }
-
-
-def adds_nothing(bench: Workbench) -> dict[str, bool]:
-    """Which candidates cost nothing, because they add nothing."""
-    costs = layout_costs(bench).by_label
-    return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
-
-
 @dataclass(frozen=True)
 class _SearchColumns:
-    """What is watched of a search at each log line.
+    """What a log line says of the search.
 
     tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
     candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
     clipping, over all slots.
-
-    Attributes:
-        plan: schedules.
-        adds_nothing: which candidates do, by label.
     """
 
-    plan: SearchPlan
+    schedules: SearchPlan
     adds_nothing: Mapping[str, bool]
 
     @torch.no_grad()
@@ -202,7 +133,7 @@ class _SearchColumns:
             if not idle
         }
         return {
-            "tau": float(tau_now(self.plan, state, state.step - 1)),
+            "tau": float(tau_now(self.schedules, state, state.step - 1)),
             "entropy": entropy_share(pi_LC),
             "least_margin": float(margins(pi_LC).min()),
             "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
@@ -223,59 +154,46 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
     return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
-def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
-    experiment = bench.experiment
-    table = layout_costs(bench)
-    config = experiment.search
-    candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
-    return "\n".join(
-        [
-            text_summary(bench),
-            softmax_line(bench, bench.softmax),
-            f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
-            f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
-            *tying_lines(model),
-            f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
-            optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.weights_estimator}{_frozen_text(config)}, "
-            f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
-            f"tau {config.tau.schedule} {_tau_text(plan)}",
-            _alpha_text(bench, plan),
-        ]
-    )
+def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) -> list[str]:
+    sizes, config, costs = plan.experiment.model, plan.experiment.search, plan.costs
+    candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
+    warmup = f" ({config.frozen} until alpha moves)" if config.frozen else ""
+    return [
+        text_summary(plan),
+        softmax_line(plan, plan.softmax),
+        f"SuperNet: {sizes.slots} slots x {len(costs.by_label)} candidates, "
+        f"d_model {sizes.d_model}, {parameter_count(model):,} parameters",
+        *tying_lines(model),
+        f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
+        optimiser_line(config.optimiser, schedules.steps),
+        f"estimator {config.weights_estimator}{warmup}, "
+        f"draws held {schedules.hold} step{'s' * (schedules.hold > 1)}, "
+        f"tau {config.tau.schedule} {_tau_text(schedules)}",
+        _alpha_text(schedules),
+    ]
 
 
-def _tau_text(plan: SearchPlan) -> str:
-    config = plan.config.tau
+def _tau_text(schedules: SearchPlan) -> str:
+    config = schedules.config.tau
     if config.schedule != "learnable":
-        return f"{plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}"
+        return f"{schedules.tau(0):.3g} -> {schedules.tau(schedules.steps - 1):.3g}"
     floor = DEFAULT_FLOOR if config.floor is None else config.floor
     return f"(experimental) from {config.start:.3g}, above {floor:.3g}"
 
 
-def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:
-    config = bench.experiment.search
+def _alpha_text(schedules: SearchPlan) -> str:
+    config = schedules.config
     if not config.alpha_learns:
         return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    text = f"alpha: {config.alpha.data} data"
+    if config.alpha.data == "split":
+        share = config.alpha.share or DEFAULT_SHARE
+        text += f" ({share:.0%} of the training tokens are alpha's alone)"
+    if config.alpha_estimator != config.weights_estimator:
+        text += f", estimator {config.alpha_estimator}"
+    if config.alpha.every > 1:
+        text += f", moves every {config.alpha.every} steps"
     return (
-        f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
-        f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}"
+        f"{text}, first moves at step {schedules.alpha_start}, "
+        f"peak learning rate {schedules.alpha_peak_lr:.4f}"
     )
-
-
-def _kind_text(config: SearchConfig) -> str:
-    every = config.alpha.every
-    own = config.alpha_estimator
-    said = f"estimator {own}, " if own != config.weights_estimator else ""
-    return said + (f"moves every {every} steps, " if every > 1 else "")
-
-
-def _frozen_text(config: SearchConfig) -> str:
-    return f" ({config.frozen} until alpha moves)" if config.frozen else ""
-
-
-def _split_text(bench: Workbench) -> str:
-    config = bench.experiment.search.alpha
-    if config.data != "split":
-        return ""
-    return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"

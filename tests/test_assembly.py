@@ -25,10 +25,9 @@ from data.corpora.local import load_files
 from model import Dropout, load_architecture, load_model
 from nas.config import DeriveConfig
 from nas.derivation.rules import TOLERANCE
-from pipeline.build import architecture_hash, retrain_stages, search_text
+from pipeline.build import architecture_hash
 from pipeline.compare import contestants
 from pipeline.context import Workbench, set_up
-from pipeline.costs import layout_costs
 from pipeline.derive import derive as derive_by
 from pipeline.experiment import load_experiment
 from pipeline.retrain import finish_retrain, retrain_phase
@@ -203,8 +202,7 @@ def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networ
         "random: there is no other network that costs within 5% of 8832 FLOPs per token: 2 of 3 "
         "random opponents\n"
     )
-    cost = layout_costs(bench)
-    costs = [cost(entry.architecture.slots) for entry in entries]
+    costs = [bench.costs(entry.architecture.slots) for entry in entries]
     assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
     networks = [entry.architecture.letters().replace("i", "").split() for entry in entries]
     assert sorted(networks) == [["a", "d", "d"], ["d", "a", "d"], ["d", "d", "a"]]
@@ -550,7 +548,7 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
         "retrain.fine_tune={epochs: 0.5, lr: 1e-4}",
     ]
     bench = bench_of(experiment_file, tmp_path, *settings)
-    whole, half = bench.training_batches().per_epoch, search_text(bench).weights.per_epoch
+    whole, half = bench.training_batches().per_epoch, bench.search_batches[0].per_epoch
     assert abs(2 * half - whole) <= 1
     assert search_phase(bench).steps == 3 * half
     architecture = derive_by(bench, bench.experiment.derive.model_copy(update={"method": "par"}))
@@ -579,7 +577,7 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
         search_phase(bench_of(experiment_file, tmp_path, "search.alpha.every=15"))
     bench = bench_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
     with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
-        retrain_stages(bench)
+        _ = bench.stages
 
 
 def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
         raise KeyboardInterrupt
 
     for run in (stopped, full, interrupted):
-        exit_codes.run_to_end(run, then=lambda: None)
+        with exit_codes.run_errors():
+            run()
         said = capsys.readouterr().err
         assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
         assert "# put the password in the place of ***" in said

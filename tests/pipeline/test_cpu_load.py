@@ -11,7 +11,6 @@ from pipeline.context import set_up
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Job, run_all
 from pipeline.resources import busy_lines, too_busy, too_many_threads
-from training.distributed import Ranks
 from training.signals import StopRequest
 from utils.cores import CpuReading
 
@@ -83,25 +82,24 @@ def test_where_nothing_can_be_known_nothing_is_said() -> None:
 def test_a_phase_says_it_of_its_own_threads_on_a_cpu_alone(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    bench = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run")
-    cores = torch.get_num_threads()
-    assert cores == 2
+    device = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run").device
+    assert torch.get_num_threads() == 2
     busy = later(1e6)
-    (line,) = busy_lines(bench, START, lambda: busy)
+    (line,) = busy_lines(device, 1, START, lambda: busy)
     assert line.startswith("warning: 2 threads for 0.0 free cores")
-    assert busy_lines(bench, START, lambda: None) == []
+    assert busy_lines(device, 1, START, lambda: None) == []
+    assert busy_lines(torch.device("cuda"), 1, START, lambda: busy) == []
     # The other processes of one training are no strangers.
-    object.__setattr__(bench, "ranks", Ranks(world=2))
-    assert busy_lines(bench, START, lambda: busy) == []
+    assert busy_lines(device, 2, START, lambda: busy) == []
 
 
 def test_cores_that_the_process_may_not_use_are_not_free_for_it(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run")
+    device = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run").device
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 9}, raising=False)
-    (line,) = busy_lines(bench, START, lambda: later(1.0))
+    (line,) = busy_lines(device, 1, START, lambda: later(1.0))
     assert line.startswith("warning: 2 threads for 1.0 free cores (other processes use 1.0 of 2)")
 
 

@@ -3,7 +3,6 @@
 import shutil
 from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,14 +96,10 @@ def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
 
     monkeypatch.setattr("pipeline.resources.memory_bytes", lambda device: 40 * GB)
     for kind, refuses in (("cpu", True), ("cuda", False)):
-        device, ranks = torch.device(kind), Two(world=2, local_world=2)
-        bench: Any = SimpleNamespace(
-            device=device,
-            ranks=ranks,
-            forward=Forward(device, "float32", ranks=ranks),
-            experiment=SimpleNamespace(run=SimpleNamespace(ignore_memory_forecast=False)),
-        )
-        assert (memory_notes(bench, LARGE, tmp_path).refusal is not None) == refuses
+        ranks = Two(world=2, local_world=2)
+        forward = Forward(torch.device(kind), "float32", ranks=ranks)
+        notes = memory_notes(LARGE, forward, tmp_path, ignore=False)
+        assert (notes.refusal is not None) == refuses
 
 
 @pytest.fixture

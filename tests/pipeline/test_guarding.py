@@ -46,7 +46,7 @@ def test_alphas_own_steps_are_weighed_by_their_rates(
     rates = [1.0 if schedule == "constant" else 0.5 + 0.5 * np.cos(np.pi * x) for x in parts]
     own_NLC = np.concatenate([np.zeros((1, 4, 3)), alpha_NLC[list(due)].astype(np.float64)])
     t = np.median(directedness(own_NLC, rates))
-    said = guard_lines(bench, file)[0]
+    said = guard_lines(file, bench.schedules(), bench.adds_nothing)[0]
     assert re.findall(r"directed with t = (\S+) in the median slot", said) == [f"{t:.1f}"]
 
 
@@ -57,11 +57,12 @@ def test_slots_that_settled_at_once_are_counted(
     bench = bench_of(undisturbed, "search.alpha.freeze=0")
     alpha_NLC, _ = path_of(tmp_path)
     alpha_NLC[5:, 0, 1] += 20
-    said = guard_lines(bench, write(tmp_path / "one.npz", alpha_NLC, LABELS))
+    given = (bench.schedules(), bench.adds_nothing)
+    said = guard_lines(write(tmp_path / "one.npz", alpha_NLC, LABELS), *given)
     assert "(1 of 4 settled in too few steps to tell)" in said[0]
     alpha_NLC[5:, :, 1] += 20
     alpha_NLC[5:, 0, 1] -= 20
-    said = guard_lines(bench, write(tmp_path / "all.npz", alpha_NLC, LABELS))
+    said = guard_lines(write(tmp_path / "all.npz", alpha_NLC, LABELS), *given)
     assert "too few steps of alpha until it settled to say how directed they were" in said[0]
     assert len(said) == 3
     assert "dense has 100% of pi" in said[1]

@@ -17,7 +17,6 @@ from pipeline.cli import find_experiment
 from pipeline.context import Workbench, set_up
 from pipeline.experiment import load_experiment
 from pipeline.multi_search import _locked, finish_searches, run_searches
-from pipeline.search import search_identity
 from tests.nas.test_derivation import write
 from tests.training.test_phase import others_may_have
 from training.run_dir import FolderLock, claim
@@ -35,7 +34,7 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
         alpha_NLC = np.stack([mean_LC] * 30)
         alpha_NLC[-1] = np.eye(3)[[0, 1, 2, 0]]
         folder = tmp_path / f"search/seed-{seed}"
-        claim(folder, search_identity(bench), {})
+        claim(folder, bench.search_identity, {})
         write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
     finish_searches(bench, [0, 1])
     said = capsys.readouterr().out
@@ -55,7 +54,7 @@ def written_searches(
     """A bench whose searches are done: their alpha stands where nobody searched."""
     bench = set_up(load_experiment(find_experiment(undisturbed), settings), folder)
     for seed in seeds:
-        claim(folder / f"search/seed-{seed}", search_identity(bench), {})
+        claim(folder / f"search/seed-{seed}", bench.search_identity, {})
         alpha_NLC = np.random.default_rng(seed).normal(size=(30, 4, 3))
         path = folder / f"search/seed-{seed}/pi.npz"
         write(path, alpha_NLC, ["attention", "dense", "identity"])

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
-        from pipeline.multi_search import finish_searches, open_first, run_searches
+        from pipeline.search import finish_searches, open_first, run_searches
         from training.distributed import join
 
         ranks = join()

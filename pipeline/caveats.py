@@ -30,27 +30,27 @@ _MOST_RATIO, _OPEN = 1.03, 0.1
 _MOST_CHANCE = 0.05
 
 
-def agreement_line(found: Agreement) -> str:
+def agreement_line(agreement: Agreement) -> str:
     """Kappa with its interval, and whether chance does as well."""
-    searches = f"agreement of {len(found.searches)} searches"
-    if found.kappa is None:
+    searches = f"agreement of {len(agreement.searches)} searches"
+    if agreement.kappa is None:
         return f"{searches}: all chose one candidate in every slot; no kappa"
     interval = "no interval (too few slots, or too few that differ)"
-    if found.interval is not None:
-        low, high = found.interval
-        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
-    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
-    if found.p_by_chance is not None:
-        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
-    return said
+    if agreement.interval is not None:
+        low, high = agreement.interval
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.slots)} slots"
+    line, chance = f"{searches}: kappa {agreement.kappa:.3f}, {interval}", agreement.p_by_chance
+    if chance is not None:
+        line += f"; choices put into slots at random agree as much with p = {chance:.4f}"
+    return line
 
 
-def agreement_caveats(found: Agreement) -> list[str]:
+def agreement_caveats(agreement: Agreement) -> list[str]:
     """The agreement of several searches, and a warning where chance may explain it."""
-    lines = [agreement_line(found)]
-    if found.p_by_chance is not None and found.p_by_chance > _MOST_CHANCE:
+    lines, chance = [agreement_line(agreement)], agreement.p_by_chance
+    if chance is not None and chance > _MOST_CHANCE:
         lines.append(
-            f"warning: no agreement beyond chance is shown (p = {found.p_by_chance:.2f}, above "
+            f"warning: no agreement beyond chance is shown (p = {chance:.2f}, above "
             f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
             "with more seeds, and compare the layout with rules and random ones (compare.py)"
         )
@@ -110,32 +110,28 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
     Raises:
         OSError: the file cannot be written.
     """
-    entry = {"searches": sorted(seeds), "caveats": list(caveats)}
-    others = [each for each in _joint(folder / FILE) if each["searches"] != entry["searches"]]
-    entries = sorted([*others, entry], key=lambda each: each["searches"])
-    write_whole(folder / FILE, json.dumps({"together": entries}, indent=1) + "\n")
+    path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
+    others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
+    entries = sorted([*others, entry], key=lambda one: one["searches"])
+    write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
 
 
 def _joint(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file that is about to be written anew; what is damaged in it goes.
-
-    A file of an older version is one entry itself.
-    """
+    """The entries of a file that is about to be written anew; what is damaged in it goes."""
     try:
         content = read_object(path, "")
     except (FileNotFoundError, ValueError):
         return []
+    # A file of an older version is one entry itself.
     entries = content.get("together", [content])
-    return [entry for entry in entries if _is_entry(entry)] if isinstance(entries, list) else []
-
-
-def _is_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
+    return [
+        entry
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
         and entry.keys() == {"searches", "caveats"}
         and isinstance(entry["searches"], list)
         and all(isinstance(seed, int) for seed in entry["searches"])
-    )
+    ]
 
 
 def read_caveats(folder: Path) -> list[str]:
@@ -160,8 +156,8 @@ def log_once(log: Path, lines: Sequence[str]) -> None:
     Raises:
         OSError: it cannot be read or written.
     """
-    kept = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    missing = [line for line in lines if line not in kept.splitlines()]
+    logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    missing = [line for line in lines if line not in logged.splitlines()]
     if missing:
         append_line(log, "\n".join(missing))
 

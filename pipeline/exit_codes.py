@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cli import again
+from pipeline.cli import resume_command
 from training.launch import Lost, is_first_to_say, launched
 
 USER_MISTAKE = 2
@@ -38,10 +38,12 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
         _announce_import(loads)
         yield
     except KeyboardInterrupt:
-        _complain(f"interrupted; what was written until then is kept. Go on with:\n  {again()}")
+        _complain(
+            f"interrupted; what was written until then is kept. Go on with:\n  {resume_command()}"
+        )
         raise SystemExit(_at_once(INTERRUPTED)) from None
     except Lost as lost:
-        _complain(f"{lost} before the first step. Again with:\n  {again()}", lost=True)
+        _complain(f"{lost} before the first step. Again with:\n  {resume_command()}", lost=True)
         raise SystemExit(_at_once(LOST)) from None
     except ModuleNotFoundError as error:
         if error.name is None or (Path(__file__).parents[1] / error.name.split(".")[0]).exists():
@@ -74,7 +76,7 @@ def run_errors() -> Iterator[Ending]:
     from training.divergence import Diverged
     from training.signals import Stopped
 
-    ending, line = Ending(), again()
+    ending, line = Ending(), resume_command()
     try:
         yield ending
         sys.stdout.flush()

@@ -78,9 +78,7 @@ def _check_size(
 def memory_bytes(device: torch.device, root: Path = Path("/")) -> int:
     """How much memory a GPU has, or this process may take: the machine's, or less in a container.
 
-    Args:
-        device: the GPU, or the CPU.
-        root: where /proc and /sys are.
+    `root` is where /proc and /sys are.
     """
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
@@ -111,13 +109,7 @@ def _group_limits(root: Path) -> Iterator[int]:
 
 
 def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
-    """A warning where runs at a time have more threads together than there are cores.
-
-    Args:
-        threads: of each run.
-        workers: runs at a time.
-        cores: that they share.
-    """
+    """A warning where `workers` runs of so many threads each share fewer cores."""
     if threads * workers <= cores:
         return None
     why, remedy = "each run has a part of one", f"--workers {max(1, cores // threads)}"

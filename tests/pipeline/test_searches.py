@@ -16,7 +16,7 @@ from pipeline.caveats import log_once
 from pipeline.cli import find_experiment
 from pipeline.context import Workbench, set_up
 from pipeline.experiment import load_experiment
-from pipeline.multi_search import _locked, finish_searches, run_searches
+from pipeline.search import _locked, finish_searches, run_searches
 from tests.nas.test_derivation import write
 from tests.training.test_phase import others_may_have
 from training.run_dir import FolderLock, claim
@@ -78,7 +78,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
             folder=folder, open=list, close=list, run=lambda config: ran.append(seed)
         )
 
-    monkeypatch.setattr("pipeline.multi_search.search_phase", phase_of)
+    monkeypatch.setattr("pipeline.search.search_phase", phase_of)
     run_searches(bench, [0, 1, 2], [])
     assert ran == [0, 1, 2]
     with pytest.raises(OSError, match="the searches are done, figures or report are not") as error:
@@ -99,7 +99,7 @@ def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
             free[name] = others_may_have(folder)
             return write_it(*arguments, **more)
 
-        monkeypatch.setattr(f"pipeline.multi_search.{name}", writes)
+        monkeypatch.setattr(f"pipeline.search.{name}", writes)
 
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
     bench = written_searches(undisturbed, tmp_path, [0], "run.figures=false")
@@ -128,7 +128,7 @@ def test_another_process_in_the_folder_of_a_search_that_is_done_is_waited_for(
         lines.append(line)
         os.write(go_on, b".")
 
-    monkeypatch.setattr("pipeline.multi_search.announce", announce)
+    monkeypatch.setattr("pipeline.search.announce", announce)
     with _locked(tmp_path):
         assert not others_may_have(tmp_path)
     assert lines == [f"waiting for another process that has {tmp_path}"]

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir, carried(arguments))
         derived = derivation(plan, experiment.derive)
         before = chosen_before(run_dir)
-        architecture = choose(plan, derived)
+        architecture = choose(derived, experiment, run_dir)
     if derived.considered:
         print(considered_text(derived.considered))
     print(describe(architecture))

@@ -85,7 +85,8 @@ def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
             names = f"{architecture.name} = {entry.architecture.name}"
             _remark(entries, place, f"{names}: one network, trained and shown once")
             return
-    entries.append(Contestant(write_architecture(plan, architecture), "opponent"))
+    written = write_architecture(architecture, plan.experiment, plan.run_dir)
+    entries.append(Contestant(written, "opponent"))
 
 
 def _remark(entries: list[Contestant], place: int, remark: str) -> None:
@@ -112,7 +113,8 @@ def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
         except NoOtherNetwork as error:
             _remark(entries, 0, f"{error}: {seed} of {wanted} random opponents")
             return
-        entries.append(Contestant(write_architecture(plan, architecture), "opponent"))
+        written = write_architecture(architecture, plan.experiment, plan.run_dir)
+        entries.append(Contestant(written, "opponent"))
 
 
 def _chosen(plan: RunPlan) -> Architecture:

@@ -233,7 +233,7 @@ class RunPlan:
         )
 
     def validate(
-        self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
+        self, streams: EvaluationStreams, model: LanguageModel, mix: Mix | None = None
     ) -> Evaluation:
         """Score a split once, all processes together."""
         return evaluate_shared(self.ranks, streams, lambda own: self.evaluate(model, own, mix))

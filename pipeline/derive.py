@@ -171,7 +171,7 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
         method = layout if layout in DERIVATIONS else "layout"
         options = {"method": method, "layout": layout}
         config = plan.experiment.derive.model_copy(update=options)
-        architecture = write_architecture(plan, derive(plan, config))
+        architecture = write_architecture(derive(plan, config), plan.experiment, plan.run_dir)
     else:
         path = file or plan.run_dir / "architecture.json"
         if not path.exists():
@@ -182,7 +182,9 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     return architecture
 
 
-def write_architecture(plan: RunPlan, architecture: Architecture) -> Architecture:
+def write_architecture(
+    architecture: Architecture, experiment: Experiment, run_dir: Path
+) -> Architecture:
     """Write RUN/architectures/NAME.json and the experiment beside it.
 
     Returns:
@@ -193,7 +195,7 @@ def write_architecture(plan: RunPlan, architecture: Architecture) -> Architectur
         ValueError: there is a file of that name, which cannot be read.
         OSError: one cannot be written.
     """
-    folder = plan.run_dir / "architectures"
+    folder = run_dir / "architectures"
     path = folder / f"{architecture.name}.json"
     digest = architecture_hash(architecture)
     if path.exists() and _hash_in(path) != digest:
@@ -201,7 +203,7 @@ def write_architecture(plan: RunPlan, architecture: Architecture) -> Architectur
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(plan.experiment))
+    write_whole(folder / "experiment.yaml", dump_experiment(experiment))
     write_whole(path, architecture.to_json())
     return architecture
 
@@ -235,11 +237,11 @@ def chosen_before(run_dir: Path) -> Architecture | None:
         return None
 
 
-def choose(plan: RunPlan, derivation: Derivation) -> Architecture:
+def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
-    architecture = write_architecture(plan, derivation.architecture)
+    architecture = write_architecture(derivation.architecture, experiment, run_dir)
     if derivation.considered:
-        table = plan.run_dir / "architectures" / f"{architecture.name}.csv"
+        table = run_dir / "architectures" / f"{architecture.name}.csv"
         write_whole(table, considered_csv(derivation.considered))
-    write_whole(plan.run_dir / "architecture.json", architecture.to_json())
+    write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +13,6 @@ import torch
 
 from data import load_tokenizer
 from model import Architecture, build_model, load_model, save_model
-from pipeline import cli
 from pipeline.build import architecture_hash, check_tokenizer, network_hash
 from pipeline.context import RunPlan
 from pipeline.resources import busy_lines, check_architecture_size, memory_notes, retrain_memory
@@ -85,7 +84,7 @@ def retrain_phase(plan: RunPlan, architecture: Architecture) -> Phase:
         state=state,
         batches=batches,
         step=step,
-        nets={"model": lambda state: plan.validate(state.model, valid)},
+        nets={"model": lambda state: plan.validate(valid, state.model)},
         writer=plan.tensorboard(folder),
         ranks=plan.ranks,
         refusal=memory.refusal,
@@ -158,8 +157,8 @@ def _result(plan: RunPlan, phase: Phase, architecture: Architecture) -> dict[str
     }
 
 
-def show_result(plan: RunPlan, path: Path, *, chosen: bool) -> None:
-    """Print what a result.json says; copy the chosen architecture's model to RUN/model."""
+def show_result(path: Path) -> None:
+    """Print what a result.json says."""
     result = read_result(path)
     test = result["test"]
     per_word = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
@@ -168,29 +167,27 @@ def show_result(plan: RunPlan, path: Path, *, chosen: bool) -> None:
         f"{result['best_step']} of {result['steps']}; test {test['nats_per_token']:.4f} "
         f"nats/token, perplexity {test['perplexity']:.2f}{per_word}{bits(test)}"
     )
-    if not chosen:
-        print(f"model: {path.parent / 'model'}")
-        return
-    lock = FolderLock(plan.run_dir, wait=True)
+
+
+def copy_chosen(path: Path, run_dir: Path) -> str:
+    """Copy the model beside a result.json to RUN/model, unless another seed's stands there.
+
+    Returns:
+        A line that says where the model is.
+    """
+    target, lock = run_dir / "model", FolderLock(run_dir, wait=True)
     try:
-        print(_copy_chosen(path, result, plan.run_dir / "model"))
+        if (target / "result.json").exists():
+            before, result = read_result(target / "result.json"), read_result(path)
+            if before["name"] == result["name"] and before["seed"] != result["seed"]:
+                here = path.parent / "model"
+                return f"{target} stays that of seed {before['seed']}; this one: {here}"
+        with _folder_made_whole(target) as work:
+            shutil.copytree(path.parent / "model", work)
+            shutil.copy(path, work)
+        return f"model: {target}"
     finally:
         lock.release()
-    print(f"next: {cli.command('compare.py', plan.run_dir, *plan.settings)}")
-
-
-def _copy_chosen(path: Path, result: Mapping[str, Any], target: Path) -> str:
-    """Copy the model beside a result.json to RUN/model, unless another seed's stands there."""
-    if (target / "result.json").exists():
-        before = read_result(target / "result.json")
-        if before["name"] == result["name"] and before["seed"] != result["seed"]:
-            return (
-                f"{target} stays that of seed {before['seed']}; this one: {path.parent / 'model'}"
-            )
-    with _folder_made_whole(target) as work:
-        shutil.copytree(path.parent / "model", work)
-        shutil.copy(path, work)
-    return f"model: {target}"
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from data import EvaluationStreams
 from model import LanguageModel, Mix
-from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE
+from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
@@ -256,7 +255,7 @@ def search_phase(plan: RunPlan) -> Phase:
         state=state,
         batches=weights_batches,
         step=step,
-        nets=_nets(plan, plan.streams("valid")),
+        nets=_nets(partial(plan.validate, plan.streams("valid")), config),
         columns=_SearchColumns(schedules, plan.adds_nothing),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
@@ -268,13 +267,15 @@ def search_phase(plan: RunPlan) -> Phase:
     )
 
 
-def _nets(plan: RunPlan, valid: EvaluationStreams) -> dict[str, Callable[[TrainState], Evaluation]]:
+def _nets(
+    validate: Callable[[LanguageModel, Mix], Evaluation], config: SearchConfig
+) -> dict[str, Callable[[TrainState], Evaluation]]:
     """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
 
     def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
-        return lambda state: plan.validate(state.model, valid, mix(state.parameters["alpha"]))
+        return lambda state: validate(state.model, mix(state.parameters["alpha"]))
 
-    if plan.experiment.search.alpha_learns:
+    if config.alpha_learns:
         return {"soft": under(soft_net), "onehot": under(one_hot_net)}
 
     def drawn(number: int, alpha_LC: Tensor) -> Mix:

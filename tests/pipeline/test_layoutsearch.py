@@ -22,7 +22,7 @@ def test_passes_validations_and_scored_layouts_are_counted(
     settings = [*BASE, f"search.estimator={estimator}", "search.alpha.freeze=0.5"]
     bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
     rule = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    name = choose(bench, derivation(bench, rule)).name
+    name = choose(derivation(bench, rule), bench.experiment, bench.run_dir).name
     table = bench.run_dir / "architectures" / f"{name}.csv"
     if scored:
         table.write_text("layout\n" + "a d a d\n" * scored)

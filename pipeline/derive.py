@@ -22,7 +22,7 @@ from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from nas.derivation.rules import sandwich_ends
 from pipeline.build import architecture_hash
 from pipeline.caveats import layout_caveats
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan, as_saved, say
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_folders import layout_name, short_text
 from pipeline.summary import parameter_count
@@ -203,7 +203,7 @@ def write_architecture(
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(experiment))
+    write_whole(folder / "experiment.yaml", dump_experiment(as_saved(experiment)))
     write_whole(path, architecture.to_json())
     return architecture
 

@@ -41,6 +41,16 @@ def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derive
     assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
 
 
+def test_no_password_is_saved_beside_an_architecture(experiment_file: Path, tmp_path: Path) -> None:
+    space = "space: {model.slots: {low: 2, high: 4}}"
+    sweep = f"sweep={{trials: 3, {space}, storage: 'postgresql://u:secret@h/db'}}"
+    arguments = ["--run", tmp_path / "run", "--method", "interleaved", "--set", sweep]
+    run(derive, experiment_file, *arguments)
+    saved = (tmp_path / "run/architectures/experiment.yaml").read_text()
+    assert "postgresql://u" in saved
+    assert "secret" not in saved
+
+
 def test_a_damaged_architecture_is_kept_until_it_is_removed(
     experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

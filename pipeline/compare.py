@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -123,28 +122,28 @@ def _chosen(plan: RunPlan) -> Architecture:
         raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first")
     chosen = load_architecture(path)
     check_tokenizer(plan.prepared.tokenizer, chosen)
-    for key, theirs, ours in _sizes(plan, chosen):
-        if theirs != ours:
-            raise ValueError(
-                f"{path}: {key} {theirs}, but model.{key} is {ours}: opponents of other "
-                "sizes are no comparison; derive again, or use the experiment it came from"
-            )
-    return chosen
-
-
-def _sizes(plan: RunPlan, chosen: Architecture) -> Iterator[tuple[str, object, object]]:
-    """What the chosen architecture and its opponents must have in common: theirs, ours."""
     config = plan.experiment.model
-    yield "d_model", chosen.d_model, config.d_model
-    yield "slots", len(chosen.slots), config.slots
-    yield "tie_slots", chosen.tie_slots, config.tie_slots
-    yield "softmax", chosen.softmax, plan.softmax
+    sizes: list[tuple[str, object, object]] = [
+        ("d_model", chosen.d_model, config.d_model),
+        ("slots", len(chosen.slots), config.slots),
+        ("tie_slots", chosen.tie_slots, config.tie_slots),
+        ("softmax", chosen.softmax, plan.softmax),
+    ]
     candidates = {candidate.label: candidate for candidate in plan.candidates}
     for slot in chosen.slots:
         if slot.label in candidates:
             theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
-            for name in sorted(theirs.keys() | ours.keys()):
-                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
+            sizes += [
+                (f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name))
+                for name in sorted(theirs.keys() | ours.keys())
+            ]
+    for key, its_size, our_size in sizes:
+        if its_size != our_size:
+            raise ValueError(
+                f"{path}: {key} {its_size}, but model.{key} is {our_size}: opponents of other "
+                "sizes are no comparison; derive again, or use the experiment it came from"
+            )
+    return chosen
 
 
 def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:

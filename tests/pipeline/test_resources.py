@@ -162,10 +162,7 @@ def test_every_choice_of_what_is_computed_is_drawn_in_all_slots(
         assert len(drawn) == 1
         found += drawn
     assert sorted(found) == sorted(permutations(range(3), computed))
-
-
-def test_where_all_are_computed_one_draw_is_enough() -> None:
-    assert len(list(_draws(2, 0, 3))) == 1
+    assert len(list(_draws(2, 0, 3))) == 1, "where all are computed one draw is enough"
 
 
 @pytest.mark.parametrize("estimator", ["single_path", "spos", "two_path"])
@@ -182,34 +179,27 @@ def test_the_greediest_candidate_counts_wherever_it_stands(
     assert found[0] == pytest.approx(found[1], rel=0.02)
 
 
-def test_a_shortage_says_what_is_needed_what_there_is_and_the_remedies() -> None:
-    forward = Forward(torch.device("cpu"), "float32", micro_batches=2)
-    assert memory_shortage(LARGE, forward, LARGE.total, claimed=False) is None
-    assert memory_shortage(LARGE, forward, 25 * GB, claimed=False) == (
-        "about 31,000 MB of memory are needed, and cpu has 25,000 MB: set run.recompute=true, "
-        "raise run.micro_batches (now 2), or lower data.batch"
-    )
-    both = Forward(torch.device("cpu"), "float32", recompute=True, ranks=Ranks(local_world=2))
-    assert memory_shortage(LARGE, both, 12 * GB, claimed=False) == (
-        "about 31,000 MB of memory are needed, and cpu has 12,000 MB for each process: "
-        "raise run.micro_batches (now 1), or lower data.batch"
-    )
-
-
 @pytest.mark.parametrize(
-    ("recompute", "remedies"),
+    ("options", "available", "claimed", "words"),
     [
-        (False, "25,000 MB: set run.recompute=true, or raise run.micro_batches (now 1)"),
-        (True, "25,000 MB: raise run.micro_batches (now 1)"),
+        ({"micro_batches": 2}, 25, False, "cpu has 25,000 MB: set run.recompute=true, "
+         "raise run.micro_batches (now 2), or lower data.batch"),
+        ({"recompute": True, "ranks": Ranks(local_world=2)}, 12, False,
+         "cpu has 12,000 MB for each process: raise run.micro_batches (now 1), "
+         "or lower data.batch"),
+        # A folder that is claimed would refuse another batch.
+        ({}, 25, True, "cpu has 25,000 MB: set run.recompute=true, or raise run.micro_batches "
+         "(now 1)"),
+        ({"recompute": True}, 25, True, "cpu has 25,000 MB: raise run.micro_batches (now 1)"),
     ],
-)
-def test_a_folder_that_is_claimed_would_refuse_another_batch(
-    recompute: bool, remedies: str
+)  # fmt: skip
+def test_a_shortage_says_what_is_needed_what_there_is_and_the_remedies(
+    options: dict[str, Any], available: int, claimed: bool, words: str
 ) -> None:
-    forward = Forward(torch.device("cpu"), "float32", recompute=recompute)
-    line = memory_shortage(LARGE, forward, 25 * GB, claimed=True)
-    assert line is not None
-    assert line.endswith(remedies)
+    forward = Forward(torch.device("cpu"), "float32", **options)
+    assert memory_shortage(LARGE, forward, LARGE.total, claimed=claimed) is None
+    line = memory_shortage(LARGE, forward, available * GB, claimed=claimed)
+    assert line == f"about 31,000 MB of memory are needed, and {words}"
 
 
 def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(

@@ -2,8 +2,7 @@
 
 import math
 import os
-import subprocess
-import sys
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +25,9 @@ from pipeline.retrain import retrain_phase
 from pipeline.search import _locked, finish_searches, run_searches, search_phase
 from tests.nas.test_derivation import write
 from tests.pipeline.conftest import plan_of
-from tests.refusal import refused
-from tests.test_pipeline import ROOT, run
+from tests.test_pipeline import run
 from tests.training.test_phase import others_may_have
+from training.console import Screen
 from training.run_dir import FolderLock, claim
 
 
@@ -138,31 +137,9 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
         _ = plan.stages
 
 
-def test_a_second_process_in_the_same_folder_is_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [sys.executable, "search.py", str(experiment_file), "--run", str(tmp_path / "run")]
-    command += ["--set", "search.steps=100000"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if " 5/100000" in line:
-                break
-        error = refused(search.main, capsys, *command[2:])
-        assert "another process is training here" in error
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_a_signal_in_the_last_step_still_stops(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import signal
-
-    from training.console import Screen
-
     advance = Screen.advance
 
     def interrupting(self: Screen, step: int) -> None:

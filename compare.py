@@ -28,12 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir)
-        entries = contestants(bench)
-    return exit_codes.run_to_end(
-        lambda: train_contestants(bench, entries),
-        then=lambda: finish_comparison(bench, entries),
-    )
+        plan = set_up(experiment, run_dir)
+        entries = contestants(plan)
+    with exit_codes.run_errors() as ending:
+        train_contestants(plan, entries)
+        finish_comparison(plan, entries)
+    return ending.code
 
 
 if __name__ == "__main__":

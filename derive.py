@@ -43,19 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir, carried(arguments))
-        found = derivation(bench, experiment.derive)
-        before = chosen_before(bench)
-        architecture = choose(bench, found)
-    if found.considered:
-        print(considered_text(found.considered))
+        plan = set_up(experiment, run_dir, carried(arguments))
+        derived = derivation(plan, experiment.derive)
+        before = chosen_before(run_dir)
+        architecture = choose(derived, experiment, run_dir)
+    if derived.considered:
+        print(considered_text(derived.considered))
     print(describe(architecture))
-    for line in others_left_out(bench, experiment.derive):
+    for line in others_left_out(run_dir, experiment.derive, experiment.run.seed):
         print(line)
     print(f"architecture: {run_dir / 'architecture.json'}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
-    print(f"next: {cli.command('retrain.py', run_dir, *bench.settings)}")
+    print(f"next: {cli.command('retrain.py', run_dir, *plan.settings)}")
     return 0
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.context import set_up
         from pipeline.derive import check_layout, find_architecture
         from pipeline.experiment import carried, experiment_of
-        from pipeline.retrain import finish_retrain, open_retraining, show_result
+        from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
         from training.distributed import join
 
         ranks = join()
@@ -48,21 +48,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir, carried(arguments), ranks)
-        architecture = find_architecture(bench, arguments.architecture, arguments.layout)
-        phase = open_retraining(bench, architecture)
-    chosen = arguments.architecture is None and arguments.layout is None
-
-    def run() -> None:
+        plan = set_up(experiment, run_dir, carried(arguments), ranks)
+        architecture = find_architecture(plan, arguments.architecture, arguments.layout)
+        phase = open_retraining(plan, architecture)
+    with closing(phase), exit_codes.run_errors() as ending:
         phase.run(experiment.run)
         ranks.leave()
-
-    def finish() -> None:
         if ranks.is_first:
-            show_result(bench, finish_retrain(bench, phase, architecture), chosen=chosen)
-
-    with closing(phase):
-        return exit_codes.run_to_end(run, then=finish)
+            result = finish_retrain(plan, phase, architecture)
+            show_result(result)
+            if arguments.architecture is None and arguments.layout is None:
+                print(copy_chosen(result, run_dir))
+                print(f"next: {cli.command('compare.py', run_dir, *plan.settings)}")
+            else:
+                print(f"model: {result.parent / 'model'}")
+    return ending.code
 
 
 if __name__ == "__main__":

@@ -29,22 +29,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
-        from pipeline.multi_search import finish_searches, open_first, run_searches
+        from pipeline.search import finish_searches, open_first, run_searches
         from training.distributed import join
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir, ranks=ranks)
+        plan = set_up(experiment, run_dir, ranks=ranks)
         seeds = arguments.seeds or [experiment.run.seed]
-        opened = open_first(bench, seeds)
-
-    def run() -> None:
-        run_searches(bench, seeds, opened)
+        opened = open_first(plan, seeds)
+    with exit_codes.run_errors() as ending:
+        run_searches(plan, seeds, opened)
         ranks.leave()
-
-    return exit_codes.run_to_end(run, then=lambda: finish_searches(bench, seeds))
+        finish_searches(plan, seeds)
+    return ending.code
 
 
 if __name__ == "__main__":

@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         begin = join_sweep if arguments.worker else start_sweep
         run = begin(experiment, run_dir, arguments)
-    return exit_codes.run_to_end(run.run, then=run.finish)
+    with exit_codes.run_errors() as ending:
+        run.run()
+        run.finish()
+    return ending.code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,56 +1,57 @@
-"""A model of an experiment, and how many steps a length in epochs is."""
+"""Models of a plan: built, told apart by hashes, timed."""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 
-from data import ContextBatches, TokenArray
+from data import Tokenizer
 from model import Architecture, LanguageModel
-from nas.config import DEFAULT_SHARE, check_schedules
-from pipeline.context import Workbench
-from training.config import steps_in
-from training.optim import Stages, stages_of
+from nas.costs.latency import Latencies, measure_latency
+from pipeline.context import RunPlan, say
 
 
-def build_supernet(bench: Workbench) -> LanguageModel:
+def build_supernet(plan: RunPlan) -> LanguageModel:
     """The language model in which every slot holds all candidates."""
-    config = bench.experiment.model
-    torch.manual_seed(bench.experiment.run.seed)
-    return language_model(bench, [config.completed_candidates()] * config.slots)
+    torch.manual_seed(plan.experiment.run.seed)
+    return language_model(plan, [plan.candidates] * plan.experiment.model.slots)
 
 
-def language_model(bench: Workbench, slots: list[tuple[Any, ...]]) -> LanguageModel:
+def language_model(plan: RunPlan, slots: list[tuple[Any, ...]]) -> LanguageModel:
     """A network of the experiment's sizes with these candidates in its slots."""
-    config = bench.experiment.model
+    config = plan.experiment.model
     return LanguageModel(
         slots,
         d_model=config.d_model,
-        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-        softmax=bench.softmax,
+        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
+        softmax=plan.softmax,
         dropout=config.dropouts(),
         tie_slots=config.tie_slots,
-    ).to(bench.device)
+    ).to(plan.device)
 
 
 def architecture_hash(architecture: Architecture) -> str:
     """Hash of what is built; evidence and provenance do not count."""
-    core = architecture.model_dump(mode="json", include=architecture.built_of)
-    return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
+    return _hash(architecture.model_dump(mode="json", include=architecture.built_of))
 
 
 def network_hash(architecture: Architecture) -> str:
     """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
     rest = architecture.built_of - {"slots", "tie_slots"}
-    core = architecture.model_dump(mode="json", include=rest) | asdict(architecture.network)
-    return hashlib.sha256(json.dumps(core, sort_keys=True).encode()).hexdigest()
+    sizes = architecture.model_dump(mode="json", include=rest)
+    return _hash(sizes | asdict(architecture.network))
 
 
-def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
     """Raise ValueError where an architecture was derived for another tokenizer."""
-    tokenizer = bench.prepared.tokenizer
     theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
     ours = (tokenizer.vocabulary_size, tokenizer.digest)
     if theirs != ours:
@@ -62,61 +63,15 @@ def check_tokenizer(bench: Workbench, architecture: Architecture) -> None:
         )
 
 
-@dataclass(frozen=True)
-class SearchText:
-    """The training text of a search: the weights' batches, and alpha's own where it has some."""
-
-    weights: ContextBatches
-    alpha: ContextBatches | None
-
-
-def search_text(bench: Workbench) -> SearchText:
-    """The batches of a search; with `split` alpha has the end of the text for itself.
-
-    Raises:
-        ValueError: the text is too short for the streams.
-    """
-    tokens = bench.prepared.tokens["train"]
-    if bench.experiment.search.alpha.data != "split":
-        return SearchText(bench.training_batches(tokens), None)
-    cut = _alphas_first_token(bench, tokens)
-    return SearchText(bench.training_batches(tokens[:cut]), bench.training_batches(tokens[cut:]))
-
-
-def _alphas_first_token(bench: Workbench, tokens: TokenArray) -> int:
-    share = bench.experiment.search.alpha.share or DEFAULT_SHARE
-    cut = round(len(tokens) * (1 - share))
-    least = bench.experiment.data.batch + 1
-    if min(cut, len(tokens) - cut) < least:
-        raise ValueError(
-            f"search.alpha.share: {share} of {len(tokens)} training tokens leaves {cut} to "
-            f"the weights and {len(tokens) - cut} to alpha; {least} are needed on each side"
-        )
-    return cut
-
-
-def search_steps(bench: Workbench) -> int:
-    """Steps of the weights.
-
-    Raises:
-        ValueError: the schedules do not fit into so few steps.
-    """
-    config = bench.experiment.search
-    steps = steps_in(config.steps, config.epochs, search_text(bench).weights.per_epoch)
-    try:
-        check_schedules(config, steps)
-    except ValueError as error:
-        raise ValueError(f"search.{error}") from None
-    return steps
-
-
-def retrain_stages(bench: Workbench) -> Stages:
-    """The stages of a retraining.
-
-    Raises:
-        ValueError: the warm-up does not fit into so few steps.
-    """
-    try:
-        return stages_of(bench.experiment.retrain, bench.training_batches().per_epoch)
-    except ValueError as error:
-        raise ValueError(f"retrain.{error}") from None
+def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
+    """Time models in turn, at the segment and the streams that `compare` names."""
+    say(f"measuring the latency of {len(models)} models in turn")
+    compare = plan.experiment.compare
+    batch, segment = compare.latency_batch, plan.experiment.data.segment
+    tokens = np.resize(plan.prepared.tokens["valid"], batch * segment).astype(np.int64)
+    return measure_latency(
+        {name: model.to(plan.device) for name, model in models.items()},
+        ids_BT=torch.from_numpy(tokens.reshape(batch, segment)),
+        repeats=compare.latency_repeats,
+        device=plan.device,
+    )

@@ -6,20 +6,16 @@ evidence those of its layout.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model import Agreement, Evidence
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
-from pipeline.build import search_steps
-from pipeline.context import Workbench
-from pipeline.search import adds_nothing
 from utils.files import append_line, read_object, write_whole
 
 FILE = "caveats.json"
@@ -34,27 +30,27 @@ _MOST_RATIO, _OPEN = 1.03, 0.1
 _MOST_CHANCE = 0.05
 
 
-def agreement_line(found: Agreement) -> str:
+def agreement_line(agreement: Agreement) -> str:
     """Kappa with its interval, and whether chance does as well."""
-    searches = f"agreement of {len(found.searches)} searches"
-    if found.kappa is None:
+    searches = f"agreement of {len(agreement.searches)} searches"
+    if agreement.kappa is None:
         return f"{searches}: all chose one candidate in every slot; no kappa"
     interval = "no interval (too few slots, or too few that differ)"
-    if found.interval is not None:
-        low, high = found.interval
-        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(found.slots)} slots"
-    said = f"{searches}: kappa {found.kappa:.3f}, {interval}"
-    if found.p_by_chance is not None:
-        said += f"; choices put into slots at random agree as much with p = {found.p_by_chance:.4f}"
-    return said
+    if agreement.interval is not None:
+        low, high = agreement.interval
+        interval = f"95% interval [{low:.3f}, {high:.3f}] over {len(agreement.slots)} slots"
+    line, chance = f"{searches}: kappa {agreement.kappa:.3f}, {interval}", agreement.p_by_chance
+    if chance is not None:
+        line += f"; choices put into slots at random agree as much with p = {chance:.4f}"
+    return line
 
 
-def agreement_caveats(found: Agreement) -> list[str]:
+def agreement_caveats(agreement: Agreement) -> list[str]:
     """The agreement of several searches, and a warning where chance may explain it."""
-    lines = [agreement_line(found)]
-    if found.p_by_chance is not None and found.p_by_chance > _MOST_CHANCE:
+    lines, chance = [agreement_line(agreement)], agreement.p_by_chance
+    if chance is not None and chance > _MOST_CHANCE:
         lines.append(
-            f"warning: no agreement beyond chance is shown (p = {found.p_by_chance:.2f}, above "
+            f"warning: no agreement beyond chance is shown (p = {chance:.2f}, above "
             f"{_MOST_CHANCE}): another search may choose another layout. Search for more steps or "
             "with more seeds, and compare the layout with rules and random ones (compare.py)"
         )
@@ -114,32 +110,28 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
     Raises:
         OSError: the file cannot be written.
     """
-    entry = {"searches": sorted(seeds), "caveats": list(caveats)}
-    others = [each for each in _joint(folder / FILE) if each["searches"] != entry["searches"]]
-    entries = sorted([*others, entry], key=lambda each: each["searches"])
-    write_whole(folder / FILE, json.dumps({"together": entries}, indent=1) + "\n")
+    path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
+    others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
+    entries = sorted([*others, entry], key=lambda one: one["searches"])
+    write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
 
 
 def _joint(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file that is about to be written anew; what is damaged in it goes.
-
-    A file of an older version is one entry itself.
-    """
+    """The entries of a file that is about to be written anew; what is damaged in it goes."""
     try:
         content = read_object(path, "")
     except (FileNotFoundError, ValueError):
         return []
+    # A file of an older version is one entry itself.
     entries = content.get("together", [content])
-    return [entry for entry in entries if _is_entry(entry)] if isinstance(entries, list) else []
-
-
-def _is_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, dict)
+    return [
+        entry
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict)
         and entry.keys() == {"searches", "caveats"}
         and isinstance(entry["searches"], list)
         and all(isinstance(seed, int) for seed in entry["searches"])
-    )
+    ]
 
 
 def read_caveats(folder: Path) -> list[str]:
@@ -164,32 +156,34 @@ def log_once(log: Path, lines: Sequence[str]) -> None:
     Raises:
         OSError: it cannot be read or written.
     """
-    kept = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    missing = [line for line in lines if line not in kept.splitlines()]
+    logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    missing = [line for line in lines if line not in logged.splitlines()]
     if missing:
         append_line(log, "\n".join(missing))
 
 
-def guard_lines(bench: Workbench, trajectory: Path) -> list[str]:
+def guard_lines(
+    trajectory: Path, schedules: SearchPlan, adds_nothing: Mapping[str, bool]
+) -> list[str]:
     """What alpha's path shows, and warnings.
+
+    Args:
+        trajectory: a search's pi.npz.
+        schedules: of that search.
+        adds_nothing: whether a candidate does, by label, in alpha's order.
 
     Raises:
         ValueError, OSError: the trajectory is damaged or cannot be read.
     """
-    experiment = bench.experiment
-    # Only draws are held for longer where there is memory; alpha's steps are the same.
-    plan = SearchPlan(experiment.search, search_steps(bench), 0, experiment.data.segment)
-    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], plan)
-    nothing = adds_nothing(bench)
-    found = diagnose_search(path_NLC, rate_M, list(nothing), list(nothing.values()))
-    said = f"mean margin {found.mean_margin:.3f}, nothing added {found.nothing_share:.0%} of pi"
-    return [said + _direction(found.directed_L), *warnings_of(found, plan)]
-
-
-def _direction(directed_L: NDArray[np.float64]) -> str:
-    judged_L = directed_L[~np.isnan(directed_L)]
+    path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], schedules)
+    shown = diagnose_search(path_NLC, rate_M, list(adds_nothing), list(adds_nothing.values()))
+    line = f"mean margin {shown.mean_margin:.3f}, nothing added {shown.nothing_share:.0%} of pi"
+    judged_L = shown.directed_L[~np.isnan(shown.directed_L)]
     if not len(judged_L):
-        return ", too few steps of alpha until it settled to say how directed they were"
-    said = f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
-    few = len(directed_L) - len(judged_L)
-    return said + (f" ({few} of {len(directed_L)} settled in too few steps to tell)" if few else "")
+        line += ", too few steps of alpha until it settled to say how directed they were"
+    else:
+        line += f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
+        slots = len(shown.directed_L)
+        if few := slots - len(judged_L):
+            line += f" ({few} of {slots} settled in too few steps to tell)"
+    return [line, *warnings_of(shown, schedules)]

@@ -44,7 +44,7 @@ def command(script: str, run: Path, *settings: str, interpreter: str | None = No
     return _pasted([*program, str(run), *extra])
 
 
-def again() -> str:
+def resume_command() -> str:
     """This command line, to be pasted."""
     script = Path(sys.argv[0])
     program = [interpreter_typed(), _script(script.name)]
@@ -70,7 +70,6 @@ def _pasted(parts: list[str]) -> str:
 
 
 def _script(name: str) -> str:
-    """A script as it is reached from the current folder."""
     return str(_from_here(Path(sys.argv[0]).parent / name))
 
 
@@ -80,19 +79,19 @@ def interpreter_typed() -> str:
     A process that another one started was given an absolute path. It stays, because a plain
     `python` may be another one, without the packages.
     """
-    given = Path(sys.orig_argv[0])
-    shown = _from_here(given)
+    typed = Path(sys.orig_argv[0])
+    shown = _from_here(typed)
     # Without a folder the shell would look for it elsewhere.
-    return f"./{shown}" if given.is_absolute() and len(shown.parts) == 1 else str(shown)
+    return f"./{shown}" if typed.is_absolute() and len(shown.parts) == 1 else str(shown)
 
 
 def _from_here(path: Path) -> Path:
-    """Without the current folder where the path is inside it."""
+    """The path without the current folder, where it lies inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 @dataclass(frozen=True)
-class Place:
+class RunTarget:
     """The experiment file that a command reads and the run directory that it writes to."""
 
     file: Path
@@ -102,7 +101,6 @@ class Place:
 def parser(
     doc: str | None,
     *,
-    experiment: str = "experiment",
     writes: bool = True,
     saved: Sequence[str] = SAVED,
 ) -> "Parser":
@@ -110,8 +108,6 @@ def parser(
 
     Args:
         doc: the script's docstring; `--help` shows it as it stands.
-        experiment: what the positional argument is called in `--help`; the attribute is always
-            `experiment`.
         writes: whether it writes to a run directory, which `--run` names.
         saved: where in a run directory its experiment may lie, the first that is there counts.
     """
@@ -119,7 +115,6 @@ def parser(
     made.add_argument(
         "experiment",
         type=Path,
-        metavar=experiment,
         help="a YAML file, or a run directory that holds a saved one",
     )
     made.add_argument(
@@ -192,26 +187,25 @@ def add_tensorboard(made: Parser) -> None:
     )
 
 
-def locate(arguments: argparse.Namespace) -> Place:
+def locate(arguments: argparse.Namespace) -> RunTarget:
     """The experiment file and the run directory of parsed arguments.
 
     Raises:
         ValueError: the positional argument is a directory without a saved experiment, or what a
             run has written.
     """
-    given: Path = arguments.experiment
-    saved = next(_saved(given, arguments.saved), None) if given.is_dir() else None
-    if saved is not None:
-        return Place(saved, check_run(arguments.run or given))
-    if given.is_dir() or (given.is_file() and given.suffix not in (".yaml", ".yml")):
-        for folder in given.parents:
+    path: Path = arguments.experiment
+    if path.is_dir() and (saved := next(_saved(path, arguments.saved), None)) is not None:
+        return RunTarget(saved, check_run(arguments.run or path))
+    if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
+        for folder in path.parents:
             if any(_saved(folder, SAVED)):
                 raise ValueError(
-                    f"{given}: no experiment, but part of a run; give the run directory {folder}"
+                    f"{path}: no experiment, but part of a run; give the run directory {folder}"
                 )
-    if given.is_dir():
-        raise _without_experiment(given)
-    return Place(given, check_run(arguments.run or Path("runs") / given.stem))
+    if path.is_dir():
+        raise _without_experiment(path)
+    return RunTarget(path, check_run(arguments.run or Path("runs") / path.stem))
 
 
 def check_run(run: Path) -> Path:
@@ -226,25 +220,21 @@ def check_run(run: Path) -> Path:
     return run
 
 
-def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """The experiments that a run directory saved, the first one that counts first."""
-    for pattern in patterns:
-        yield from sorted(run.glob(pattern), key=_seed_then_name)
-
-
-def find_experiment(run: Path, patterns: Sequence[str] = SAVED) -> Path:
+def find_experiment(run: Path) -> Path:
     """The experiment that a run directory saved: of search, else of a retraining; lowest seed.
-
-    Args:
-        run: the run directory.
-        patterns: where it may lie, the first that is there counts.
 
     Raises:
         ValueError: there is none.
     """
-    if (first := next(_saved(run, patterns), None)) is not None:
-        return first
-    raise _without_experiment(run)
+    if (first := next(_saved(run, SAVED), None)) is None:
+        raise _without_experiment(run)
+    return first
+
+
+def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """The experiments that a run directory saved, the first one that counts first."""
+    for pattern in patterns:
+        yield from sorted(run.glob(pattern), key=lambda path: _seed_then_name(path.parent))
 
 
 def _without_experiment(run: Path) -> ValueError:
@@ -254,9 +244,14 @@ def _without_experiment(run: Path) -> ValueError:
     )
 
 
-def _seed_then_name(saved: Path) -> tuple[float, str]:
-    digits = saved.parent.name.removeprefix("seed-")
-    return (float(digits) if digits.isdecimal() else float("inf"), str(saved))
+def is_lowest_seed(folder: Path) -> bool:
+    """Whether a seed folder is the one that the next command would take by itself."""
+    return min(folder.parent.glob("seed-*"), key=_seed_then_name) == folder
+
+
+def _seed_then_name(folder: Path) -> tuple[float, str]:
+    digits = folder.name.removeprefix("seed-")
+    return (float(digits) if digits.isdecimal() else float("inf"), str(folder))
 
 
 def add_seeds(made: Parser, words: str, default: Sequence[int] | None = None) -> None:
@@ -306,15 +301,6 @@ def _seeds(text: str) -> list[int]:
             f"expected different seeds like 0,1,2, each from 0 and below 2^31, found {text!r:.80}"
         )
     return seeds
-
-
-def is_lowest_seed(folder: Path) -> bool:
-    """Whether a seed folder is the one that the next command would take by itself."""
-    return min(folder.parent.glob("seed-*"), key=_seed_then_name_of) == folder
-
-
-def _seed_then_name_of(folder: Path) -> tuple[float, str]:
-    return _seed_then_name(folder / "experiment.yaml")
 
 
 def checked(file: Path) -> int:

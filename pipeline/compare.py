@@ -2,22 +2,19 @@
 
 import json
 import statistics
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from model import Architecture, load_architecture, load_model
 from nas.costs.latency import Latencies
 from nas.derivation import NoOtherNetwork
 from nas.statistics.intervals import verdict
-from pipeline.build import check_tokenizer
-from pipeline.context import Workbench, say, with_seed
-from pipeline.costs import layout_costs, time_models
+from pipeline.build import check_tokenizer, time_models
+from pipeline.context import RunPlan, say
 from pipeline.derive import derive, write_architecture
 from pipeline.results import check_validations, read_result
-from pipeline.retrain import finish_retrain, retrain_folder, retrain_phase
+from pipeline.retrain import finish_retrain, retrain_phase
 from training.console import announce
 from training.evaluation import Evaluation
 from utils.files import csv_of, write_whole
@@ -53,7 +50,7 @@ class Contestant:
     remarks: tuple[str, ...] = ()
 
 
-def contestants(bench: Workbench) -> list[Contestant]:
+def contestants(plan: RunPlan) -> list[Contestant]:
     """The chosen architecture and its opponents; each network stands once.
 
     Every folder is opened before anything trains, so that nothing is refused hours later.
@@ -62,37 +59,33 @@ def contestants(bench: Workbench) -> list[Contestant]:
         ValueError: nothing was derived yet, the chosen architecture is of other sizes, an opponent
             cannot be made, or a folder holds another experiment.
     """
-    chosen = _chosen(bench)
+    chosen = _chosen(plan)
     say("preparing the opponents: their layouts, folders and forecasts of memory")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
-    for method in bench.experiment.compare.opponents:
+    for method in plan.experiment.compare.opponents:
         if method == "random":
-            _add_random(bench, entries)
+            _add_random(plan, entries)
         else:
-            _add_derived(bench, entries, method)
-    for seed in bench.experiment.compare.seeds:
+            _add_derived(plan, entries, method)
+    for seed in plan.experiment.compare.seeds:
         for entry in entries:
-            with closing(retrain_phase(with_seed(bench, seed), entry.architecture)) as phase:
+            with closing(retrain_phase(plan.with_seed(seed), entry.architecture)) as phase:
                 phase.open()
     return entries
 
 
-def _add_derived(bench: Workbench, entries: list[Contestant], method: str) -> None:
+def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
     """Add an opponent, or its name to what is the same network already."""
-    config = bench.experiment.derive.model_copy(update={"method": method})
-    architecture = derive(bench, config)
-    network = architecture.network
+    config = plan.experiment.derive.model_copy(update={"method": method})
+    architecture = derive(plan, config)
     for place, entry in enumerate(entries):
-        if entry.architecture.network == network:
-            shown = entry.architecture.name
-            _remark(
-                entries,
-                place,
-                f"{architecture.name} = {shown}: one network, trained and shown once",
-            )
+        if entry.architecture.network == architecture.network:
+            names = f"{architecture.name} = {entry.architecture.name}"
+            _remark(entries, place, f"{names}: one network, trained and shown once")
             return
-    entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+    written = write_architecture(architecture, plan.experiment, plan.run_dir)
+    entries.append(Contestant(written, "opponent"))
 
 
 def _remark(entries: list[Contestant], place: int, remark: str) -> None:
@@ -101,132 +94,118 @@ def _remark(entries: list[Contestant], place: int, remark: str) -> None:
     entries[place] = replace(entry, remarks=(*entry.remarks, remark))
 
 
-def _add_random(bench: Workbench, entries: list[Contestant]) -> None:
+def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
     """Add random networks that cost what the chosen one costs, as far as there are others."""
-    chosen, wanted = entries[0].architecture, bench.experiment.compare.random_layouts
-    cost = layout_costs(bench)
+    chosen, wanted = entries[0].architecture, plan.experiment.compare.random_layouts
     labels = {candidate.label for candidate in chosen.slots}
-    if not labels <= cost.by_label.keys():
-        unknown = ", ".join(sorted(labels - cost.by_label.keys()))
+    if unknown := labels - plan.costs.by_label.keys():
         raise ValueError(
             f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
-            f"which lacks {unknown}"
+            f"which lacks {', '.join(sorted(unknown))}"
         )
-    same_cost = {"method": "random", "flops": cost(chosen.slots)}
+    options = {"method": "random", "flops": plan.costs(chosen.slots)}
     for seed in range(wanted):
-        config = bench.experiment.derive.model_copy(update={**same_cost, "seed": seed})
+        config = plan.experiment.derive.model_copy(update={**options, "seed": seed})
         taken = frozenset(entry.architecture.network for entry in entries)
         try:
-            architecture = derive(bench, config, taken)
+            architecture = derive(plan, config, taken)
         except NoOtherNetwork as error:
             _remark(entries, 0, f"{error}: {seed} of {wanted} random opponents")
             return
-        entries.append(Contestant(write_architecture(bench, architecture), "opponent"))
+        written = write_architecture(architecture, plan.experiment, plan.run_dir)
+        entries.append(Contestant(written, "opponent"))
 
 
-def _chosen(bench: Workbench) -> Architecture:
-    path = bench.run_dir / "architecture.json"
+def _chosen(plan: RunPlan) -> Architecture:
+    path = plan.run_dir / "architecture.json"
     if not path.exists():
-        raise ValueError(f"{path}: not found; run derive.py {bench.run_dir} first")
+        raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first")
     chosen = load_architecture(path)
-    check_tokenizer(bench, chosen)
-    for key, theirs, ours in _sizes(bench, chosen):
-        if theirs != ours:
+    check_tokenizer(plan.prepared.tokenizer, chosen)
+    config = plan.experiment.model
+    sizes: list[tuple[str, object, object]] = [
+        ("d_model", chosen.d_model, config.d_model),
+        ("slots", len(chosen.slots), config.slots),
+        ("tie_slots", chosen.tie_slots, config.tie_slots),
+        ("softmax", chosen.softmax, plan.softmax),
+    ]
+    candidates = {candidate.label: candidate for candidate in plan.candidates}
+    for slot in chosen.slots:
+        if slot.label in candidates:
+            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
+            sizes += [
+                (f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name))
+                for name in sorted(theirs.keys() | ours.keys())
+            ]
+    for key, its_size, our_size in sizes:
+        if its_size != our_size:
             raise ValueError(
-                f"{path}: {key} {theirs}, but model.{key} is {ours}: opponents of other "
+                f"{path}: {key} {its_size}, but model.{key} is {our_size}: opponents of other "
                 "sizes are no comparison; derive again, or use the experiment it came from"
             )
     return chosen
 
 
-def _sizes(bench: Workbench, chosen: Architecture) -> Iterator[tuple[str, object, object]]:
-    """What the chosen architecture and its opponents must have in common: theirs, ours."""
-    config = bench.experiment.model
-    yield "d_model", chosen.d_model, config.d_model
-    yield "slots", len(chosen.slots), config.slots
-    yield "tie_slots", chosen.tie_slots, config.tie_slots
-    yield "softmax", chosen.softmax, bench.softmax
-    candidates = {candidate.label: candidate for candidate in config.completed_candidates()}
-    for slot in chosen.slots:
-        if slot.label in candidates:
-            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
-            for name in sorted(theirs.keys() | ours.keys()):
-                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)
-
-
-def train_contestants(bench: Workbench, entries: list[Contestant]) -> None:
+def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:
     """Train every architecture with every seed, as retrain.py does it.
 
     Raises:
         ValueError: a folder holds another experiment, or a file in it is damaged.
         Stopped, Diverged: as in a single retraining.
     """
-    heard = set[str]()
-    trainings = [(seed, entry) for seed in bench.experiment.compare.seeds for entry in entries]
+    shown = set[str]()
+    trainings = [(seed, entry) for seed in plan.experiment.compare.seeds for entry in entries]
     for number, (seed, entry) in enumerate(trainings, start=1):
-        seeded = with_seed(bench, seed)
-        phase = retrain_phase(seeded, entry.architecture)
-        with closing(phase):
+        seeded, architecture = plan.with_seed(seed), entry.architecture
+        with closing(retrain_phase(seeded, architecture)) as phase:
             phase.open()
             begins = not phase.state.step
             done = ", which is done" if phase.state.step >= phase.steps else ""
-            name = entry.architecture.name
-            announce(f"training {number} of {len(trainings)}: {name}, seed {seed}{done}")
-            phase.run(seeded.experiment.run, heard)
+            announce(
+                f"training {number} of {len(trainings)}: {architecture.name}, seed {seed}{done}"
+            )
+            phase.run(seeded.experiment.run, shown)
             if begins:
-                heard |= set(phase.summary.splitlines())
-            finish_retrain(seeded, phase, entry.architecture)
+                shown |= set(phase.summary.splitlines())
+            finish_retrain(seeded, phase, architecture)
 
 
-def finish_comparison(bench: Workbench, entries: list[Contestant]) -> None:
+def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
     """Measure latencies, write table and verdict, make the report, print it all."""
     from report.comparison import read_comparison, text_table
     from report.page import write_report
 
-    results = {entry.architecture.name: _results(bench, entry) for entry in entries}
+    names, seeds = [entry.architecture.name for entry in entries], plan.experiment.compare.seeds
+    folders = {
+        name: [plan.with_seed(seed).retrain_folder(name) for seed in seeds] for name in names
+    }
+    results = {
+        name: [read_result(folder / "result.json") for folder in of_seeds]
+        for name, of_seeds in folders.items()
+    }
     check_validations(results)
-    latencies = _latencies(bench, entries)
+    models = {name: load_model(of_seeds[0] / "model") for name, of_seeds in folders.items()}
+    latencies = time_models(plan, models)
     rows = [_row(entry, results[entry.architecture.name], latencies) for entry in entries]
     nats = {
-        name: [result["test"]["nats_per_token"] for result in found]
-        for name, found in results.items()
+        name: [result["test"]["nats_per_token"] for result in of_seeds]
+        for name, of_seeds in results.items()
     }
-    searched = entries[0].architecture.name
-    lines = verdict(searched, nats[searched], {k: v for k, v in nats.items() if k != searched})
+    searched = nats.pop(names[0])
     table = {
-        "verdict": "\n".join(lines),
+        "verdict": "\n".join(verdict(names[0], searched, nats)),
         "remarks": [remark for entry in entries for remark in entry.remarks],
         "latency_note": latencies.note,
         "latency_key": latencies.key,
         "rows": rows,
         "results": results,
     }
-    write_whole(bench.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
-    write_whole(bench.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
+    write_whole(plan.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
+    write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")
-    page = write_report(bench.run_dir)
-    print("\n" + text_table(read_comparison(bench.run_dir)))
+    page = write_report(plan.run_dir)
+    print("\n" + text_table(read_comparison(plan.run_dir)))
     print(f"report: {page}")
-
-
-def _folder(bench: Workbench, entry: Contestant, seed: int) -> Path:
-    return retrain_folder(with_seed(bench, seed), entry.architecture.name)
-
-
-def _results(bench: Workbench, entry: Contestant) -> list[dict[str, Any]]:
-    seeds = bench.experiment.compare.seeds
-    return [read_result(_folder(bench, entry, seed) / "result.json") for seed in seeds]
-
-
-def _latencies(bench: Workbench, entries: list[Contestant]) -> Latencies:
-    seed = bench.experiment.compare.seeds[0]
-    return time_models(
-        bench,
-        {
-            entry.architecture.name: load_model(_folder(bench, entry, seed) / "model")
-            for entry in entries
-        },
-    )
 
 
 def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from typing import Any
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
-from pipeline.build import network_hash
+from pipeline.build import network_hash, time_models
 from pipeline.context import Workbench
-from pipeline.costs import time_models
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, run_all
 from pipeline.results import check_validations, read_result

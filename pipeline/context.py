@@ -1,63 +1,62 @@
-"""What the phases of one run share: experiment, text, device, processes, folder."""
+"""The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
 from hpo.config import without_password
-from model import LanguageModel, Mix, ModelConfig, SoftmaxConfig, optimal_cutoffs
+from model import (
+    Candidate,
+    LanguageModel,
+    Mix,
+    ModelConfig,
+    SoftmaxConfig,
+    optimal_cutoffs,
+)
 from model.slot import run as run_slot
+from nas.config import DEFAULT_SHARE, check_schedules
+from nas.derivation import Layout
+from nas.search.plan import SearchPlan
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_folders import run_folders
+from training.config import steps_in
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, launched
-from training.run_dir import environment
+from training.optim import Stages, stages_of
+from training.run_dir import environment, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 
 
-def find_device(name: str, key: str = "run.device") -> torch.device:
-    """The device of a name; auto is a GPU where there is one.
+@dataclass(frozen=True)
+class LayoutCosts:
+    """Forward FLOPs per token of layouts, added up from one table: all slots are alike."""
 
-    Raises:
-        ValueError: it is not there; the message begins with `key`.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
-            "use cpu or auto"
-        )
-    return device
+    by_label: Mapping[str, float]
+    rest: float
 
-
-def own_gpu(name: str, launch: Launch) -> torch.device:
-    """The GPU of one of several processes."""
-    there = torch.cuda.device_count()
-    if name not in ("auto", "cuda") or launch.local_world > there:
-        raise ValueError(
-            f"run.device: {name} with {launch.local_world} processes and {there} GPUs on this "
-            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
-            "give cpu"
-        )
-    device = torch.device("cuda", launch.local_rank)
-    torch.cuda.set_device(device)
-    return device
+    def __call__(self, layout: Layout) -> float:
+        """FLOPs per token of a layout, embedding and softmax included."""
+        return self.rest + sum(self.by_label[candidate.label] for candidate in layout)
 
 
 @dataclass(frozen=True)
-class Workbench:
+class RunPlan:
     """One experiment with its text prepared and its device chosen.
+
+    What follows from them is computed when it is first asked for, and once: a retraining must not
+    be refused because the schedules of a search do not fit.
 
     Attributes:
         experiment: all settings.
@@ -75,7 +74,107 @@ class Workbench:
     settings: tuple[str, ...] = ()
     ranks: Ranks = ALONE
 
+    def with_seed(self, seed: int) -> "RunPlan":
+        """The same plan with another seed."""
+        run = self.experiment.run.model_copy(update={"seed": seed})
+        return replace(self, experiment=self.experiment.model_copy(update={"run": run}))
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Those of every slot, with every option filled in."""
+        return self.experiment.model.completed_candidates()
+
+    @cached_property
+    def softmax(self) -> SoftmaxConfig:
+        """The softmax with its cutoffs in numbers, also where the experiment says auto.
+
+        Raises:
+            ValueError: the vocabulary is too small for so many clusters.
+        """
+        return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
+
+    @cached_property
+    def costs(self) -> LayoutCosts:
+        """Forward FLOPs per token of each candidate, and of embedding and softmax."""
+        config = self.experiment.model
+        with torch.device("meta"):
+            model = LanguageModel(
+                [self.candidates],
+                d_model=config.d_model,
+                vocabulary_size=self.prepared.tokenizer.vocabulary_size,
+                softmax=self.softmax,
+                dropout=config.dropouts(),
+            )
+        data = self.experiment.data
+        table = model.flops_per_token(data.batch, data.segment, self.cluster_mass(model))
+        return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)
+
+    def flops_per_token(self, model: LanguageModel) -> float:
+        """Of a forward pass at the experiment's batch and segment."""
+        data = self.experiment.data
+        return model.flops_per_token(data.batch, data.segment, self.cluster_mass(model)).total
+
+    def cluster_mass(self, model: LanguageModel) -> tuple[float, ...]:
+        """Part of the training tokens in the head and in each tail of a model's softmax."""
+        return cluster_mass(self.prepared.counts_V, model.softmax.bounds[:-1])
+
     @property
+    def adds_nothing(self) -> dict[str, bool]:
+        """Which candidates, by label, cost nothing because they add nothing."""
+        return {label: flops == 0 for label, flops in self.costs.by_label.items()}
+
+    @cached_property
+    def search_batches(self) -> tuple[ContextBatches, ContextBatches | None]:
+        """The text of the weights, and alpha's own: with `split` the end of the training text.
+
+        Raises:
+            ValueError: the text is too short for the streams.
+        """
+        tokens, alpha = self.prepared.tokens["train"], self.experiment.search.alpha
+        if alpha.data != "split":
+            return self.training_batches(), None
+        share, least = alpha.share or DEFAULT_SHARE, self.experiment.data.batch + 1
+        cut = round(len(tokens) * (1 - share))
+        if min(cut, len(tokens) - cut) < least:
+            raise ValueError(
+                f"search.alpha.share: {share} of {len(tokens)} training tokens leaves {cut} to "
+                f"the weights and {len(tokens) - cut} to alpha; {least} are needed on each side"
+            )
+        return self.training_batches(tokens[:cut]), self.training_batches(tokens[cut:])
+
+    @cached_property
+    def search_steps(self) -> int:
+        """Steps of the SuperNet's weights.
+
+        Raises:
+            ValueError: the schedules do not fit into so few steps.
+        """
+        config = self.experiment.search
+        steps = steps_in(config.steps, config.epochs, self.search_batches[0].per_epoch)
+        try:
+            check_schedules(config, steps)
+        except ValueError as error:
+            raise ValueError(f"search.{error}") from None
+        return steps
+
+    def schedules(self, memory: int = 0) -> SearchPlan:
+        """The schedules of the search; draws are held for longer where there is memory (rows)."""
+        segment = self.experiment.data.segment
+        return SearchPlan(self.experiment.search, self.search_steps, memory, segment)
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stages of a retraining.
+
+        Raises:
+            ValueError: the warm-up does not fit into so few steps.
+        """
+        try:
+            return stages_of(self.experiment.retrain, self.training_batches().per_epoch)
+        except ValueError as error:
+            raise ValueError(f"retrain.{error}") from None
+
+    @cached_property
     def forward(self) -> Forward:
         """How losses are computed."""
         run = self.experiment.run
@@ -94,25 +193,14 @@ class Workbench:
         """How many of the streams of a batch this process trains on."""
         return self.ranks.count(self.experiment.data.batch)
 
-    @cached_property
-    def byte_length_V(self) -> Tensor | None:
-        """Bytes of raw text that each id stands for; None where text may be lost."""
-        length_V = self.prepared.tokenizer.byte_length_V
-        return None if length_V is None else torch.tensor(length_V)
-
-    @cached_property
-    def softmax(self) -> SoftmaxConfig:
-        """The softmax with its cutoffs in numbers, also where the experiment says auto.
-
-        Raises:
-            ValueError: the vocabulary is too small for so many clusters.
-        """
-        return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
-
-    def streams(self, split: Split) -> EvaluationStreams:
-        """A split as evaluation streams."""
-        return EvaluationStreams(
-            self.prepared.tokens[split], **self.cut(), words=self.prepared.words(split)
+    def training_batches(self, tokens: Any = None) -> ContextBatches:
+        """The training text, or a part of it, as contiguous streams."""
+        data = self.experiment.data
+        return ContextBatches(
+            self.prepared.tokens["train"] if tokens is None else tokens,
+            batch=data.batch,
+            segment=data.segment,
+            offset_seed=self.experiment.run.seed if data.random_offset else None,
         )
 
     def cut(self) -> dict[str, int]:
@@ -124,6 +212,18 @@ class Workbench:
             "warm": data.warm_tokens,
         }
 
+    def streams(self, split: Split) -> EvaluationStreams:
+        """A split as evaluation streams."""
+        return EvaluationStreams(
+            self.prepared.tokens[split], **self.cut(), words=self.prepared.words(split)
+        )
+
+    @cached_property
+    def byte_length_V(self) -> Tensor | None:
+        """Bytes of raw text that each id stands for; None where text may be lost."""
+        length_V = self.prepared.tokenizer.byte_length_V
+        return None if length_V is None else torch.tensor(length_V)
+
     def evaluate(
         self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
     ) -> Evaluation:
@@ -133,21 +233,10 @@ class Workbench:
         )
 
     def validate(
-        self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
+        self, streams: EvaluationStreams, model: LanguageModel, mix: Mix | None = None
     ) -> Evaluation:
         """Score a split once, all processes together."""
         return evaluate_shared(self.ranks, streams, lambda own: self.evaluate(model, own, mix))
-
-    def training_batches(self, tokens: Any = None) -> ContextBatches:
-        """The training text, or a part of it, as contiguous streams."""
-        data = self.experiment.data
-        tokens = self.prepared.tokens["train"] if tokens is None else tokens
-        return ContextBatches(
-            tokens,
-            batch=data.batch,
-            segment=data.segment,
-            offset_seed=self.experiment.run.seed if data.random_offset else None,
-        )
 
     def inputs(self) -> dict[str, str]:
         """Hashes of the input files, for a phase's identity."""
@@ -156,30 +245,96 @@ class Workbench:
             "tokenizer": self.prepared.tokenizer.digest,
         }
 
-    def data_identity(self) -> dict[str, Any]:
-        """The data section as far as it makes a phase what it is; files count by their hash."""
-        section = self.experiment.data.model_dump(
-            mode="json", exclude={"files", "tree", "addresses"}
+    def identity(self, **sections: Any) -> dict[str, Any]:
+        """Whose folder a phase's is: its own sections and what it computes with and of."""
+        # Files count by their hash, not by where they lie.
+        data = self.experiment.data.model_dump(mode="json", exclude={"files", "tree", "addresses"})
+        del data["tokenizer"]["model"]
+        return {
+            "precision": self.experiment.run.precision,
+            "data": data,
+            **sections,
+            **self.inputs(),
+        }
+
+    @cached_property
+    def search_identity(self) -> dict[str, Any]:
+        """Whose folder a search's is; all seeds of an experiment have the same."""
+        return self.identity(
+            model=self.experiment.model.model_dump(mode="json"),
+            search=self.experiment.search.model_dump(mode="json"),
         )
-        del section["tokenizer"]["model"]
-        return section
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""
+        run = self.experiment.run
         extra = {
             "corpus": self.experiment.data.corpus,
             "corpus_digest": self.prepared.corpus_digest,
             "corpus_notes": self.prepared.notes,
-            "seed": self.experiment.run.seed,
-            "micro_batches": self.experiment.run.micro_batches,
-            "attention": self.experiment.run.attention,
-            "compile": self.experiment.run.compile,
+            "seed": run.seed,
+            "micro_batches": run.micro_batches,
+            "attention": run.attention,
+            "compile": run.compile,
             "ranks": self.ranks.world,
         }
         return {
             "experiment.yaml": dump_experiment(as_saved(self.experiment)),
             "environment.json": environment(self.device, extra),
         }
+
+    def search_folder(self, seed: int) -> Path:
+        """Where the search of a seed writes."""
+        return self.run_dir / "search" / f"seed-{seed}"
+
+    def searched_folder(self, seed: int) -> Path:
+        """The folder of a search to read pi or the SuperNet from.
+
+        Raises:
+            ValueError: its identity is that of another experiment or text, damaged, or not there.
+        """
+        folder = self.search_folder(seed)
+        try:
+            claimed = is_claimed(folder, self.search_identity)
+        except ValueError as error:
+            raise ValueError(f"{error}; in a new one search.py comes first") from None
+        if not claimed and (folder / "pi.npz").exists():
+            raise ValueError(
+                f"{folder / 'identity.json'}: not found, so nothing says of which text pi is; "
+                f"start search.py again with run.seed={seed}, which mends it or says what is wrong"
+            )
+        return folder
+
+    def retrain_folder(self, name: str) -> Path:
+        """Where the retraining of one architecture, with the plan's seed, writes."""
+        return self.run_dir / "retrain" / name / f"seed-{self.experiment.run.seed}"
+
+    def tensorboard(self, folder: Path) -> Callable[[int], Any] | None:
+        """What opens TensorBoard's writer at a step, where it is asked for, else None.
+
+        Raises:
+            ValueError: the optional extra is not installed.
+        """
+        if not self.experiment.run.tensorboard:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ValueError(
+                "run.tensorboard: the package tensorboard is missing; "
+                "pip install 'tensorboard>=2.21', or leave --tensorboard out"
+            ) from error
+        return lambda step: SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+
+Workbench = RunPlan  # the old name, which sweeps and the table of layouts still use
+
+
+def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
+    """Part of the training tokens in the head and in each tail."""
+    bounds = (0, *cutoffs, len(counts_V))
+    total = int(counts_V.sum())
+    return tuple(int(counts_V[low:high].sum()) / total for low, high in pairwise(bounds))
 
 
 def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> SoftmaxConfig:
@@ -203,10 +358,35 @@ def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> Sof
     return config.softmax.fixed(cutoffs)
 
 
-def with_seed(bench: Workbench, seed: int) -> Workbench:
-    """The same workbench with another seed."""
-    run = bench.experiment.run.model_copy(update={"seed": seed})
-    return replace(bench, experiment=bench.experiment.model_copy(update={"run": run}))
+def find_device(name: str, key: str = "run.device") -> torch.device:
+    """The device of a name; auto is a GPU where there is one.
+
+    Raises:
+        ValueError: it is not there; the message begins with `key`.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
+            "use cpu or auto"
+        )
+    return device
+
+
+def own_gpu(name: str, launch: Launch) -> torch.device:
+    """The GPU of one of several processes."""
+    gpus = torch.cuda.device_count()
+    if name not in ("auto", "cuda") or launch.local_world > gpus:
+        raise ValueError(
+            f"run.device: {name} with {launch.local_world} processes and {gpus} GPUs on this "
+            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
+            "give cpu"
+        )
+    device = torch.device("cuda", launch.local_rank)
+    torch.cuda.set_device(device)
+    return device
 
 
 def as_saved(experiment: Experiment) -> Experiment:
@@ -223,7 +403,7 @@ def set_up(
     run_dir: Path,
     settings: tuple[str, ...] = (),
     ranks: Ranks = ALONE,
-) -> Workbench:
+) -> RunPlan:
     """Choose device and threads and prepare the text.
 
     Raises:
@@ -248,36 +428,14 @@ def set_up(
     # One process of each machine builds what is not in the cache, the others find it there.
     if ranks.local_rank:
         ranks.wait()
-    progress = say if ranks.is_first else _nothing
+    progress = say if ranks.is_first else lambda line: None
     progress(f"{experiment.data.corpus}: reading the text")
     prepared = prepare(experiment.data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:
         ranks.wait()
-    return Workbench(experiment, run_dir, prepared, device, settings, ranks)
-
-
-def _nothing(message: str) -> None:
-    """What the first process says already."""
+    return RunPlan(experiment, run_dir, prepared, device, settings, ranks)
 
 
 def say(line: str) -> None:
     """A line of progress, beside what the command answers."""
     print(line, file=sys.stderr, flush=True)
-
-
-def tensorboard_writer(bench: Workbench, folder: Path) -> Callable[[int], Any] | None:
-    """What opens TensorBoard's writer at a step, where it is asked for, else None.
-
-    Raises:
-        ValueError: the optional extra is not installed.
-    """
-    if not bench.experiment.run.tensorboard:
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError(
-            "run.tensorboard: the package tensorboard is missing; "
-            "pip install 'tensorboard>=2.21', or leave --tensorboard out"
-        ) from error
-    return lambda step: SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

@@ -20,13 +20,12 @@ from model import (
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from nas.derivation.rules import sandwich_ends
-from pipeline.build import architecture_hash, search_steps
+from pipeline.build import architecture_hash
 from pipeline.caveats import layout_caveats
-from pipeline.context import Workbench, say
-from pipeline.costs import cluster_mass, costs, layout_costs
+from pipeline.context import RunPlan, as_saved, say
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_folders import layout_name, short_text
-from pipeline.search import search_folder, searched_folder
+from pipeline.summary import parameter_count
 from pipeline.supernet_scores import Inherited, considered_csv, with_gap
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
@@ -34,31 +33,26 @@ from utils.files import write_whole
 
 @dataclass(frozen=True)
 class Derivation:
-    """An architecture and the layouts among which it was chosen.
-
-    Attributes:
-        architecture: the derived one.
-        considered: what was scored with the SuperNet's weights; empty where nothing was.
-    """
+    """An architecture and the layouts among which it was chosen, if any were scored."""
 
     architecture: Architecture
     considered: tuple[Considered, ...] = ()
 
 
 def derive(
-    bench: Workbench, config: DeriveConfig, taken: frozenset[Network] = frozenset()
+    plan: RunPlan, config: DeriveConfig, taken: frozenset[Network] = frozenset()
 ) -> Architecture:
     """The architecture of `derivation`."""
-    return derivation(bench, config, taken).architecture
+    return derivation(plan, config, taken).architecture
 
 
 def derivation(
-    bench: Workbench, config: DeriveConfig, taken: frozenset[Network] = frozenset()
+    plan: RunPlan, config: DeriveConfig, taken: frozenset[Network] = frozenset()
 ) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
 
     Args:
-        bench: the experiment.
+        plan: of the run.
         config: the method and its options.
         taken: networks that a random layout must not be.
 
@@ -69,39 +63,36 @@ def derivation(
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
-    seeds = config.searches or [bench.experiment.run.seed]
-    inherited = Inherited(bench, seeds, config.score_tokens)
+    seeds = config.searches or [plan.experiment.run.seed]
+    inherited = Inherited(plan, seeds, config.score_tokens)
     read = [] if config.method in RULES else seeds
-    request = replace(request_of(bench, config, read), score=inherited.score, say=say, taken=taken)
+    request = replace(request_of(plan, config, read), score=inherited.score, say=say, taken=taken)
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(inherited, request, derived)
-    if derived.evidence.pi:
-        derived = _with_caveats(derived, [search_folder(bench, seed) for seed in seeds])
-    made = _architecture(bench, derived, _name(config, seeds, derived), seeds)
-    return Derivation(made, derived.considered)
-
-
-def _with_caveats(derived: Derived, searches: Sequence[Path]) -> Derived:
     evidence = derived.evidence
-    caveats = (*evidence.caveats, *layout_caveats(evidence, searches))
-    return replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
+    if evidence.pi:
+        of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
+        caveats = (*evidence.caveats, *of_searches)
+        derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
+    architecture = _architecture(plan, derived, _name(config, seeds, derived), seeds)
+    return Derivation(architecture, derived.considered)
 
 
-def request_of(bench: Workbench, config: DeriveConfig, seeds: Sequence[int]) -> Request:
+def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Request:
     """What a derivation from these searches is given, but for scores.
 
     Raises:
         ValueError: one of the searches is of another experiment or text.
     """
-    experiment = bench.experiment
+    experiment = plan.experiment
     return Request(
         config=config,
-        candidates=experiment.model.completed_candidates(),
+        candidates=plan.candidates,
         slots=experiment.model.slots,
-        flops_per_token=layout_costs(bench),
-        trajectories={seed: searched_folder(bench, seed) / "pi.npz" for seed in seeds},
-        search_steps=search_steps(bench),
+        flops_per_token=plan.costs,
+        trajectories={seed: plan.searched_folder(seed) / "pi.npz" for seed in seeds},
+        search_steps=plan.search_steps,
         alpha_learned=experiment.search.alpha_learns,
         tie_slots=experiment.model.tie_slots,
     )
@@ -120,27 +111,24 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     return config.method if suffix is None else f"{config.method}-{suffix}"
 
 
-def _architecture(
-    bench: Workbench, derived: Derived, name: str, seeds: Sequence[int]
-) -> Architecture:
+def _architecture(plan: RunPlan, derived: Derived, name: str, seeds: Sequence[int]) -> Architecture:
     """The architecture of a derived layout: sizes, costs, evidence, provenance."""
-    config, data = bench.experiment.model, bench.experiment.data
+    config, data = plan.experiment.model, plan.experiment.data
     bare = Architecture(
         name=name,
         d_model=config.d_model,
         slots=derived.layout,
         tie_slots=config.tie_slots,
-        softmax=bench.softmax,
-        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-        tokenizer=TokenizerIdentity(digest=bench.prepared.tokenizer.digest),
+        softmax=plan.softmax,
+        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
+        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
     )
     with torch.device("meta"):
         model = build_model(bare)
-    mass = cluster_mass(bench.prepared.counts_V, bench.softmax.cutoffs)
     table = ArchitectureCosts(
-        parameters=sum(p.numel() for p in model.parameters()),
-        flops_per_token=costs(bench, model).total,
-        key=FlopsKey(batch=data.batch, segment=data.segment, mass=mass),
+        parameters=parameter_count(model),
+        flops_per_token=plan.flops_per_token(model),
+        key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
     )
     return bare.model_copy(
         update={
@@ -148,9 +136,9 @@ def _architecture(
             "evidence": derived.evidence,
             "provenance": {
                 "corpus_name": data.corpus,
-                **bench.inputs(),
+                **plan.inputs(),
                 "search_seed": ", ".join(map(str, seeds)),
-                "search": identity_hash(bench.experiment.search.model_dump(mode="json")),
+                "search": identity_hash(plan.experiment.search.model_dump(mode="json")),
                 "commit": commit() or "unknown",
             },
         }
@@ -168,7 +156,7 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
             raise ValueError(f"--{words}; nor is {layout!r} a rule ({rules})") from None
 
 
-def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
+def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
     """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
 
     The first process finds it and tells the others.
@@ -177,26 +165,26 @@ def find_architecture(bench: Workbench, file: Path | None, layout: str | None) -
         ValueError: there is none, or it is damaged or of another tokenizer.
         Lost: another process of the run is gone.
     """
-    if not bench.ranks.is_first:
-        return Architecture.from_json(bench.ranks.broadcast_str(None), "the first process")
-    found = _find_architecture(bench, file, layout)
-    bench.ranks.broadcast_str(found.to_json())
-    return found
-
-
-def _find_architecture(bench: Workbench, file: Path | None, layout: str | None) -> Architecture:
+    if not plan.ranks.is_first:
+        return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")
     if layout is not None:
-        options = {"method": layout} if layout in DERIVATIONS else {"method": "layout"}
-        config = bench.experiment.derive.model_copy(update={**options, "layout": layout})
-        return write_architecture(bench, derive(bench, config))
-    path = file or bench.run_dir / "architecture.json"
-    if not path.exists():
-        remedy = "" if file else f"; run derive.py {bench.run_dir} first, or give --layout"
-        raise ValueError(f"{path}: not found{remedy}")
-    return load_architecture(path)
+        method = layout if layout in DERIVATIONS else "layout"
+        options = {"method": method, "layout": layout}
+        config = plan.experiment.derive.model_copy(update=options)
+        architecture = write_architecture(derive(plan, config), plan.experiment, plan.run_dir)
+    else:
+        path = file or plan.run_dir / "architecture.json"
+        if not path.exists():
+            remedy = "" if file else f"; run derive.py {plan.run_dir} first, or give --layout"
+            raise ValueError(f"{path}: not found{remedy}")
+        architecture = load_architecture(path)
+    plan.ranks.broadcast_str(architecture.to_json())
+    return architecture
 
 
-def write_architecture(bench: Workbench, architecture: Architecture) -> Architecture:
+def write_architecture(
+    architecture: Architecture, experiment: Experiment, run_dir: Path
+) -> Architecture:
     """Write RUN/architectures/NAME.json and the experiment beside it.
 
     Returns:
@@ -207,7 +195,7 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
         ValueError: there is a file of that name, which cannot be read.
         OSError: one cannot be written.
     """
-    folder = bench.run_dir / "architectures"
+    folder = run_dir / "architectures"
     path = folder / f"{architecture.name}.json"
     digest = architecture_hash(architecture)
     if path.exists() and _hash_in(path) != digest:
@@ -215,7 +203,7 @@ def write_architecture(bench: Workbench, architecture: Architecture) -> Architec
         architecture = architecture.model_copy(update={"name": name})
         path = folder / f"{name}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(bench.experiment))
+    write_whole(folder / "experiment.yaml", dump_experiment(as_saved(experiment)))
     write_whole(path, architecture.to_json())
     return architecture
 
@@ -227,34 +215,33 @@ def _hash_in(path: Path) -> str:
         raise ValueError(f"{error}; remove it, and it is made again") from None
 
 
-def others_left_out(bench: Workbench, config: DeriveConfig) -> list[str]:
-    """A line where the run has other searches and one alone was derived from."""
+def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> list[str]:
+    """A line where the run has other searches, and the layout is of the one with this seed."""
     if config.method in RULES or config.searches:
         return []
-    own = bench.experiment.run.seed
-    names = [path.parent.name for path in (bench.run_dir / "search").glob("seed-*/pi.npz")]
+    names = [path.parent.name for path in (run_dir / "search").glob("seed-*/pi.npz")]
     numbers = [name.removeprefix("seed-") for name in names]
     seeds = sorted(int(number) for number in numbers if number.isdecimal())
-    if seeds == [own]:
+    if seeds == [seed]:
         return []
-    words = ",".join(map(str, seeds))
-    return [f"from search {own} alone, of searches {words}; all together: --seeds {words}"]
+    shown = ",".join(map(str, seeds))
+    return [f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"]
 
 
-def chosen_before(bench: Workbench) -> Architecture | None:
+def chosen_before(run_dir: Path) -> Architecture | None:
     """The architecture that the run has chosen so far; None where none can be read."""
-    path = bench.run_dir / "architecture.json"
+    path = run_dir / "architecture.json"
     try:
         return load_architecture(path) if path.exists() else None
     except ValueError:  # damaged; it is about to be replaced
         return None
 
 
-def choose(bench: Workbench, derivation: Derivation) -> Architecture:
+def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
-    architecture = write_architecture(bench, derivation.architecture)
+    architecture = write_architecture(derivation.architecture, experiment, run_dir)
     if derivation.considered:
-        table = bench.run_dir / "architectures" / f"{architecture.name}.csv"
+        table = run_dir / "architectures" / f"{architecture.name}.csv"
         write_whole(table, considered_csv(derivation.considered))
-    write_whole(bench.run_dir / "architecture.json", architecture.to_json())
+    write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture

@@ -92,22 +92,17 @@ def own_cut(folder: Path) -> dict[str, int]:
         if not path.is_file():
             continue
         try:
-            found = json.loads(path.read_bytes()).get("evaluation", CUT)
-            if {name: type(value) for name, value in found.items()} != dict.fromkeys(CUT, int):
-                raise ValueError(f"evaluation: {found!r:.60}")
+            cut = json.loads(path.read_bytes()).get("evaluation", CUT)
+            if {name: type(value) for name, value in cut.items()} != dict.fromkeys(CUT, int):
+                raise ValueError(f"evaluation: {cut!r:.60}")
         except (ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path}: damaged ({error}); delete it or copy it again") from None
-        return {name: found[name] for name in CUT}
+        return {name: cut[name] for name in CUT}
     return dict(CUT)
 
 
 def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bool) -> Text:
-    """Read UTF-8 files, one document each.
-
-    Args:
-        files: in the order in which they are scored.
-        tokenizer: the model's own.
-        line_ends: whether the end of a line counts as a word (`count_words`).
+    """Read UTF-8 files, one document each; with `line_ends` the end of a line counts as a word.
 
     Raises:
         ValueError: a file is empty or no UTF-8.
@@ -125,15 +120,7 @@ def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bo
 
 @dataclass(frozen=True)
 class Measurement:
-    """A model, a text, and how the one reads the other.
-
-    Attributes:
-        saved: the model.
-        text: what is scored.
-        cut: streams, tokens of a segment, unscored tokens before each stream's part.
-        device: where the model runs.
-        precision: of its products; with float64 its weights are of this type too.
-    """
+    """A model, a text, how it is cut (as `CUT`), and where and in what precision it is scored."""
 
     saved: Saved
     text: Text
@@ -151,11 +138,11 @@ class Measurement:
         rows = shapes_of_architecture(architecture).memory_rows
         # The old and the new buffer are there at once.
         values = 2 * self.cut["streams"] * rows * architecture.d_model
-        needed, there = values * self._dtype.itemsize, memory_bytes(self.device)
-        if needed > there:
+        needed, available = values * self._dtype.itemsize, memory_bytes(self.device)
+        if needed > available:
             raise ValueError(
                 f"{rows:,} rows of memory in all slots for each of {self.cut['streams']:,} streams "
-                f"need {needed / 1e9:,.1f} GB, and {self.device} has {there / 1e9:,.1f} GB; "
+                f"need {needed / 1e9:,.1f} GB, and {self.device} has {available / 1e9:,.1f} GB; "
                 "lower --memory or --streams"
             )
 
@@ -167,10 +154,7 @@ class Measurement:
         return {**options, "memory": min(memory, longest)}
 
     def run(self, options: Options) -> Evaluation:
-        """Score the text once.
-
-        Args:
-            options: what is changed in the model (`adjusted`).
+        """Score the text once by the model with other options (`adjusted`).
 
         Raises:
             ValueError: the machine's memory does not suffice, or the model gives no finite number.
@@ -178,14 +162,14 @@ class Measurement:
         """
         model = load_model(self.saved.folder, self._readable(options))
         model = model.to(self.device, self._dtype)
-        streams = EvaluationStreams(self.text.tokens, **self.cut, words=self.text.words)
+        streams = _StreamsWithBar(self.text.tokens, **self.cut, words=self.text.words)
         products = "bfloat16" if self.precision == "bfloat16" else "float32"
         lengths_V = self.saved.tokenizer.byte_length_V
         try:
             with Forward(self.device, products).autocast():
-                found = evaluate(
+                evaluation = evaluate(
                     model,
-                    _WithBar(streams),
+                    streams,
                     byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
                     device=self.device,
                 )
@@ -197,34 +181,22 @@ class Measurement:
                 f"the memory of {self.device} does not suffice; "
                 "lower --streams, --segment or --memory"
             ) from None
-        if found.bytes not in (None, self.text.bytes):
+        if evaluation.bytes not in (None, self.text.bytes):
             raise ValueError(
-                f"{self.saved.folder}: its tokenizer makes {found.bytes} bytes of the text's "
+                f"{self.saved.folder}: its tokenizer makes {evaluation.bytes} bytes of the text's "
                 f"{self.text.bytes}; copy the whole folder again"
             )
-        if not math.isfinite(found.nats):
+        if not math.isfinite(evaluation.nats):
             raise ValueError(
-                f"{self.saved.folder}: the model gives {found.nats} nats for this text; "
+                f"{self.saved.folder}: the model gives {evaluation.nats} nats for this text; "
                 "its weights are of no use"
             )
-        return found
+        return evaluation
 
 
-@dataclass(frozen=True)
-class _WithBar:
+class _StreamsWithBar(EvaluationStreams):
     """Evaluation streams that show on a terminal how far they are."""
 
-    streams: EvaluationStreams
-
-    @property
-    def scored(self) -> int:
-        return self.streams.scored
-
-    @property
-    def words(self) -> int | None:
-        return self.streams.words
-
     def __iter__(self) -> Iterator[EvaluationBatch]:
-        yield from tqdm(
-            self.streams, total=len(self.streams), unit="batch", disable=None, leave=False
-        )
+        batches = super().__iter__()
+        yield from tqdm(batches, total=len(self), unit="batch", disable=None, leave=False)

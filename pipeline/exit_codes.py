@@ -4,11 +4,12 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cli import again
+from pipeline.cli import resume_command
 from training.launch import Lost, is_first_to_say, launched
 from utils.text import visible
 
@@ -22,9 +23,8 @@ INTERRUPTED = 130
 def user_errors(loads: str = "torch") -> Iterator[None]:
     """Turn ValueError and OSError into their message on stderr and exit code 2.
 
-    Belongs around the set-up stage only, imports included: past it the same errors are our own
-    mistakes. With
-    PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
+    Belongs around the set-up, imports included. With PARNAS_TRACEBACK=1 in the environment the
+    traceback is printed as well.
 
     Args:
         loads: the package whose import takes seconds, on a cold disk half a minute; said at once.
@@ -39,10 +39,12 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
         _announce_import(loads)
         yield
     except KeyboardInterrupt:
-        _complain(f"interrupted; what was written until then is kept. Go on with:\n  {again()}")
+        _complain(
+            f"interrupted; what was written until then is kept. Go on with:\n  {resume_command()}"
+        )
         raise SystemExit(_at_once(INTERRUPTED)) from None
     except Lost as lost:
-        _complain(f"{lost} before the first step. Again with:\n  {again()}", lost=True)
+        _complain(f"{lost} before the first step. Again with:\n  {resume_command()}", lost=True)
         raise SystemExit(_at_once(LOST)) from None
     except ModuleNotFoundError as error:
         if error.name is None or (Path(__file__).parents[1] / error.name.split(".")[0]).exists():
@@ -52,50 +54,54 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
         )
         raise SystemExit(USER_MISTAKE) from None
     except (ValueError, OSError) as error:
-        if os.environ.get("PARNAS_TRACEBACK") == "1":
-            traceback.print_exc()
+        _print_traceback()
         _let_go_of_stdout()
         _complain(_message(error))
         raise SystemExit(_at_once(USER_MISTAKE)) from None
 
 
-def run_to_end(run: Callable[[], None], then: Callable[[], object]) -> int:
-    """Run a phase and what follows it; turn its known endings into a line and an exit code.
+@dataclass
+class Ending:
+    """How a run ended: 0 done, 2 a user's mistake or a full disk, 3 diverged, 128 + signal."""
 
-    Returns:
-        0 done, 2 a file could not be written, 3 diverged, 128 + the signal's number stopped. Where
-        another process of the run is lost, this one ends here, with 4.
+    code: int = 0
+
+
+@contextmanager
+def run_errors() -> Iterator[Ending]:
+    """Turn the known endings of a run into a line and an exit code.
+
+    Belongs around all that follows the set-up. A context and no function that calls the run, so
+    that a traceback has no frames of it. One of several processes ends here, with its code.
     """
     from training.divergence import Diverged
     from training.signals import Stopped
 
-    line = again()
+    ending, line = Ending(), resume_command()
     try:
-        run()
-        then()
+        yield ending
         sys.stdout.flush()
     except Stopped as stopped:
         _complain(f"stopped by {stopped}; the state is saved. Go on with:\n  {line}")
-        return _at_once(stopped.exit_code)
+        ending.code = stopped.exit_code
     except KeyboardInterrupt:
         _complain(f"interrupted; go on from the last checkpoint with:\n  {line}")
-        return _at_once(INTERRUPTED)
+        ending.code = INTERRUPTED
     except Lost as lost:
         _complain(f"{lost}. Go on with:\n  {line}", lost=True)
-        return _at_once(LOST)
+        ending.code = LOST
     except ValueError as error:
-        if os.environ.get("PARNAS_TRACEBACK") == "1":
-            traceback.print_exc()
+        _print_traceback()
         _complain(_message(error))
-        return _at_once(USER_MISTAKE)
+        ending.code = USER_MISTAKE
     except Diverged as diverged:
         _complain(str(diverged))
-        return _at_once(DIVERGED)
+        ending.code = DIVERGED
     except OSError as error:
         _let_go_of_stdout()
         _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {line}")
-        return _at_once(USER_MISTAKE)
-    return _at_once(0)
+        ending.code = USER_MISTAKE
+    _at_once(ending.code)
 
 
 def refuse_several(script: str) -> None:
@@ -105,6 +111,11 @@ def refuse_several(script: str) -> None:
             f"{script}: is one process, but torchrun has started {launch.world}; start it without "
             "torchrun (search.py and retrain.py can be several)"
         )
+
+
+def _print_traceback() -> None:
+    if os.environ.get("PARNAS_TRACEBACK") == "1":
+        traceback.print_exc()
 
 
 def _announce_import(package: str) -> None:

@@ -41,11 +41,11 @@ _ALIKE = 0.75
 _AFTER_THE_FILE = 10**9  # more than any line number
 
 
-def why_no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
+def _no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
     """What to say of a text that is no YAML: the error alone where a section begins before it."""
     names = "|".join(sections)
     above = "\n".join(re.split(r"\r\n?|\n", text)[: error.line])
-    if re.search(rf"^[\s{{\"']*({names})[\"']?\s*[:{{]", above, re.MULTILINE):
+    if not text or re.search(rf"^[\s{{\"']*({names})[\"']?\s*[:{{]", above, re.MULTILINE):
         return error.text
     return (
         f"no experiment file: down to here no section begins ({', '.join(sections)}); "
@@ -53,8 +53,8 @@ def why_no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
     )
 
 
-def why_no_experiment(value: Any, sections: Sequence[str], *, overridden: bool) -> str | None:
-    """Why a document is no experiment, in words; None where its keys may be judged.
+def _no_experiment(value: Any, sections: Sequence[str], *, overridden: bool) -> str | None:
+    """Why a document is no experiment; None where its keys may be judged.
 
     Args:
         value: of the whole document.
@@ -84,11 +84,18 @@ class ExperimentError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-class Source:
+class _Source:
     """The values of a file with the overrides put over them, and the origin of every key.
 
-    Attributes:
-        data: the merged values; a section that is left empty is an empty mapping.
+    Args:
+        path: the YAML file.
+        overrides: `a.b=value` texts.
+        sections: the names of all sections.
+        may_be_empty: those that, left empty, are an empty mapping.
+
+    Raises:
+        ExperimentError: the file is no YAML or no mapping.
+        OSError: the file cannot be read.
     """
 
     def __init__(
@@ -98,70 +105,32 @@ class Source:
         sections: Sequence[str],
         may_be_empty: Sequence[str],
     ) -> None:
-        """Read the file and the overrides.
-
-        Args:
-            path: the YAML file.
-            overrides: `a.b=value` texts.
-            sections: the names of all sections.
-            may_be_empty: those that, left empty, are an empty mapping.
-
-        Raises:
-            ExperimentError: the file is no YAML or no mapping.
-            OSError: the file cannot be read.
-        """
-        self._file = str(path)
+        document = _read_document(path, sections, overridden=bool(overrides))
         # Per key the rank that sorts its problems and the text that stands before them.
-        self._origin: dict[Key, tuple[int, str]] = {(): (1, f"{path}:1")}
-        self._problems: list[tuple[int, str]] = []
-        self._unread: set[Key] = set()
-        value = self._read_file(path, sections, overridden=bool(overrides))
+        self._origin: dict[Key, tuple[int, str]] = {
+            key: (line, f"{path}:{line}") for key, line in document.line_of.items() if key
+        } | {(): (1, f"{path}:1")}
+        self._problems = [
+            (problem.line, _line(f"{path}:{problem.line}", problem.key, problem.text))
+            for problem in document.problems
+        ]
+        self._unread: set[Key] = set(document.unread)
         self.data: dict[str, Any] = {
             name: {} if section is None and name in may_be_empty else section
-            for name, section in value.items()
+            for name, section in (document.value or {}).items()
         }
         for place, text in enumerate(overrides):
             if line := self._override(text, _AFTER_THE_FILE + place):
                 self._problems.append((_AFTER_THE_FILE + place, line))
 
-    def lines(self, said: Sequence[Said]) -> list[str]:
-        """Every problem found by reading, and every one of `said`, as lines in file order."""
+    def lines(self, errors: Sequence[Said]) -> list[str]:
+        """Every problem found by reading, and every one of `errors`, as lines in file order."""
         placed = list(self._problems)
-        for key, words in said:
-            if key in self._unread:
-                continue
-            rank, origin = self._origin_of(key)
-            placed.append((rank, _line(origin, key, words)))
+        for key, words in errors:
+            if key not in self._unread:
+                rank, origin = self._origin_of(key)
+                placed.append((rank, _line(origin, key, words)))
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
-
-    def _read_file(
-        self, path: Path, sections: Sequence[str], *, overridden: bool
-    ) -> dict[str, Any]:
-        if path.is_dir():
-            raise ExperimentError([f"{self._file}: a directory; give a YAML file"])
-        text = ""
-        try:
-            text = read_text(path)
-            document = read_yaml(text)
-        except YamlError as error:
-            words = why_no_yaml(text, error, sections) if text else error.text
-            raise ExperimentError(
-                [f"{self._file}:{_position(error)}: {shorten(words, 1000)}"]
-            ) from None
-        why = why_no_experiment(document.value, sections, overridden=overridden)
-        if why is not None:
-            raise ExperimentError([f"{self._file}:1: {why}"])
-        self._note(document)
-        return document.value or {}
-
-    def _note(self, document: Document) -> None:
-        for key, number in document.line_of.items():
-            if key:
-                self._origin[key] = (number, f"{self._file}:{number}")
-        for problem in document.problems:
-            line = _line(f"{self._file}:{problem.line}", problem.key, problem.text)
-            self._problems.append((problem.line, line))
-        self._unread |= document.unread
 
     def _override(self, text: str, rank: int) -> str | None:
         """Put one `a.b=value` over the data; the line to print where that is impossible."""
@@ -192,11 +161,11 @@ class Source:
                 above = dotted(key[:depth])
                 return _line(origin, key, f"{above} is {show(here)}, which has no keys")
         here[str(key[-1])] = document.value
+        # What the file said of this key and of all below it counts no more.
         self._unread = {old for old in self._unread if old[: len(key)] != key}
         self._unread |= {(*key, *inner) for inner in document.unread}
-        self._origin = {
-            old: there for old, there in self._origin.items() if old[: len(key)] != key
-        } | {key: (rank, origin)}
+        above_it = {old: at for old, at in self._origin.items() if old[: len(key)] != key}
+        self._origin = above_it | {key: (rank, origin)}
         return None
 
     def _origin_of(self, key: Key) -> tuple[int, str]:
@@ -206,13 +175,27 @@ class Source:
         return self._origin[key]
 
 
+def _read_document(path: Path, sections: Sequence[str], *, overridden: bool) -> Document:
+    if path.is_dir():
+        raise ExperimentError([f"{path}: a directory; give a YAML file"])
+    text = ""
+    try:
+        text = read_text(path)
+        document = read_yaml(text)
+    except YamlError as error:
+        position = f"{error.line}" if error.column is None else f"{error.line}:{error.column}"
+        words = shorten(_no_yaml(text, error, sections), 1000)
+        raise ExperimentError([f"{path}:{position}: {words}"]) from None
+    if (why := _no_experiment(document.value, sections, overridden=overridden)) is not None:
+        raise ExperimentError([f"{path}:1: {why}"])
+    return document
+
+
 def _line(origin: str, key: Key, words: str) -> str:
     words = shorten(words, 1000)
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
 
 
-def _position(error: YamlError) -> str:
-    return f"{error.line}" if error.column is None else f"{error.line}:{error.column}"
 
 
 class TextExperiment(Section):
@@ -276,21 +259,16 @@ def load_experiment(
     return _load(Experiment, path, overrides, base)
 
 
-def load_text_experiment(path: Path, overrides: Sequence[str], base: Path) -> TextExperiment:
-    """As `load_experiment`, of a file that needs no other section than `data`."""
-    return _load(TextExperiment, path, overrides, base)
-
-
 def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | None) -> Kind:
     sections = Experiment.model_fields
     may_be_empty = [name for name, field in sections.items() if field.default is not None]
-    source = Source(path, overrides, list(sections), may_be_empty)
-    experiment, said = _read(kind, source.data)
-    if isinstance(experiment, Experiment) and not source.lines(said):
-        said += sweep_problems(experiment, partial(changed_settings, experiment))
+    source = _Source(path, overrides, list(sections), may_be_empty)
+    experiment, errors = _read(kind, source.data)
+    if isinstance(experiment, Experiment) and not source.lines(errors):
+        errors += sweep_problems(experiment, partial(changed_settings, experiment))
     if base is not None:
-        said += _missing_inputs(source.data.get("data"), base)
-    if problems := source.lines(said):
+        errors += _missing_inputs(source.data.get("data"), base)
+    if problems := source.lines(errors):
         raise ExperimentError(problems)
     assert experiment is not None
     return experiment
@@ -318,9 +296,9 @@ def with_settings(
     Raises:
         ExperimentError: the values do not go together; one line for each `key: what is wrong`.
     """
-    changed, said = changed_settings(experiment, values, without)
-    if changed is None or said:
-        raise ExperimentError([f"{dotted(key)}: {words}" for key, words in said])
+    changed, errors = changed_settings(experiment, values, without)
+    if changed is None or errors:
+        raise ExperimentError([f"{dotted(key)}: {words}" for key, words in errors])
     return changed
 
 
@@ -329,7 +307,7 @@ def changed_settings(
 ) -> tuple[Experiment | None, list[Said]]:
     """As `with_settings`; what is wrong comes back as keys and words."""
     data = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"sweep"})
-    said: list[Said] = []
+    errors: list[Said] = []
     for name in without:
         _, section = _section(data, name, make=False)
         if section is not None:
@@ -337,10 +315,10 @@ def changed_settings(
     for name, value in values.items():
         above, section = _section(data, name, make=True)
         if section is None:
-            said.append((tuple(name.split(".")), f"{dotted(above)} has no keys"))
+            errors.append((tuple(name.split(".")), f"{dotted(above)} has no keys"))
         else:
             section[name.split(".")[-1]] = value
-    return (None, said) if said else _read(Experiment, data)
+    return (None, errors) if errors else _read(Experiment, data)
 
 
 def dump_experiment(experiment: Experiment) -> str:
@@ -361,12 +339,12 @@ def json_schema() -> str:
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
-    said = _unregistered(data)
+    errors = _unregistered(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.
-        return kind.model_validate_json(json.dumps(data), strict=True), said
+        return kind.model_validate_json(json.dumps(data), strict=True), errors
     except ValidationError as error:
-        return None, said + explain(error.errors(), kind, data)
+        return None, errors + explain(error.errors(), kind, data)
 
 
 def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
@@ -390,10 +368,8 @@ def _unregistered(data: dict[str, Any]) -> list[Said]:
     if isinstance(derive, dict):
         names.append((("derive", "method"), derive.get("method")))
     if isinstance(compare, dict) and isinstance(compare.get("opponents"), list):
-        names += [
-            (("compare", "opponents", place), name)
-            for place, name in enumerate(compare["opponents"])
-        ]
+        opponents = enumerate(compare["opponents"])
+        names += [(("compare", "opponents", place), name) for place, name in opponents]
     return [
         (key, must_be_one_of(name, list(DERIVATIONS)))
         for key, name in names
@@ -409,14 +385,14 @@ def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
             directory holds none.
         OSError: the file cannot be read.
     """
-    place = cli.locate(arguments)
-    return load_experiment(place.file, arguments.set, Path.cwd()), place.run
+    target = cli.locate(arguments)
+    return load_experiment(target.file, arguments.set, Path.cwd()), target.run
 
 
 def text_experiment_of(arguments: Namespace) -> tuple[TextExperiment, Path]:
     """As `experiment_of`, of a file that needs no other section than `data`."""
-    place = cli.locate(arguments)
-    return load_text_experiment(place.file, arguments.set, Path.cwd()), place.run
+    target = cli.locate(arguments)
+    return _load(TextExperiment, target.file, arguments.set, Path.cwd()), target.run
 
 
 def carried(arguments: Namespace) -> tuple[str, ...]:

@@ -24,9 +24,8 @@ from nas.tabular.table import (
     networks_of,
     read_table,
 )
-from pipeline.build import language_model, retrain_stages, search_steps
+from pipeline.build import language_model, time_models
 from pipeline.context import Workbench
-from pipeline.costs import layout_costs, time_models
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
 from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
@@ -300,15 +299,15 @@ def _cost(bench: Workbench, folder: Path) -> float:
     Both validate as often; a search validates the soft net and the one-hot one, or some layouts
     where alpha does not learn.
     """
-    experiment, costs = bench.experiment, layout_costs(bench)
+    experiment, costs = bench.experiment, bench.costs
     if experiment.derive.method in RULES:
         return 0.0
     flops, slots = list(costs.by_label.values()), experiment.model.slots
     layout = costs.rest + slots * sum(flops) / len(flops)
-    plan = SearchPlan(experiment.search, search_steps(bench), memory=0, segment=1)
+    plan = SearchPlan(experiment.search, bench.search_steps, memory=0, segment=1)
     tokens = experiment.data.batch * experiment.data.segment
     valid = len(bench.prepared.tokens["valid"])
-    steps, every = retrain_stages(bench).steps, experiment.run.validate_every
+    steps, every = bench.stages.steps, experiment.run.validate_every
     # A phase validates every so many steps, and at its last one.
     in_search, in_training = math.ceil(plan.steps / every), math.ceil(steps / every)
     soft = costs.rest + slots * sum(flops)

@@ -15,9 +15,8 @@ from nas.derivation.base import Choice, Networks
 from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
 from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
-from pipeline.build import retrain_stages
+from pipeline.build import time_models
 from pipeline.context import Workbench
-from pipeline.costs import layout_costs, time_models
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
 from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
@@ -91,7 +90,7 @@ def sample_of(
         ValueError: there is no finished search to take the cost from, or none costs so much.
     """
     candidates = bench.experiment.model.completed_candidates()
-    slots, table = bench.experiment.model.slots, layout_costs(bench)
+    slots, table = bench.experiment.model.slots, bench.costs
     networks = Networks(candidates, bench.experiment.model.tie_slots)
 
     def cost(choice: Choice) -> float:
@@ -191,7 +190,7 @@ class Ranked:
     @property
     def training_steps(self) -> int:
         """Steps of a training, without a fine-tuning that may follow."""
-        return self.steps or max(1, retrain_stages(self.bench).first // 2)
+        return self.steps or max(1, self.bench.stages.first // 2)
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
         """Train every layout with every seed, as retrain.py does it; those that are done stay.

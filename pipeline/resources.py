@@ -18,8 +18,8 @@ from model import Architecture
 from model.saving import Shapes, shapes_of, shapes_of_architecture
 from nas.search.estimators import HARD
 from nas.search.step import SearchStep
-from pipeline.context import Workbench
-from training.loop import Batch, Step, TrainState
+from pipeline.context import RunPlan
+from training.loop import Batch, TrainState
 from training.memory import Forecast, Maker, forecast
 from training.step import Forward, WeightStep
 from utils.cores import (
@@ -41,44 +41,44 @@ _KERNELS = (
 )
 
 
-def check_architecture_size(bench: Workbench, architecture: Architecture) -> None:
+def check_architecture_size(architecture: Architecture, streams: int, device: torch.device) -> None:
     """Raise ValueError where a derived model is too large for the device."""
     shapes = shapes_of_architecture(architecture)
-    _check(bench, shapes, architecture.d_model, f"architecture {architecture.name}")
+    what = f"architecture {architecture.name}"
+    _check_size(shapes, architecture.d_model, streams, device, what)
 
 
-def check_supernet_size(bench: Workbench) -> None:
+def check_supernet_size(plan: RunPlan) -> None:
     """Raise ValueError where the SuperNet is too large for the device."""
-    config = bench.experiment.model
+    config = plan.experiment.model
     shapes = shapes_of(
-        [config.completed_candidates()] * config.slots,
+        [plan.candidates] * config.slots,
         d_model=config.d_model,
-        vocabulary_size=bench.prepared.tokenizer.vocabulary_size,
-        softmax=bench.softmax,
+        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
+        softmax=plan.softmax,
         tie_slots=config.tie_slots,
     )
-    _check(bench, shapes, config.d_model, "model")
+    _check_size(shapes, config.d_model, plan.experiment.data.batch, plan.device, "model")
 
 
-def _check(bench: Workbench, shapes: Shapes, d_model: int, what: str) -> None:
-    memory = bench.experiment.data.batch * shapes.memory_rows * d_model
+def _check_size(
+    shapes: Shapes, d_model: int, streams: int, device: torch.device, what: str
+) -> None:
     # Weights and gradients; what passes may still be too large with activations and moments.
-    needed = FLOAT32_BYTES * (2 * shapes.parameters + memory)
-    there = memory_bytes(bench.device)
-    if needed > there:
+    needed = FLOAT32_BYTES * (2 * shapes.parameters + streams * shapes.memory_rows * d_model)
+    available = memory_bytes(device)
+    if needed > available:
         raise ValueError(
             f"{what}: {shapes.parameters:,} parameters and {shapes.memory_rows:,} memory rows "
-            f"a stream need more than {needed / 1e9:,.0f} GB, and {bench.device} has "
-            f"{there / 1e9:,.0f} GB; use fewer slots, smaller widths or less memory"
+            f"a stream need more than {needed / 1e9:,.0f} GB, and {device} has "
+            f"{available / 1e9:,.0f} GB; use fewer slots, smaller widths or less memory"
         )
 
 
 def memory_bytes(device: torch.device, root: Path = Path("/")) -> int:
     """How much memory a GPU has, or this process may take: the machine's, or less in a container.
 
-    Args:
-        device: the GPU, or the CPU.
-        root: where /proc and /sys are.
+    `root` is where /proc and /sys are.
     """
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
@@ -109,13 +109,7 @@ def _group_limits(root: Path) -> Iterator[int]:
 
 
 def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
-    """A warning where runs at a time have more threads together than there are cores.
-
-    Args:
-        threads: of each run.
-        workers: runs at a time.
-        cores: that they share.
-    """
+    """A warning where `workers` runs of so many threads each share fewer cores."""
     if threads * workers <= cores:
         return None
     why, remedy = "each run has a part of one", f"--workers {max(1, cores // threads)}"
@@ -150,21 +144,24 @@ def too_busy(
 
 
 def busy_lines(
-    bench: Workbench,
+    device: torch.device,
+    processes: int,
     before: CpuReading | None,
     read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
 ) -> list[str]:
     """What a phase says of the other load of its cores before its first step.
 
-    A share of time that a container's control group allows (`cpu.max`) is not known here.
+    Nothing on a GPU, and nothing where several processes train together, of which each would take
+    the others for strangers. A share of time that a container's control group allows (`cpu.max`)
+    is not known here.
 
     Args:
-        bench: where it trains; on a GPU, and where several processes train together (of which each
-            would take its like for others), nothing is said.
+        device: where it trains.
+        processes: that train together.
         before: the counters of the cores that it may use, when it began to be built.
         read: the counters now.
     """
-    if bench.device.type != "cpu" or bench.ranks.world > 1:
+    if device.type != "cpu" or processes > 1:
         return []
     cores = usable_cores()
     line = too_busy(before, read(), threads=torch.get_num_threads(), cores=cores)
@@ -186,11 +183,20 @@ def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast
 
     Where a step computes the drawn candidates alone, each choice of them is tried in all slots.
     """
+
+    def maker(noise_LC: Tensor) -> Maker:
+        return lambda forward, batch: replace(
+            step,
+            weight_step=replace(step.weight_step, forward=forward),
+            alpha_batches=None if step.alpha_batches is None else _Same(batch),
+            noise=lambda *_: noise_LC,
+        )
+
     config = step.plan.config
     slots, count = state.parameters["alpha"].shape
     names = (config.weights_estimator, config.alpha_estimator)
     computed = max(HARD.get(name) or 0 for name in names)
-    makers = [_maker(step, noise_LC) for noise_LC in _draws(slots, computed, count)]
+    makers = [maker(noise_LC) for noise_LC in _draws(slots, computed, count)]
     return forecast(state, batch, step.weight_step.forward, makers, step.plan.alpha_start)
 
 
@@ -202,58 +208,41 @@ def _draws(slots: int, computed: int, count: int) -> Iterator[Tensor]:
         yield noise_C.expand(slots, count)
 
 
-def _maker(step: SearchStep, noise_LC: Tensor) -> Maker:
-    def make(forward: Forward, batch: Batch) -> Step:
-        return replace(
-            step,
-            weight_step=replace(step.weight_step, forward=forward),
-            alpha_batches=None if step.alpha_batches is None else _Same(batch),
-            noise=lambda *_: noise_LC,
-        )
-
-    return make
-
-
 def retrain_memory(step: WeightStep, state: TrainState, batch: Batch) -> Forecast:
     """The memory of a retraining."""
-
-    def make(forward: Forward, batch: Batch) -> Step:
-        return replace(step, forward=forward)
-
-    return forecast(state, batch, step.forward, [make])
+    return forecast(
+        state, batch, step.forward, [lambda forward, batch: replace(step, forward=forward)]
+    )
 
 
 @dataclass(frozen=True)
 class MemoryNotes:
-    """What a phase says of its forecast.
-
-    Attributes:
-        lines: of its summary.
-        refusal: why it may take no step, the same in all processes; None where it may.
-    """
+    """Lines of a phase's summary, and why it may take no step, the same in all processes."""
 
     lines: list[str]
     refusal: str | None
 
 
-def memory_notes(bench: Workbench, found: Forecast, folder: Path) -> MemoryNotes:
+def memory_notes(found: Forecast, forward: Forward, folder: Path, *, ignore: bool) -> MemoryNotes:
     """Compare a forecast with what the device has for each process of the run.
 
     Args:
-        bench: where it trains.
         found: the forecast.
+        forward: on which device, and which processes.
         folder: the phase's; where it is claimed, what makes the phase what it is may not change.
+        ignore: whether a shortage is a warning only (`run.ignore_memory_forecast`).
     """
-    sharing = bench.ranks.local_world if bench.device.type == "cpu" else 1
-    available = memory_bytes(bench.device) // sharing
+    sharing = forward.ranks.local_world if forward.device.type == "cpu" else 1
+    available = memory_bytes(forward.device) // sharing
     claimed = (folder / "identity.json").exists()
-    shortage = bench.ranks.first_message(
-        memory_shortage(found, bench.forward, available, claimed=claimed)
+    # All processes must refuse together, and another machine may have more memory.
+    shortage = forward.ranks.first_message(
+        memory_shortage(found, forward, available, claimed=claimed)
     )
-    lines = forecast_lines(found, bench.forward)
+    lines = forecast_lines(found, forward)
     if shortage is None:
         return MemoryNotes(lines, None)
-    if bench.experiment.run.ignore_memory_forecast:
+    if ignore:
         return MemoryNotes([*lines, f"warning: {shortage}"], None)
     remedy = "--set run.ignore_memory_forecast=true trains all the same"
     return MemoryNotes(lines, f"{shortage}; {remedy}")

@@ -12,11 +12,9 @@ from typing import Any
 import torch
 
 from data import load_tokenizer
-from model import Architecture, LanguageModel, build_model, load_model, save_model
-from pipeline import cli
-from pipeline.build import architecture_hash, check_tokenizer, network_hash, retrain_stages
-from pipeline.context import Workbench, tensorboard_writer
-from pipeline.costs import costs
+from model import Architecture, build_model, load_model, save_model
+from pipeline.build import architecture_hash, check_tokenizer, network_hash
+from pipeline.context import RunPlan
 from pipeline.resources import busy_lines, check_architecture_size, memory_notes, retrain_memory
 from pipeline.results import read_result
 from pipeline.summary import (
@@ -28,9 +26,8 @@ from pipeline.summary import (
     tying_lines,
 )
 from training.console import announce, bits
-from training.evaluation import Evaluation
 from training.loop import TrainState
-from training.optim import Stages, build_optimiser
+from training.optim import build_optimiser
 from training.run_dir import FolderLock
 from training.step import WeightStep
 from training.trainer import Phase
@@ -40,92 +37,74 @@ from utils.files import make_durable, named, words_of, write_whole
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 
-def retrain_phase(bench: Workbench, architecture: Architecture) -> Phase:
+def retrain_phase(plan: RunPlan, architecture: Architecture) -> Phase:
     """Phase 2: the derived model from scratch."""
-    experiment, began = bench.experiment, read_cpu(core_numbers())
-    check_tokenizer(bench, architecture)
-    check_architecture_size(bench, architecture)
-    torch.manual_seed(experiment.run.seed)
-    model = build_model(architecture, dropout=experiment.model.dropouts()).to(bench.device)
+    run, config = plan.experiment.run, plan.experiment.retrain
+    data, dropout = plan.experiment.data, plan.experiment.model.dropouts()
+    began = read_cpu(core_numbers())
+    check_tokenizer(plan.prepared.tokenizer, architecture)
+    check_architecture_size(architecture, data.batch, plan.device)
+    torch.manual_seed(run.seed)
+    model = build_model(architecture, dropout=dropout).to(plan.device)
     model.train()
     state = TrainState(
         model=model,
-        optimisers={"weights": build_optimiser(model, experiment.retrain.optimiser)},
-        streams={"weights": model.initial_state(bench.own_streams)},
-        loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
+        optimisers={"weights": build_optimiser(model, config.optimiser)},
+        streams={"weights": model.initial_state(plan.own_streams)},
+        loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-    bench.ranks.seed(experiment.run.seed)
-    folder = retrain_folder(bench, architecture.name)
-    stages = retrain_stages(bench)
-    valid, batches = bench.streams("valid"), bench.training_batches()
-    step = WeightStep(bench.forward, experiment.retrain.optimiser, stages.rate)
-    memory = memory_notes(bench, retrain_memory(step, state, batches.batch(0)), folder)
+    plan.ranks.seed(run.seed)
+    folder, stages = plan.retrain_folder(architecture.name), plan.stages
+    valid, batches = plan.streams("valid"), plan.training_batches()
+    step = WeightStep(plan.forward, config.optimiser, stages.rate)
+    forecast = retrain_memory(step, state, batches.batch(0))
+    memory = memory_notes(forecast, plan.forward, folder, ignore=run.ignore_memory_forecast)
+    summary = [
+        text_summary(plan),
+        softmax_line(plan, architecture.softmax),
+        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
+        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
+        *tying_lines(model),
+        optimiser_line(config.optimiser, stages.first),
+        *fine_tune_lines(stages),
+        *memory.lines,
+        *busy_lines(plan.device, plan.ranks.world, began),
+    ]
     return Phase(
         title=f"retrain {architecture.name}",
         folder=folder,
-        identity={
-            "precision": experiment.run.precision,
-            "data": bench.data_identity(),
-            "dropout": asdict(experiment.model.dropouts()),
-            "retrain": experiment.retrain.model_dump(mode="json"),
-            "architecture": architecture_hash(architecture),
-            **bench.inputs(),
-        },
-        files={**bench.files(), "architecture.json": architecture.to_json()},
-        summary="\n".join(
-            [
-                _retrain_summary(bench, architecture, model, stages),
-                *memory.lines,
-                *busy_lines(bench, began),
-            ]
+        identity=plan.identity(
+            dropout=asdict(dropout),
+            retrain=config.model_dump(mode="json"),
+            architecture=architecture_hash(architecture),
         ),
+        files={**plan.files(), "architecture.json": architecture.to_json()},
+        summary="\n".join(summary),
         steps=stages.steps,
         state=state,
         batches=batches,
         step=step,
-        nets={"model": lambda state: bench.validate(state.model, valid)},
-        writer=tensorboard_writer(bench, folder),
-        ranks=bench.ranks,
+        nets={"model": lambda state: plan.validate(valid, state.model)},
+        writer=plan.tensorboard(folder),
+        ranks=plan.ranks,
         refusal=memory.refusal,
     )
 
 
-def open_retraining(bench: Workbench, architecture: Architecture) -> Phase:
+def open_retraining(plan: RunPlan, architecture: Architecture) -> Phase:
     """Phase 2 with its folder taken.
 
     Raises:
         ValueError, OSError, Lost: as in Phase.open.
     """
-    if bench.ranks.is_first:
+    if plan.ranks.is_first:
         announce("building the model and forecasting its memory")
-    phase = retrain_phase(bench, architecture)
+    phase = retrain_phase(plan, architecture)
     phase.open()
     return phase
 
 
-def retrain_folder(bench: Workbench, name: str) -> Path:
-    """Where phase 2 of one architecture and one seed writes."""
-    return bench.run_dir / "retrain" / name / f"seed-{bench.experiment.run.seed}"
-
-
-def _retrain_summary(
-    bench: Workbench, architecture: Architecture, model: LanguageModel, stages: Stages
-) -> str:
-    flops = costs(bench, model).total
-    return "\n".join(
-        [
-            text_summary(bench),
-            softmax_line(bench, architecture.softmax),
-            f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
-            f"{flops / 1e6:.3f} MFLOP per token forward",
-            *tying_lines(model),
-            optimiser_line(bench.experiment.retrain.optimiser, stages.first),
-            *fine_tune_lines(stages),
-        ]
-    )
-
-
-def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -> Path:
+def finish_retrain(plan: RunPlan, phase: Phase, architecture: Architecture) -> Path:
     """Take the best step, test it once; write the model folder, then result.json.
 
     Raises:
@@ -138,8 +117,10 @@ def finish_retrain(bench: Workbench, phase: Phase, architecture: Architecture) -
             print(f"{problem}; the model folder is made again from the best step")
         announce(f"testing the weights of step {phase.state.best.step}, the best on validation")
         phase.take_best()
-        _save_model(bench, folder, phase.state.model, architecture)
-        result = _result(bench, phase, architecture)
+        with _folder_made_whole(folder) as work:
+            save_model(work, phase.state.model, architecture)
+            plan.prepared.tokenizer.save(work)
+        result = _result(plan, phase, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
 
@@ -156,71 +137,57 @@ def _problem_of(folder: Path) -> str | None:
     return None
 
 
-def show_result(bench: Workbench, result: Path, *, chosen: bool) -> None:
-    """Say what a retraining came to; carry the chosen model to RUN/model."""
-    found = read_result(result)
-    test = found["test"]
-    words = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
-    print(
-        f"\n{found['name']}, layout {found['layout']}, seed {found['seed']}: best at step "
-        f"{found['best_step']} of {found['steps']}; test {test['nats_per_token']:.4f} nats/token, "
-        f"perplexity {test['perplexity']:.2f}{words}{bits(test)}"
-    )
-    if chosen:
-        lock = FolderLock(bench.run_dir, wait=True)
-        try:
-            print(_carry(bench, result))
-        finally:
-            lock.release()
-        print(f"next: {cli.command('compare.py', bench.run_dir, *bench.settings)}")
-    else:
-        print(f"model: {result.parent / 'model'}")
-
-
-def _carry(bench: Workbench, result: Path) -> str:
-    """Copy the chosen model to RUN/model, unless another seed's stands there."""
-    target = bench.run_dir / "model"
-    mine, there = read_result(result), target / "result.json"
-    if there.exists():
-        theirs = read_result(there)
-        if theirs["name"] == mine["name"] and theirs["seed"] != mine["seed"]:
-            return (
-                f"{target} stays that of seed {theirs['seed']}; this one: {result.parent / 'model'}"
-            )
-    with _folder_made_whole(target) as work:
-        shutil.copytree(result.parent / "model", work)
-        shutil.copy(result, work)
-    return f"model: {target}"
-
-
-def _result(bench: Workbench, phase: Phase, architecture: Architecture) -> dict[str, Any]:
-    model, rows = phase.state.model, phase.metrics_file.rows()
-    valid: Evaluation = bench.evaluate(model, bench.streams("valid"))
-    test: Evaluation = bench.evaluate(model, bench.streams("test"))
+def _result(plan: RunPlan, phase: Phase, architecture: Architecture) -> dict[str, Any]:
+    state, rows = phase.state, phase.metrics_file.rows()
     return {
         "name": architecture.name,
-        "seed": bench.experiment.run.seed,
+        "seed": plan.experiment.run.seed,
         "layout": architecture.letters(),
         "network": network_hash(architecture)[:16],
         "steps": phase.steps,
-        "tokens": phase.state.tokens,
-        "parameters": parameter_count(model),
-        "flops_per_token": costs(bench, model).total,
-        "best_step": phase.state.best.step,
+        "tokens": state.tokens,
+        "parameters": parameter_count(state.model),
+        "flops_per_token": plan.flops_per_token(state.model),
+        "best_step": state.best.step,
         "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
-        "evaluation": bench.cut(),
-        "valid": valid.row(),
-        "test": test.row(),
-        "elapsed_s": round(phase.state.elapsed_s, 3),
+        "evaluation": plan.cut(),
+        "valid": plan.evaluate(state.model, plan.streams("valid")).row(),
+        "test": plan.evaluate(state.model, plan.streams("test")).row(),
+        "elapsed_s": round(state.elapsed_s, 3),
     }
 
 
-def _save_model(
-    bench: Workbench, folder: Path, model: LanguageModel, architecture: Architecture
-) -> None:
-    with _folder_made_whole(folder) as work:
-        save_model(work, model, architecture)
-        bench.prepared.tokenizer.save(work)
+def show_result(path: Path) -> None:
+    """Print what a result.json says."""
+    result = read_result(path)
+    test = result["test"]
+    per_word = f", {test['word_perplexity']:.2f} per word" if "word_perplexity" in test else ""
+    print(
+        f"\n{result['name']}, layout {result['layout']}, seed {result['seed']}: best at step "
+        f"{result['best_step']} of {result['steps']}; test {test['nats_per_token']:.4f} "
+        f"nats/token, perplexity {test['perplexity']:.2f}{per_word}{bits(test)}"
+    )
+
+
+def copy_chosen(path: Path, run_dir: Path) -> str:
+    """Copy the model beside a result.json to RUN/model, unless another seed's stands there.
+
+    Returns:
+        A line that says where the model is.
+    """
+    target, lock = run_dir / "model", FolderLock(run_dir, wait=True)
+    try:
+        if (target / "result.json").exists():
+            before, result = read_result(target / "result.json"), read_result(path)
+            if before["name"] == result["name"] and before["seed"] != result["seed"]:
+                here = path.parent / "model"
+                return f"{target} stays that of seed {before['seed']}; this one: {here}"
+        with _folder_made_whole(target) as work:
+            shutil.copytree(path.parent / "model", work)
+            shutil.copy(path, work)
+        return f"model: {target}"
+    finally:
+        lock.release()
 
 
 @contextmanager

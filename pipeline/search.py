@@ -1,36 +1,50 @@
-"""Phase 1 put together: the SuperNet, alpha, how both are trained, what is shown at the end."""
+"""Phase 1 put together: the SuperNet, alpha, how both are trained; searches run and shown."""
 
-from collections.abc import Callable, Mapping
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
 from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
+from nas.derivation import NEED_PI
+from nas.derivation.searched import read_searches
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.flops import search_flops
 from nas.search.plan import SearchPlan, build_rho, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
-from nas.search.trajectory import Trajectory
-from pipeline.build import build_supernet, search_steps, search_text
-from pipeline.context import Workbench, tensorboard_writer
-from pipeline.costs import layout_costs
+from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
+from pipeline import cli
+from pipeline.build import build_supernet
+from pipeline.caveats import (
+    ONE_SEARCH,
+    agreement_caveats,
+    guard_lines,
+    log_once,
+    write_caveats,
+    write_joint_caveats,
+)
+from pipeline.context import RunPlan
+from pipeline.derive import request_of
 from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
 from pipeline.summary import (
     optimiser_line,
     parameter_count,
     softmax_line,
     text_summary,
+    text_warnings,
     tying_lines,
 )
+from training.console import announce
 from training.evaluation import Evaluation, joined
 from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
-from training.run_dir import is_claimed
+from training.run_dir import FolderLock, is_claimed
 from training.step import WeightStep
 from training.trainer import Phase
 from utils.cores import core_numbers, read_cpu
@@ -40,106 +54,222 @@ from utils.pi import entropy_share, margins, softmax
 VALIDATED, _VALIDATED_SEED = 4, 0
 
 
-def search_phase(bench: Workbench) -> Phase:
+def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Phase]:
+    """Open the first search, and see to it that no folder of a later one is another's.
+
+    Returns:
+        The open phase, for `run_searches`, which takes it out: a SuperNet that is done must not
+        take memory beside the next one's.
+
+    Raises:
+        ValueError: a folder holds another experiment, or the first search cannot begin.
+        OSError: a folder cannot be written.
+    """
+    for seed in seeds:
+        is_claimed(plan.search_folder(seed), plan.search_identity)
+    return [_opened(plan, seeds[0])]
+
+
+def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Phase]) -> None:
+    """Run the searches one after the other; those that are done already take no step.
+
+    Raises:
+        ValueError: a folder cannot be used.
+        Stopped, Diverged, Lost: as in a single search; the later ones have not begun.
+        OSError: a file could not be written.
+    """
+    for number, seed in enumerate(seeds, start=1):
+        if len(seeds) > 1 and plan.ranks.is_first:
+            print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
+        phase = opened.pop() if opened else _opened(plan, seed)
+        with closing(phase):
+            phase.run(plan.experiment.run)
+        del phase
+
+
+def _opened(plan: RunPlan, seed: int) -> Phase:
+    if plan.ranks.is_first:
+        announce("building the SuperNet and forecasting its memory")
+    phase = search_phase(plan.with_seed(seed))
+    phase.open()
+    return phase
+
+
+def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
+    """Show what pi became, warn, and draw: tables, words, figures and the report, figures last.
+
+    Raises:
+        ValueError: a file of a search is damaged.
+        OSError: a file could not be written, or a figure not drawn.
+    """
+    if not plan.ranks.is_first:
+        return
+    for seed in seeds:
+        folder = plan.search_folder(seed)
+        with _locked(folder):
+            write_pi_csv(folder / "pi.npz", folder / "pi.csv")
+            _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
+    _show_together(plan, seeds)
+    if plan.experiment.run.figures:
+        _draw(plan.run_dir, [plan.search_folder(seed) for seed in seeds])
+    print(f"next: {_next(plan, seeds)}")
+
+
+def _draw(run_dir: Path, searches: Sequence[Path]) -> None:
+    from report.page import write_report
+    from report.search_figures import write_search_figures
+
+    announce("drawing the figures")
+    try:
+        for folder in searches:
+            with _locked(folder):
+                write_search_figures(folder)
+        print(f"report: {write_report(run_dir)}")
+    except OSError as error:
+        words = f"{error.strerror or error} (the searches are done, figures or report are not)"
+        raise OSError(error.errno or errno.EIO, words, error.filename) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep others out of the folder of a search that is done; nobody trains there for long."""
+    try:
+        lock = FolderLock(folder)
+    except ValueError:
+        announce(f"waiting for another process that has {folder}")
+        lock = FolderLock(folder, wait=True)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
+    pi_LC = softmax(load_pi(folder / "pi.npz")["alpha"][-1])
+    header = "  ".join(f"{candidate.label:>10}" for candidate in plan.candidates)
+    print(f"\npi after the last step{which}\n{'slot':>4}  {header}  margin")
+    for slot, (pi_C, margin) in enumerate(zip(pi_LC, margins(pi_LC), strict=True)):
+        row = "  ".join(f"{value:>10.3f}" for value in pi_C)
+        print(f"{slot:>4}  {row}  {margin:.3f}")
+    print(f"mean entropy of pi: {entropy_share(pi_LC):.3f} of uniform")
+    lines = list[str]()
+    if plan.experiment.search.alpha_learns:
+        # Alpha's steps do not depend on how long draws are held, so no memory is needed.
+        lines = guard_lines(folder / "pi.npz", plan.schedules(), plan.adds_nothing)
+    # The warnings of the text were printed before step 0.
+    write_caveats(folder, [*text_warnings(plan.prepared, plan.candidates), *lines[1:]])
+    for line in lines:
+        print(line)
+    log_once(folder / "train.log", lines)
+
+
+def _show_together(plan: RunPlan, seeds: Sequence[int]) -> None:
+    """How far the searches of this command agree, or that one alone says little."""
+    lines, caveats = list[str](), [ONE_SEARCH]
+    if len(seeds) > 1:
+        lines, caveats = _agreement(plan, seeds)
+        print()
+    write_joint_caveats(plan.search_folder(seeds[0]).parent, seeds, caveats)
+    for line in [*lines, *caveats]:
+        print(line)
+    for seed in seeds:
+        folder = plan.search_folder(seed)
+        # Another process may say the same of the same search now, or go on in its folder.
+        with _locked(folder):
+            log_once(folder / "train.log", [*lines, *caveats])
+
+
+def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
+    """How far the searches agree, slot by slot, and in all, as derive.py will say it."""
+    searched = read_searches(request_of(plan, plan.experiment.derive, seeds), "agreement")
+    agreement = searched.agreement()
+    if agreement is None:
+        return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
+    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.slots))
+    pairs = f"by {searched.words}, pairs of searches that chose alike, by slot: {slots}"
+    return [pairs], agreement_caveats(agreement)
+
+
+def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
+    experiment = plan.experiment
+    by_pi = experiment.derive.method in NEED_PI and not experiment.search.alpha_learns
+    method = " --method evolution" if by_pi else ""
+    if len(seeds) > 1:
+        derive = cli.command("derive.py", plan.run_dir)
+        return f"{derive}{method} --seeds {','.join(map(str, seeds))}"
+    lowest = cli.is_lowest_seed(plan.search_folder(seeds[0]))
+    others = [] if lowest else [f"run.seed={seeds[0]}"]
+    return cli.command("derive.py", plan.run_dir, *others) + method
+
+
+def search_phase(plan: RunPlan) -> Phase:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    experiment, began = bench.experiment, read_cpu(core_numbers())
-    check_supernet_size(bench)
-    model = build_supernet(bench)
-    plan = _plan(bench, model)
-    labels = [candidate.label for candidate in experiment.model.candidates]
-    alpha_LC = build_alpha(experiment.model.slots, len(labels))
-    streams = {"weights": model.initial_state(bench.own_streams)}
-    text = search_text(bench)
-    if text.alpha is not None:
-        streams["alpha"] = model.initial_state(bench.own_streams)
-    rho = build_rho(experiment.search.tau)
+    run, slots = plan.experiment.run, plan.experiment.model.slots
+    config, began = plan.experiment.search, read_cpu(core_numbers())
+    check_supernet_size(plan)
+    model = build_supernet(plan)
+    schedules = plan.schedules(model.longest_memory)
+    labels = [candidate.label for candidate in plan.candidates]
+    alpha_LC = build_alpha(slots, len(labels))
+    weights_batches, alpha_batches = plan.search_batches
+    streams = {"weights": model.initial_state(plan.own_streams)}
+    if alpha_batches is not None:
+        streams["alpha"] = model.initial_state(plan.own_streams)
+    rho = build_rho(config.tau)
     state = TrainState(
         model=model,
         optimisers={
-            "weights": build_optimiser(model, experiment.search.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan, rho.values()),
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
         },
         streams=streams,
         parameters={"alpha": alpha_LC, **rho},
-        loss_sum=torch.zeros((), dtype=torch.float64, device=bench.device),
+        loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-    bench.ranks.seed(experiment.run.seed)
-    weight_step = WeightStep(
-        bench.forward,
-        experiment.search.optimiser,
-        rate_of(experiment.search.optimiser, plan.steps),
-    )
-    step = SearchStep(plan, weight_step, experiment.run.seed, text.alpha)
-    folder = search_folder(bench, experiment.run.seed)
-    memory = memory_notes(bench, search_memory(step, state, text.weights.batch(0)), folder)
-    trajectory = Trajectory(labels, plan)
+    plan.ranks.seed(run.seed)
+    rate = rate_of(config.optimiser, schedules.steps)
+    weight_step = WeightStep(plan.forward, config.optimiser, rate)
+    step = SearchStep(schedules, weight_step, run.seed, alpha_batches)
+    folder = plan.search_folder(run.seed)
+    forecast = search_memory(step, state, weights_batches.batch(0))
+    memory = memory_notes(forecast, plan.forward, folder, ignore=run.ignore_memory_forecast)
+    trajectory = Trajectory(labels, schedules)
+    summary = [
+        *_search_summary(plan, model, schedules),
+        *memory.lines,
+        *busy_lines(plan.device, plan.ranks.world, began),
+    ]
     return Phase(
         title="search",
         folder=folder,
-        identity=search_identity(bench),
-        files=bench.files(),
-        summary="\n".join(
-            [
-                _search_summary(bench, model, plan),
-                *memory.lines,
-                *busy_lines(bench, began),
-            ]
-        ),
-        steps=plan.steps,
+        identity=plan.search_identity,
+        files=plan.files(),
+        summary="\n".join(summary),
+        steps=schedules.steps,
         state=state,
-        batches=text.weights,
+        batches=weights_batches,
         step=step,
-        nets=_nets(bench),
-        columns=_SearchColumns(plan, adds_nothing(bench)),
+        nets=_nets(partial(plan.validate, plan.streams("valid")), config),
+        columns=_SearchColumns(schedules, plan.adds_nothing),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=tensorboard_writer(bench, folder),
-        ranks=bench.ranks,
-        work=_work(bench, plan),
+        writer=plan.tensorboard(folder),
+        ranks=plan.ranks,
+        work=search_flops(schedules, list(plan.costs.by_label.values()), plan.costs.rest, slots),
         refusal=memory.refusal,
     )
 
 
-def _work(bench: Workbench, plan: SearchPlan) -> list[float]:
-    """FLOPs of each step for each token."""
-    costs = layout_costs(bench)
-    slots = bench.experiment.model.slots
-    return search_flops(plan, list(costs.by_label.values()), costs.rest, slots)
-
-
-def search_folder(bench: Workbench, seed: int) -> Path:
-    """Where the search of a seed writes."""
-    return bench.run_dir / "search" / f"seed-{seed}"
-
-
-def searched_folder(bench: Workbench, seed: int) -> Path:
-    """The folder of a search to read pi or the SuperNet from, once it is seen to be this search's.
-
-    Raises:
-        ValueError: its identity is that of another experiment or text, damaged, or not there.
-    """
-    folder = search_folder(bench, seed)
-    try:
-        claimed = is_claimed(folder, search_identity(bench))
-    except ValueError as error:
-        raise ValueError(f"{error}; in a new one search.py comes first") from None
-    if not claimed and (folder / "pi.npz").exists():
-        raise ValueError(
-            f"{folder / 'identity.json'}: not found, so nothing says of which text pi is; start "
-            f"search.py again with run.seed={seed}, which mends it or says what is wrong"
-        )
-    return folder
-
-
-def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
+def _nets(
+    validate: Callable[[LanguageModel, Mix], Evaluation], config: SearchConfig
+) -> dict[str, Callable[[TrainState], Evaluation]]:
     """What is validated: the soft and the one-hot net; where pi stays uniform, layouts drawn."""
-    valid = bench.streams("valid")
 
     def under(mix: Callable[[Tensor], Mix]) -> Callable[[TrainState], Evaluation]:
-        return lambda state: bench.validate(state.model, valid, mix(state.parameters["alpha"]))
+        return lambda state: validate(state.model, mix(state.parameters["alpha"]))
 
-    if bench.experiment.search.alpha_learns:
+    if config.alpha_learns:
         return {"soft": under(soft_net), "onehot": under(one_hot_net)}
 
     def drawn(number: int, alpha_LC: Tensor) -> Mix:
@@ -149,48 +279,16 @@ def _nets(bench: Workbench) -> dict[str, Callable[[TrainState], Evaluation]]:
     return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 
-def _plan(bench: Workbench, model: LanguageModel) -> SearchPlan:
-    experiment = bench.experiment
-    return SearchPlan(
-        experiment.search,
-        steps=search_steps(bench),
-        memory=model.longest_memory,
-        segment=experiment.data.segment,
-    )
-
-
-def search_identity(bench: Workbench) -> dict[str, Any]:
-    """Whose folder a search's is; all seeds of an experiment have the same."""
-    experiment = bench.experiment
-    return {
-        "precision": experiment.run.precision,
-        "data": bench.data_identity(),
-        "model": experiment.model.model_dump(mode="json"),
-        "search": experiment.search.model_dump(mode="json"),
-        **bench.inputs(),
-    }
-
-
-def adds_nothing(bench: Workbench) -> dict[str, bool]:
-    """Which candidates cost nothing, because they add nothing."""
-    costs = layout_costs(bench).by_label
-    return {c.label: costs[c.label] == 0 for c in bench.experiment.model.candidates}
-
-
 @dataclass(frozen=True)
 class _SearchColumns:
-    """What is watched of a search at each log line.
+    """What a log line says of the search.
 
     tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
     candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
     clipping, over all slots.
-
-    Attributes:
-        plan: schedules.
-        adds_nothing: which candidates do, by label.
     """
 
-    plan: SearchPlan
+    schedules: SearchPlan
     adds_nothing: Mapping[str, bool]
 
     @torch.no_grad()
@@ -203,7 +301,7 @@ class _SearchColumns:
             if not idle
         }
         return {
-            "tau": float(tau_now(self.plan, state, state.step - 1)),
+            "tau": float(tau_now(self.schedules, state, state.step - 1)),
             "entropy": entropy_share(pi_LC),
             "least_margin": float(margins(pi_LC).min()),
             "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
@@ -224,59 +322,46 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
     return float(torch.stack([norm.float() for norm in norms]).norm())
 
 
-def _search_summary(bench: Workbench, model: LanguageModel, plan: SearchPlan) -> str:
-    experiment = bench.experiment
-    table = layout_costs(bench)
-    config = experiment.search
-    candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in table.by_label.items())
-    return "\n".join(
-        [
-            text_summary(bench),
-            softmax_line(bench, bench.softmax),
-            f"SuperNet: {experiment.model.slots} slots x {len(table.by_label)} candidates, "
-            f"d_model {experiment.model.d_model}, {parameter_count(model):,} parameters",
-            *tying_lines(model),
-            f"MFLOP per token and slot: {candidates}; embedding and softmax {table.rest / 1e6:.3f}",
-            optimiser_line(config.optimiser, plan.steps),
-            f"estimator {config.weights_estimator}{_frozen_text(config)}, "
-            f"draws held {plan.hold} step{'s' * (plan.hold > 1)}, "
-            f"tau {config.tau.schedule} {_tau_text(plan)}",
-            _alpha_text(bench, plan),
-        ]
-    )
+def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) -> list[str]:
+    sizes, config, costs = plan.experiment.model, plan.experiment.search, plan.costs
+    candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
+    warmup = f" ({config.frozen} until alpha moves)" if config.frozen else ""
+    return [
+        text_summary(plan),
+        softmax_line(plan, plan.softmax),
+        f"SuperNet: {sizes.slots} slots x {len(costs.by_label)} candidates, "
+        f"d_model {sizes.d_model}, {parameter_count(model):,} parameters",
+        *tying_lines(model),
+        f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
+        optimiser_line(config.optimiser, schedules.steps),
+        f"estimator {config.weights_estimator}{warmup}, "
+        f"draws held {schedules.hold} step{'s' * (schedules.hold > 1)}, "
+        f"tau {config.tau.schedule} {_tau_text(schedules)}",
+        _alpha_text(schedules),
+    ]
 
 
-def _tau_text(plan: SearchPlan) -> str:
-    config = plan.config.tau
+def _tau_text(schedules: SearchPlan) -> str:
+    config = schedules.config.tau
     if config.schedule != "learnable":
-        return f"{plan.tau(0):.3g} -> {plan.tau(plan.steps - 1):.3g}"
+        return f"{schedules.tau(0):.3g} -> {schedules.tau(schedules.steps - 1):.3g}"
     floor = DEFAULT_FLOOR if config.floor is None else config.floor
     return f"(experimental) from {config.start:.3g}, above {floor:.3g}"
 
 
-def _alpha_text(bench: Workbench, plan: SearchPlan) -> str:
-    config = bench.experiment.search
+def _alpha_text(schedules: SearchPlan) -> str:
+    config = schedules.config
     if not config.alpha_learns:
         return "alpha: does not move, pi stays uniform: layouts are to be scored with the SuperNet"
+    text = f"alpha: {config.alpha.data} data"
+    if config.alpha.data == "split":
+        share = config.alpha.share or DEFAULT_SHARE
+        text += f" ({share:.0%} of the training tokens are alpha's alone)"
+    if config.alpha_estimator != config.weights_estimator:
+        text += f", estimator {config.alpha_estimator}"
+    if config.alpha.every > 1:
+        text += f", moves every {config.alpha.every} steps"
     return (
-        f"alpha: {config.alpha.data} data{_split_text(bench)}, {_kind_text(config)}"
-        f"first moves at step {plan.alpha_start}, peak learning rate {plan.alpha_peak_lr:.4f}"
+        f"{text}, first moves at step {schedules.alpha_start}, "
+        f"peak learning rate {schedules.alpha_peak_lr:.4f}"
     )
-
-
-def _kind_text(config: SearchConfig) -> str:
-    every = config.alpha.every
-    own = config.alpha_estimator
-    said = f"estimator {own}, " if own != config.weights_estimator else ""
-    return said + (f"moves every {every} steps, " if every > 1 else "")
-
-
-def _frozen_text(config: SearchConfig) -> str:
-    return f" ({config.frozen} until alpha moves)" if config.frozen else ""
-
-
-def _split_text(bench: Workbench) -> str:
-    config = bench.experiment.search.alpha
-    if config.data != "split":
-        return ""
-    return f" ({config.share or DEFAULT_SHARE:.0%} of the training tokens are alpha's alone)"

@@ -1,15 +1,15 @@
 """What a phase says before its first step; train.log keeps it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from data import Tokenizer
-from model import AutoSoftmaxConfig, Dropout, LanguageModel, SoftmaxConfig
-from pipeline.context import Workbench
-from pipeline.costs import cluster_mass
+from data import Prepared, Tokenizer
+from model import AutoSoftmaxConfig, Candidate, LanguageModel, SoftmaxConfig
+from pipeline.context import RunPlan, cluster_mass
 from training.config import OptimiserConfig
 from training.optim import Stages, warmup_steps
 
@@ -19,9 +19,9 @@ LEAST_TOKENS = 100
 MOST_OVERLAP = 0.2
 
 
-def text_summary(bench: Workbench) -> str:
+def text_summary(plan: RunPlan) -> str:
     """Text, streams, seed and machine, with warnings."""
-    data, prepared, run = bench.experiment.data, bench.prepared, bench.experiment.run
+    data, prepared, run = plan.experiment.data, plan.prepared, plan.experiment.run
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
     caps = {"validation": data.validation_tokens, "test": data.test_tokens}
     capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
@@ -31,28 +31,23 @@ def text_summary(bench: Workbench) -> str:
         f"{shares[split]['found']} of {shares[split]['lines']} in {split}"
         for split in ("valid", "test")
     )
+    dropout = asdict(plan.experiment.model.dropouts())
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
         f"vocabulary {prepared.tokenizer.vocabulary_size}",
         tokenizer_line(prepared.tokenizer, prepared.notes),
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
         f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
-        f"{bench.device}, {torch.get_num_threads()} threads, {run.precision}"
-        + (f"; shared out to {bench.ranks.world} processes" if bench.ranks.world > 1 else "")
+        f"{plan.device}, {torch.get_num_threads()} threads, {run.precision}"
+        + (f"; shared out to {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
         + (f"; in {run.micro_batches} micro-batches" if run.micro_batches > 1 else "")
         + (f"; attention {run.attention}" if run.attention != "auto" else "")
         + ("; slots compiled" if run.compile else "")
         + ("; slots computed again in the backward pass" if run.recompute else ""),
-        dropout_line(bench.experiment.model.dropouts()),
+        f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
-    return "\n".join(lines + text_warnings(bench))
-
-
-def dropout_line(dropout: Dropout) -> str:
-    """What training drops, by place."""
-    places = ", ".join(f"{place} {part:g}" for place, part in asdict(dropout).items())
-    return f"dropout: {places}"
+    return "\n".join(lines + text_warnings(prepared, plan.candidates))
 
 
 def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
@@ -68,20 +63,20 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def text_warnings(bench: Workbench) -> list[str]:
+def text_warnings(prepared: Prepared, candidates: Sequence[Candidate]) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
         "training text too: its perplexity says little about new text"
-        for split, share in bench.prepared.notes["lines_found_in_train"].items()
+        for split, share in prepared.notes["lines_found_in_train"].items()
         if share["found"] > MOST_OVERLAP * share["lines"]
     ]
     lines += [
         f"warning: {split} has {len(ids):,} tokens: figures of so few say hardly anything"
-        for split, ids in bench.prepared.tokens.items()
+        for split, ids in prepared.tokens.items()
         if len(ids) < LEAST_TOKENS
     ]
-    for candidate in bench.experiment.model.completed_candidates():
+    for candidate in candidates:
         options = candidate.model_dump()
         window, memory = options.get("window"), options.get("memory")
         if window is not None and memory is not None and memory < window - 1:
@@ -92,31 +87,37 @@ def text_warnings(bench: Workbench) -> list[str]:
     return lines
 
 
-def softmax_line(bench: Workbench, softmax: SoftmaxConfig) -> str:
-    """The cutoffs in numbers, and what the head holds of the training tokens."""
+def softmax_line(plan: RunPlan, softmax: SoftmaxConfig) -> str:
+    """The cutoffs in numbers, and what the head holds of the training tokens.
+
+    An architecture that was given has its own softmax, which `auto` has not computed.
+    """
     if not softmax.cutoffs:
         return "softmax: plain"
-    found = isinstance(bench.experiment.model.softmax, AutoSoftmaxConfig)
-    computed = found and softmax == bench.softmax
-    mass = cluster_mass(bench.prepared.counts_V, softmax.cutoffs)
+    auto = isinstance(plan.experiment.model.softmax, AutoSoftmaxConfig) and softmax == plan.softmax
+    mass = cluster_mass(plan.prepared.counts_V, softmax.cutoffs)
     return (
-        f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if computed else ''}, "
+        f"softmax: cutoffs {list(softmax.cutoffs)}{' (auto)' if auto else ''}, "
         f"{mass[0]:.1%} of the training tokens in the head"
     )
 
 
 def optimiser_line(config: OptimiserConfig, steps: int) -> str:
-    """The weights' optimiser and its schedule."""
-    warmup = warmup_steps(config, steps)
+    """The weights' optimiser and its schedule; limits of gradients in the order of their use."""
     momentum = f", momentum {config.momentum:g}" if config.momentum else ""
-    then = (
-        "constant"
-        if config.schedule == "constant"
-        else f"{config.schedule} to {config.final or 0:g} of it"
-    )
+    then = "constant"
+    if config.schedule != "constant":
+        then = f"{config.schedule} to {config.final or 0:g} of it"
+    limits = {
+        "value": config.clip_value,
+        "each tensor's norm": config.clip_each_norm,
+        "norm": config.clip_norm,
+    }
+    clips = ", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
     return (
-        f"weights: {config.kind}{momentum}, learning rate {config.lr:g} after {warmup} steps of "
-        f"warm-up, then {then}, decay {config.weight_decay:g}, {clip_text(config)}"
+        f"weights: {config.kind}{momentum}, learning rate {config.lr:g} after "
+        f"{warmup_steps(config, steps)} steps of warm-up, then {then}, "
+        f"decay {config.weight_decay:g}, {f'clip {clips}' if clips else 'no clipping'}"
     )
 
 
@@ -131,30 +132,19 @@ def fine_tune_lines(stages: Stages) -> list[str]:
     ]
 
 
-def clip_text(config: OptimiserConfig) -> str:
-    """How gradients are clipped, in the order in which it is done."""
-    limits = {
-        "value": config.clip_value,
-        "each tensor's norm": config.clip_each_norm,
-        "norm": config.clip_norm,
-    }
-    said = [f"{name} {limit:g}" for name, limit in limits.items() if limit is not None]
-    return f"clip {', '.join(said)}" if said else "no clipping"
-
-
 def tying_lines(model: LanguageModel) -> list[str]:
     """How many slots share their weights, where the experiment asks for it."""
-    modules = len(model.slots)
-    if modules == len(model.tied.own):
+    if len(model.slots) == len(model.tied.own):
         return []
-    holders: dict[tuple[int, int], int] = {}
-    for slot, own in enumerate(model.tied.own):
-        for index in own:
-            place = (model.tied.module_of(slot), index)
-            holders[place] = holders.get(place, 0) + 1
+    holders = Counter(
+        (model.tied.module_of(slot), index)
+        for slot, own in enumerate(model.tied.own)
+        for index in own
+    )
     shared = sum(count for count in holders.values() if count > 1)
-    found = sum(holders.values())
-    return [f"tied: {shared} of {found} candidates of slots share weights with another slot's"]
+    return [
+        f"tied: {shared} of {holders.total()} candidates of slots share weights with another slot's"
+    ]
 
 
 def parameter_count(model: torch.nn.Module) -> int:

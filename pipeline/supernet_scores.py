@@ -31,10 +31,9 @@ from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
-from pipeline.build import build_supernet, search_steps
-from pipeline.context import Workbench, say, with_seed
+from pipeline.build import build_supernet
+from pipeline.context import Workbench, say
 from pipeline.resources import check_supernet_size
-from pipeline.search import search_folder, search_identity, searched_folder
 from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.loop import TrainState
@@ -268,7 +267,7 @@ class Inherited:
     def _caches(self) -> list[ScoreCache]:
         caches = [
             open_scores(
-                search_folder(self.bench, seed) / "scores.jsonl",
+                self.bench.search_folder(seed) / "scores.jsonl",
                 _score_key(self.bench, net, self._text),
             )
             for seed, net in zip(self.seeds, self._nets, strict=True)
@@ -290,7 +289,7 @@ def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
     # heads. A commit would not do: every changed tree has the same one, and without git there is
     # none.
     parts = {
-        "search": identity_hash(search_identity(bench)),
+        "search": identity_hash(bench.search_identity),
         "weights": tensors_digest(net.state_dict()),
         "tokens": hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest(),
         "cut": bench.cut(),
@@ -329,14 +328,14 @@ def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
     Raises:
         ValueError: the search is not finished, of another experiment, or its weights are damaged.
     """
-    bench = with_seed(bench, seed)
-    path = searched_folder(bench, seed) / LAST
+    bench = bench.with_seed(seed)
+    path = bench.searched_folder(seed) / LAST
     slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
     alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
     state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})
     try:
-        identity = identity_hash(search_identity(bench))
-        restore_weights(state, read_weights(path, state, identity, search_steps(bench)))
+        identity = identity_hash(bench.search_identity)
+        restore_weights(state, read_weights(path, state, identity, bench.search_steps))
     except FileNotFoundError:
         raise ValueError(
             f"{path}: not found; the SuperNet's weights are needed: run search.py with "

@@ -15,7 +15,6 @@ import retrain
 import search
 from model import Architecture, load_architecture, load_model, optimal_cutoffs
 from pipeline.context import Workbench, set_up
-from pipeline.costs import layout_costs
 from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_phase
@@ -57,9 +56,7 @@ def test_the_supernet_and_its_costs_have_the_numbers(
     model: Any = phase.state.model
     assert model.softmax.bounds == (*wanted(bench), 257)
     assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in phase.summary
-    assert layout_costs(bench) == layout_costs(
-        bench_of(experiment_file, bench.run_dir, numbers(bench))
-    )
+    assert bench.costs == bench_of(experiment_file, bench.run_dir, numbers(bench)).costs
 
 
 def test_a_hand_set_softmax_is_passed_on_as_it_stands(

@@ -35,7 +35,8 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
         raise KeyboardInterrupt
 
     for run in (stopped, full, interrupted):
-        exit_codes.run_to_end(run, then=lambda: None)
+        with exit_codes.run_errors():
+            run()
         said = capsys.readouterr().err
         assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
         assert "# put the password in the place of ***" in said
@@ -47,7 +48,7 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
 
 def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", "a=[1, 2]"])
-    assert cli.again().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
+    assert cli.resume_command().endswith("sweep.py x.yaml --set 'a=[1, 2]'")
 
 
 @pytest.mark.parametrize(
@@ -70,10 +71,10 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
     monkeypatch.setattr(sys, "orig_argv", [typed.replace("HERE", here)])
     for script in ("search.py", f"{here}/search.py"):
         monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
-        assert cli.again() == f"{shown} search.py x.yaml"
+        assert cli.resume_command() == f"{shown} search.py x.yaml"
         assert cli.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
     monkeypatch.setattr(sys, "argv", [f"{here}/tools/rank.py", "x.yaml"])
-    assert cli.again() == f"{shown} -m tools.rank x.yaml"
+    assert cli.resume_command() == f"{shown} -m tools.rank x.yaml"
 
 
 def test_a_command_in_a_file_names_no_interpreter_of_this_machine(

@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_text(bench)
         stop = StopRequest()
 
-    def run() -> None:
+    with exit_codes.run_errors() as ending:
         with stop.listening():
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
-
-    return exit_codes.run_to_end(run, then=lambda: show(bench, sides, arguments))
+        show(bench, sides, arguments)
+    return ending.code
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -128,7 +128,7 @@ def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxC
 
 def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
     """One row per cluster: its ids, and its part of the training tokens."""
-    from pipeline.costs import cluster_mass
+    from pipeline.context import cluster_mass
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)

@@ -109,12 +109,11 @@ def make(arguments: argparse.Namespace) -> int:
         layouts = layouts_of(bench)
         stop = StopRequest()
 
-    def run() -> None:
+    with exit_codes.run_errors() as ending:
         with stop.listening():
             made = make_table(bench, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
         print(f"table: {made}")
-
-    return exit_codes.run_to_end(run, then=lambda: None)
+    return ending.code
 
 
 def latency(arguments: argparse.Namespace) -> int:
@@ -147,13 +146,11 @@ def again(arguments: argparse.Namespace) -> int:
         layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
         stop, trained = StopRequest(), []
 
-    def run() -> None:
-        with stop.listening():
-            how = {"workers": arguments.workers, "stop": stop}
-            trained.extend(remake(bench, table, layouts, arguments.seed, **how))
-
-    if code := exit_codes.run_to_end(run, then=lambda: None):
-        return code
+    with exit_codes.run_errors() as ending, stop.listening():
+        how = {"workers": arguments.workers, "stop": stop}
+        trained.extend(remake(bench, table, layouts, arguments.seed, **how))
+    if ending.code:
+        return ending.code
     for one in trained:
         print(
             f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
@@ -181,7 +178,7 @@ def search(arguments: argparse.Namespace) -> int:
                 "others, so that no search begins as one of them did"
             )
 
-    def run() -> None:
+    with exit_codes.run_errors() as ending:
         with stop.listening():
             search_all(bench, seeds, workers=arguments.workers, stop=stop)
         weighed = weigh(bench, seeds, table, replays=arguments.replays)
@@ -194,8 +191,7 @@ def search(arguments: argparse.Namespace) -> int:
         for name, (layout, above) in weighed.rules.items():
             print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
         print(f"written: {bench.run_dir / REGRET_FILE}")
-
-    return exit_codes.run_to_end(run, then=lambda: None)
+    return ending.code
 
 
 def regret(arguments: argparse.Namespace) -> int:

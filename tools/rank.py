@@ -67,11 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop = StopRequest()
     print(_greeting(ranked, arguments), flush=True)
 
-    def run() -> None:
+    with exit_codes.run_errors() as ending:
         with stop.listening():
             ranked.train(workers=arguments.workers, stop=stop)
-
-    return exit_codes.run_to_end(run, then=lambda: show(ranked))
+        show(ranked)
+    return ending.code
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -16,16 +16,17 @@ import derive
 import search
 from model import Architecture, build_model, load_architecture, parse_layout
 from pipeline.cli import find_experiment
-from pipeline.context import Workbench, set_up
+from pipeline.context import RunPlan, set_up
 from pipeline.experiment import load_experiment
 from pipeline.supernet_scores import Inherited, load_supernet
+from tests.refusal import refused
 from tests.test_pipeline import run
 from utils.pi import softmax
 
 LAYOUTS = ("a d i a", "d d d d", "i a a d")
 
 
-def bench_of(folder: Path, *settings: str) -> Workbench:
+def plan_of(folder: Path, *settings: str) -> RunPlan:
     return set_up(load_experiment(find_experiment(folder), settings), folder)
 
 
@@ -49,15 +50,15 @@ def searched(
     return copy_of(request.getfixturevalue(request.param), tmp_path / "run", monkeypatch)
 
 
-def derived_model(bench: Workbench, letters: str) -> Any:
+def derived_model(plan: RunPlan, letters: str) -> Any:
     """The derived model, with its weights copied from the SuperNet by hand."""
-    config, net = bench.experiment.model, load_supernet(bench, 0)
+    config, net = plan.experiment.model, load_supernet(plan, 0)
     layout = parse_layout(letters, config.completed_candidates())
     made = Architecture.model_validate(
         {
-            "name": "x", "d_model": config.d_model, "slots": layout, "softmax": bench.softmax,
+            "name": "x", "d_model": config.d_model, "slots": layout, "softmax": plan.softmax,
             "tie_slots": config.tie_slots, "tokenizer": {"digest": ""},
-            "vocabulary_size": bench.prepared.tokenizer.vocabulary_size,
+            "vocabulary_size": plan.prepared.tokenizer.vocabulary_size,
         }
     )  # fmt: skip
     model, weights = build_model(made), net.state_dict()
@@ -67,30 +68,30 @@ def derived_model(bench: Workbench, letters: str) -> Any:
 
 @pytest.mark.parametrize("letters", LAYOUTS)
 def test_a_score_is_the_derived_models_with_copied_weights(searched: Path, letters: str) -> None:
-    bench = bench_of(searched)
-    layout = parse_layout(letters, bench.experiment.model.completed_candidates())
-    score = Inherited(bench, [0]).score(layout)
-    model = derived_model(bench, letters)
-    evaluation = bench.evaluate(model, bench.streams("valid"))
+    plan = plan_of(searched)
+    layout = parse_layout(letters, plan.experiment.model.completed_candidates())
+    score = Inherited(plan, [0]).score(layout)
+    model = derived_model(plan, letters)
+    evaluation = plan.evaluate(model, plan.streams("valid"))
     assert score.tokens == evaluation.tokens
     assert score.nats_per_token == pytest.approx(evaluation.nats_per_token, abs=1e-6)
 
 
 def test_the_soft_net_is_the_searchs_last_validation(searched: Path) -> None:
-    bench = bench_of(searched)
+    plan = plan_of(searched)
     pi_LC = np.load(searched / "search/seed-0/pi.npz")["pi"][-1].astype(np.float64)
     text = (searched / "search/seed-0/metrics.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
     last = [row["nats_per_token"] for row in rows if row.get("net") == "soft"][-1]
-    assert Inherited(bench, [0]).soft(pi_LC[None]).nats_per_token == pytest.approx(last, abs=1e-6)
+    assert Inherited(plan, [0]).soft(pi_LC[None]).nats_per_token == pytest.approx(last, abs=1e-6)
 
 
 def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = bench_of(copy_of(undisturbed, tmp_path / "run", monkeypatch))
-    candidates = bench.experiment.model.completed_candidates()
-    inherited = Inherited(bench, [0], tokens=100)
+    plan = plan_of(copy_of(undisturbed, tmp_path / "run", monkeypatch))
+    candidates = plan.experiment.model.completed_candidates()
+    inherited = Inherited(plan, [0], tokens=100)
     first = inherited.score(parse_layout("a d i a", candidates))
     assert first.tokens == 99
     assert inherited.score(parse_layout("a d i a", candidates)) is first
@@ -102,16 +103,16 @@ def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(
 def test_a_networks_score_is_the_mean_over_its_layouts_that_were_scored(
     searched: Path,
 ) -> None:
-    bench = bench_of(searched)
-    candidates = bench.experiment.model.completed_candidates()
+    plan = plan_of(searched)
+    candidates = plan.experiment.model.completed_candidates()
     one, two = (parse_layout(letters, candidates) for letters in ("a d i i", "a i d i"))
-    inherited = Inherited(bench, [0], tokens=100)
+    inherited = Inherited(plan, [0], tokens=100)
     first, second = inherited.score_of_layout(one), inherited.score_of_layout(two)
     assert first.nats_per_token != second.nats_per_token
     mean = (first.nats_per_token + second.nats_per_token) / 2
     for layout in (one, two):
         assert inherited.score(layout).nats_per_token == pytest.approx(mean, abs=1e-12)
-    assert Inherited(bench, [0], tokens=100).score(two).nats_per_token == second.nats_per_token
+    assert Inherited(plan, [0], tokens=100).score(two).nats_per_token == second.nats_per_token
 
 
 def copy_of(undisturbed: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -164,13 +165,6 @@ def test_argmax_warns_of_its_gap_and_says_how_many_layouts_are_scored(
     assert "\n2 layouts scored with the SuperNet's weights\n" in shown.err
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
-    with pytest.raises(SystemExit) as ended:
-        derive.main([str(argument) for argument in arguments])
-    assert ended.value.code == 2
-    return capsys.readouterr().err
-
-
 def spoilt(path: Path) -> None:
     """Flip one bit in the last tensor."""
     content = bytearray(path.read_bytes())
@@ -191,7 +185,7 @@ def test_weights_that_are_gone_or_damaged_are_named(
 ) -> None:  # fmt: skip
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     damage(folder / "search/seed-0/last.safetensors")
-    said = refusal(capsys, folder, "--method", "top_k")
+    said = refused(derive.main, capsys, folder, "--method", "top_k")
     assert re.search(words, said)
     assert not (folder / "architecture.json").exists()
     # What needs no weights goes on, and says what is missing.
@@ -204,35 +198,26 @@ def test_weights_that_are_gone_or_damaged_are_named(
     assert re.match(f"discretisation gap: not measured: .*{words}", evidence.caveats[0])
 
 
-def test_weights_of_another_search_are_refused(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
-    said = refusal(capsys, folder, "--method", "top_k", "--set", "search.tau.end=0.7")
-    assert "seed-0: holds another experiment (search.tau.end is left out there and 0.7" in said
-
-
 def test_several_searches_score_by_the_mean_of_their_supernets(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
     run(search, folder, "--set", "run.seed=3")
-    bench = bench_of(folder)
-    layout = parse_layout("a d i a", bench.experiment.model.completed_candidates())
+    plan = plan_of(folder)
+    layout = parse_layout("a d i a", plan.experiment.model.completed_candidates())
 
     def nats(seeds: Sequence[int]) -> float:
-        return Inherited(bench, seeds).score(layout).nats_per_token
+        return Inherited(plan, seeds).score(layout).nats_per_token
 
     assert nats([0]) != nats([3])
     assert nats([0, 3]) == pytest.approx((nats([0]) + nats([3])) / 2, abs=1e-9)
     own = [np.load(folder / f"search/seed-{seed}/pi.npz")["alpha"][-6:] for seed in (0, 3)]
     pi_RLC = softmax(np.stack([alpha_NLC.astype(np.float64).mean(0) for alpha_NLC in own]))
     softs = [
-        Inherited(bench, [seed]).soft(pi_LC[None]).nats_per_token
+        Inherited(plan, [seed]).soft(pi_LC[None]).nats_per_token
         for seed, pi_LC in zip((0, 3), pi_RLC, strict=True)
     ]
-    crossed = Inherited(bench, [0, 3]).soft(pi_RLC[::-1]).nats_per_token
+    crossed = Inherited(plan, [0, 3]).soft(pi_RLC[::-1]).nats_per_token
     run(derive, folder, "--seeds", "0,3")
     architecture = load_architecture(folder / "architecture.json")
     assert architecture.name == "argmax-0-3"

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.context import set_up
-from pipeline.costs import layout_costs
 from pipeline.derive import choose, derivation
 from pipeline.experiment import load_experiment
 from pipeline.layoutbench import _cost
@@ -23,11 +22,11 @@ def test_passes_validations_and_scored_layouts_are_counted(
     settings = [*BASE, f"search.estimator={estimator}", "search.alpha.freeze=0.5"]
     bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
     rule = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    name = choose(bench, derivation(bench, rule)).name
+    name = choose(derivation(bench, rule), bench.experiment, bench.run_dir).name
     table = bench.run_dir / "architectures" / f"{name}.csv"
     if scored:
         table.write_text("layout\n" + "a d a d\n" * scored)
-    costs, valid = layout_costs(bench), len(bench.prepared.tokens["valid"])
+    costs, valid = bench.costs, len(bench.prepared.tokens["valid"])
     both = sum(costs.by_label.values())
     layout, soft = costs.rest + 4 * both / 2, costs.rest + 4 * both
     spent = {

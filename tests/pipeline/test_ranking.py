@@ -11,7 +11,6 @@ from model import layout_letters, network_of, parse_layout
 from nas.costs.latency import Latencies
 from nas.statistics.paired_scores import Score
 from pipeline.context import Workbench, set_up
-from pipeline.costs import layout_costs
 from pipeline.experiment import load_experiment
 from pipeline.rank import Ranked, Sample, rankings, sample_of
 from pipeline.run_folders import layout_name
@@ -40,7 +39,7 @@ def ranked_of(bench: Workbench, sample: Sample, *, steps: int | None = None) -> 
 def test_a_search_without_alpha_takes_the_median_cost(experiment_file: Path) -> None:
     bench = bench_of(experiment_file, SPOS)
     sample = sample_of(bench, [0], 3, 4, 0)
-    cost = layout_costs(bench)
+    cost = bench.costs
     assert sample.target_flops is not None
     assert [len(group) for group in sample.groups.values()] == [3, 4]
     for layout in sample.groups["equal"]:
@@ -58,7 +57,7 @@ def test_free_layouts_alone_need_no_cost(experiment_file: Path, settings: tuple[
 
 def test_a_cost_may_be_asked_for(experiment_file: Path) -> None:
     bench = bench_of(experiment_file)
-    cost = layout_costs(bench)
+    cost = bench.costs
     wanted = 1.01 * cost(sample_of(bench, [0], 0, 1, 3).layouts[0])
     sample = sample_of(bench, [0], 4, 0, 0, wanted)
     assert sample.target_flops == wanted
@@ -75,7 +74,7 @@ def test_no_sample_and_no_table_holds_a_network_twice(
 ) -> None:
     """Of one dense block in three slots there is one network, which both groups draw."""
     bench = bench_of(experiment_file, SPOS, "model.slots=3")
-    cost = layout_costs(bench)
+    cost = bench.costs
     candidates = bench.experiment.model.completed_candidates()
     flops = cost(parse_layout("d i i", candidates))
     scored: list[str] = []

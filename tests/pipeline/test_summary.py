@@ -2,19 +2,58 @@
 
 from pathlib import Path
 
-from pipeline.context import set_up
-from pipeline.experiment import load_experiment
+from nas.config import DeriveConfig
+from pipeline.derive import derive as derive_by
+from pipeline.retrain import retrain_phase
 from pipeline.summary import LEAST_TOKENS, text_summary
+from tests.pipeline.conftest import plan_of
+
+
+def test_the_summary_says_what_differs_from_the_usual(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    settings = [
+        *("model.tie_slots=2", "model.dropout_dense=0.3", "data.random_offset=true"),
+        *("run.micro_batches=2", "retrain.optimiser.kind=sgd", "retrain.optimiser.momentum=0.9"),
+        *("retrain.optimiser.clip_norm=null", "retrain.optimiser.clip_value=0.1"),
+    ]
+    plan = plan_of(experiment_file, tmp_path, *settings)
+    config = DeriveConfig(method="layout", layout="a d a a")
+    summary = retrain_phase(plan, derive_by(plan, config)).summary
+    for said in (
+        "every epoch begins at another place; in 2 micro-batches",
+        "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",
+        "tied: 2 of 4 candidates of slots share weights with another slot's",
+        "weights: sgd, momentum 0.9, ",
+        "clip value 0.1",
+    ):
+        assert said in summary
+
+
+def test_text_that_stands_in_the_training_text_is_warned_of(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    line = "the very same line of more than sixty characters stands in both of these texts\n"
+    (tmp_path / "train.txt").write_text((tmp_path / "train.txt").read_text() + line)
+    (tmp_path / "valid.txt").write_text(line * 50)
+    summary = text_summary(plan_of(experiment_file, tmp_path / "run"))
+    assert "warning: 50 of 50 long lines of valid stand in the training text" in summary
+
+
+def test_a_window_that_outreaches_the_memory_is_warned_of(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    summary = text_summary(plan_of(experiment_file, tmp_path / "run", "model.window=40"))
+    assert "warning: attention: window 40 needs memory 39, found 8" in summary
+    summary = text_summary(plan_of(experiment_file, tmp_path / "run", "model.window=9"))
+    assert "warning: attention" not in summary
 
 
 def test_a_text_of_a_few_tokens_is_warned_of(experiment_file: Path, tmp_path: Path) -> None:
-    bench = set_up(load_experiment(experiment_file, []), tmp_path / "run")
-    assert "say hardly anything" not in text_summary(bench)
+    assert "say hardly anything" not in text_summary(plan_of(experiment_file, tmp_path / "run"))
     short = tmp_path / "short.txt"
     short.write_text("abc def\n")
-    setting = f"data.files.valid={short}"
-    bench = set_up(load_experiment(experiment_file, [setting]), tmp_path / "run")
-    assert len(bench.prepared.tokens["valid"]) < LEAST_TOKENS
-    found = [line for line in text_summary(bench).splitlines() if "say hardly anything" in line]
-    assert len(found) == 1
-    assert found[0].startswith("warning: valid has ")
+    plan = plan_of(experiment_file, tmp_path / "run", f"data.files.valid={short}")
+    assert len(plan.prepared.tokens["valid"]) < LEAST_TOKENS
+    (line,) = (line for line in text_summary(plan).splitlines() if "say hardly anything" in line)
+    assert line.startswith("warning: valid has ")

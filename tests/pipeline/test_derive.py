@@ -1,4 +1,4 @@
-"""What a search found serves its own text and experiment alone."""
+"""Derivations: names and files of architectures; a search serves its own text alone."""
 
 import json
 import shutil
@@ -11,9 +11,73 @@ import compare
 import derive
 import retrain
 from model import load_architecture
+from nas.config import DeriveConfig
 from nas.derivation import RULES, SEARCHED
+from pipeline.build import architecture_hash
+from pipeline.derive import derive as derive_by
+from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
+from tests.test_pipeline import run
 from tools import rank
+
+
+def test_tied_and_untied_are_two_architectures(experiment_file: Path, tmp_path: Path) -> None:
+    layout = DeriveConfig(method="interleaved")
+    one, two = (
+        derive_by(plan_of(experiment_file, tmp_path, *settings), layout)
+        for settings in ((), ("model.tie_slots=2",))
+    )
+    assert one.slots == two.slots
+    assert architecture_hash(one) != architecture_hash(two)
+
+
+def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derived: Path) -> None:
+    run(retrain, experiment_file, "--run", derived, "--layout", "interleaved")
+    path = derived / "architectures/interleaved.json"
+    before = path.read_bytes()
+    wider = ["--layout", "interleaved", "--set", "model.d_ffn=48"]
+    run(retrain, experiment_file, "--run", derived, *wider)
+    assert path.read_bytes() == before
+    assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
+
+
+def test_no_password_is_saved_beside_an_architecture(experiment_file: Path, tmp_path: Path) -> None:
+    space = "space: {model.slots: {low: 2, high: 4}}"
+    sweep = f"sweep={{trials: 3, {space}, storage: 'postgresql://u:secret@h/db'}}"
+    arguments = ["--run", tmp_path / "run", "--method", "interleaved", "--set", sweep]
+    run(derive, experiment_file, *arguments)
+    saved = (tmp_path / "run/architectures/experiment.yaml").read_text()
+    assert "postgresql://u" in saved
+    assert "secret" not in saved
+
+
+def test_a_damaged_architecture_is_kept_until_it_is_removed(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_rule = [str(experiment_file), "--run", str(derived), "--method", "interleaved"]
+    assert derive.main(by_rule) == 0
+    path = derived / "architectures/interleaved.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    said = refused(derive.main, capsys, *by_rule).splitlines()[-1]
+    assert said.startswith(f"{path}: line ")
+    assert said.endswith("(is the file whole?); remove it, and it is made again")
+    assert path.read_bytes() == whole[: len(whole) // 2]
+    path.unlink()
+    assert derive.main(by_rule) == 0
+    assert path.read_bytes() == whole
+
+
+def test_a_derivation_says_which_choice_it_replaces(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    run(derive, experiment_file, "--run", folder, "--method", "interleaved")
+    assert "in place of" not in capsys.readouterr().out
+    run(derive, experiment_file, "--run", folder, "--method", "par")
+    assert "\nin place of interleaved (a d a d), which stays in" in capsys.readouterr().out
+    run(derive, experiment_file, "--run", folder, "--method", "par")
+    assert "in place of" not in capsys.readouterr().out
 
 
 def another_text(run: Path) -> tuple[Any, ...]:

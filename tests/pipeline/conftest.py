@@ -1,0 +1,42 @@
+"""Fixtures of tests of whole phases."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import derive
+from data import CORPORA, Corpus, count_words
+from data.corpora import CorpusKind
+from data.corpora.local import load_files
+from pipeline.context import RunPlan, set_up
+from pipeline.experiment import load_experiment
+from tests.test_pipeline import run
+
+
+def plan_of(file: Path, folder: Path, *settings: str) -> RunPlan:
+    return set_up(load_experiment(file, settings), folder)
+
+
+@pytest.fixture
+def derived(experiment_file: Path, tmp_path: Path) -> Path:
+    """A run with a derived layout and no search."""
+    folder = tmp_path / "run"
+    run(derive, experiment_file, "--run", folder, "--set", "derive.method=layout",
+        "--set", "derive.layout=a d d i")  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def _corpus_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The corpus `files` counts its words, as the WikiText ones do."""
+
+    def load(config: Any, place: Any) -> Corpus:
+        corpus = load_files(config, place)
+        corpus.notes["words"] = {
+            split: sum(count_words(document.text) for document in corpus.documents(split))
+            for split in ("valid", "test")
+        }
+        return corpus
+
+    monkeypatch.setitem(CORPORA, "files", CorpusKind(load, needs="files"))

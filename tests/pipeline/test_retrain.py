@@ -1,0 +1,194 @@
+"""Phase 2: the model folder, the result, and what a fault in either would lose."""
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import compare
+import derive
+import retrain
+import search
+from model import Dropout, load_architecture, load_model
+from pipeline.compare import contestants
+from pipeline.retrain import finish_retrain, retrain_phase
+from tests.pipeline.conftest import plan_of
+from tests.refusal import refused
+from tests.test_pipeline import run
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_retraining_has_the_experiments_dropout(experiment_file: Path, tmp_path: Path) -> None:
+    plan = plan_of(experiment_file, tmp_path, "model.dropout=0.37", "model.dropout_dense=0.2")
+    run(derive, experiment_file, "--run", tmp_path / "d", "--method", "interleaved")
+    phase = retrain_phase(plan, load_architecture(tmp_path / "d/architecture.json"))
+    assert phase.state.model.dropout == Dropout(residual=0.37, embedding=0.37, dense=0.2)
+    assert {slot.dropout for slot in phase.state.model.slots} == {0.37}
+
+
+def test_the_best_step_is_tested_and_saved_not_the_last(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(experiment_file, tmp_path / "run", "run.validate_every=5")
+    run(derive, experiment_file, "--run", tmp_path / "run", "--method", "interleaved")
+    architecture = load_architecture(tmp_path / "run/architecture.json")
+    phase = retrain_phase(plan, architecture)
+    phase.open()
+    inner = phase.step
+
+    def spoiled(state: Any, batch: Any) -> Any:
+        metrics = inner(state, batch)
+        if state.step >= 12:
+            with torch.no_grad():
+                for parameter in state.model.parameters():
+                    parameter.add_(0.3 * torch.randn_like(parameter))
+        return metrics
+
+    phase.step = spoiled
+    phase.run(plan.experiment.run)
+    result = json.loads(finish_retrain(plan, phase, architecture).read_text())
+    assert result["best_step"] == 10
+    assert result["validations"] == 5
+    model = load_model(phase.folder / "model")
+    again = plan.evaluate(model, plan.streams("valid"))
+    assert again.nats_per_token == pytest.approx(result["valid"]["nats_per_token"], abs=1e-9)
+    lines = (phase.folder / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    nats = {row["step"]: row["nats_per_token"] for row in rows if row["kind"] == "valid"}
+    assert min(nats, key=lambda step: nats[step]) == 10
+    assert result["valid"]["nats_per_token"] == pytest.approx(nats[10], abs=1e-9)
+    assert nats[25] > nats[10]
+
+
+def test_an_architecture_of_another_tokenizer_is_refused(
+    experiment_file: Path, derived: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.txt").write_text("zzz yyy xxx\n" * 500)
+    arguments = [experiment_file, "--run", tmp_path / "other"]
+    arguments += ["--architecture", derived / "architecture.json"]
+    error = refused(retrain.main, capsys, *arguments)
+    assert "made for another text or tokenizer (vocabulary 257" in error
+    assert '--layout "a d d i"' in error
+
+
+def test_the_chosen_model_stays_that_of_the_first_seed(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, derived)  # the experiment is the one that derive.py saved
+    assert json.loads((derived / "model/result.json").read_text())["seed"] == 0
+    before = (derived / "model/model.safetensors").read_bytes()
+    run(retrain, experiment_file, "--run", derived, "--set", "run.seed=1")
+    assert (derived / "model/model.safetensors").read_bytes() == before
+    assert "stays that of seed 0" in capsys.readouterr().out
+
+
+def test_the_chosen_model_is_carried_whole_or_not_at_all(
+    experiment_file: Path,
+    derived: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file of an older model must never stand beside those of a newer one."""
+    run(retrain, experiment_file, "--run", derived)
+    before = files_of(derived / "model")
+    run(derive, experiment_file, "--run", derived, "--method", "interleaved")
+
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.retrain.shutil.copy", full)
+        said = refused(retrain.main, capsys, experiment_file, "--run", derived)
+    assert "No space left on device" in said
+    assert files_of(derived / "model") == before
+    assert not list(derived.glob(".model.*"))
+    run(retrain, experiment_file, "--run", derived)
+    after = files_of(derived / "model")
+    assert json.loads(after["result.json"])["name"] == "interleaved"
+    assert json.loads(after["architecture.json"])["name"] == "interleaved"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json", ""])
+def test_a_damaged_or_lost_model_folder_is_made_again_and_never_carried_on(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    result, folder = derived / "retrain/layout-addi/seed-0/result.json", derived / "model"
+    before, whole = json.loads(result.read_text()), files_of(result.parent / "model")
+    if name:
+        (result.parent / "model" / name).write_bytes(whole[name][:100])
+    else:
+        shutil.rmtree(result.parent / "model")
+    run(retrain, experiment_file, "--run", derived)
+    assert "the model folder is made again from the best step" in capsys.readouterr().out
+    assert files_of(result.parent / "model") == whole
+    assert {path: files_of(folder)[path] for path in whole} == whole
+    assert json.loads(result.read_text()) == before
+
+
+def test_other_dropouts_are_another_run(experiment_file: Path, derived: Path) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    plan = plan_of(experiment_file, derived, "model.dropout_attention=0.2")
+    phase = retrain_phase(plan, load_architecture(derived / "architecture.json"))
+    with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
+        phase.open()
+
+
+def test_damaged_files_of_a_run_are_one_line(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(retrain, experiment_file, "--run", derived)
+    folder = derived / "retrain/layout-addi/seed-0"
+    (folder / "result.json").unlink()
+    for name in ("metrics.jsonl", "identity.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(b"nonsense\n" + content[9:-9])
+        error = refused(retrain.main, capsys, experiment_file, "--run", derived)
+        assert name in error
+        (folder / name).write_bytes(content)
+    run(retrain, experiment_file, "--run", derived)
+
+
+def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
+    options = ("--set", "model.tie_slots=2", "--set", "run.micro_batches=2")
+    folder = tmp_path / "tied"
+    run(search, experiment_file, "--run", folder, *options)
+    run(derive, folder)
+    run(retrain, folder)
+    run(compare, folder)
+    assert json.loads((folder / "architecture.json").read_text())["tie_slots"] == 2
+    assert load_model(folder / "model").tied.module_of(3) == 1
+    free = run_json(experiment_file, tmp_path / "free", "interleaved")
+    found = json.loads((folder / "retrain/interleaved/seed-0/result.json").read_text())
+    slots = free["parameters"] - found["parameters"]
+    halves = load_model(folder / "retrain/interleaved/seed-0/model").slots
+    assert slots == sum(p.numel() for slot in halves for p in slot.parameters())
+    with pytest.raises(ValueError, match=r"tie_slots 2, but model\.tie_slots is None"):
+        contestants(plan_of(experiment_file, folder))
+
+
+def run_json(experiment_file: Path, folder: Path, layout: str) -> Any:
+    """The result of retraining a layout alone."""
+    run(retrain, experiment_file, "--run", folder, "--layout", layout)
+    return json.loads((folder / f"retrain/{layout}/seed-0/result.json").read_text())
+
+
+@pytest.mark.usefixtures("_corpus_with_words")
+def test_a_capped_test_text_has_no_word_perplexity(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [experiment_file, "--run", tmp_path / "run", "--layout", "a d d i"]
+    run(retrain, *arguments, "--set", "data.test_tokens=500")
+    path = tmp_path / "run/retrain/layout-addi/seed-0/result.json"
+    result = json.loads(path.read_text())
+    assert "words" in result["valid"]
+    assert "words" not in result["test"]
+    assert "word_perplexity" not in result["test"]
+    assert "per word" not in capsys.readouterr().out

@@ -1,0 +1,266 @@
+"""Phase 1: what is trained and validated, and what is said and drawn of finished searches."""
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import search
+from model import Agreement
+from nas.search.trajectory import write_pi_csv
+from nas.statistics.agreement import agreement
+from pipeline.caveats import log_once
+from pipeline.cli import find_experiment
+from pipeline.context import RunPlan, set_up
+from pipeline.derive import derive as derive_by
+from pipeline.experiment import load_experiment
+from pipeline.retrain import retrain_phase
+from pipeline.search import _locked, finish_searches, run_searches, search_phase
+from tests.nas.derivation.test_derivation import write
+from tests.pipeline.conftest import plan_of
+from tests.test_pipeline import run
+from tests.training.test_phase import others_may_have
+from training.console import Screen
+from training.run_dir import FolderLock, claim
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights", "alpha"),
+    [
+        ((), "spos", "estimator soft, "),
+        (("search.estimator=soft",), "soft", ""),
+        (("search.alpha.estimator=two_path", "search.alpha.every=2"), "spos",
+         "estimator two_path, moves every 2 steps, "),
+    ],
+)  # fmt: skip
+def test_a_search_says_by_what_weights_and_alpha_learn(
+    experiment_file: Path, tmp_path: Path, settings: tuple[str, ...], weights: str, alpha: str
+) -> None:
+    said = search_phase(plan_of(experiment_file, tmp_path, *settings)).summary
+    assert f"\nestimator {weights}, draws held " in said
+    assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
+
+
+def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Path) -> None:
+    work = search_phase(plan_of(experiment_file, tmp_path)).work
+    assert work is not None
+    assert len(work) == 30
+    assert len(set(work[:15])) == len(set(work[15:])) == 1
+    assert work[15] > 1.5 * work[0], "alpha hears of all candidates"
+
+
+def test_a_search_records_the_gradients_of_each_kind(experiment_file: Path, tmp_path: Path) -> None:
+    phase = search_phase(plan_of(experiment_file, tmp_path))
+    phase.state.step = 1
+    blocks = [slot.blocks["attention"] for slot in phase.state.model.slots]
+    for block, value in zip(blocks, (3.0, 4.0), strict=False):  # slots 2 and 3 were not drawn
+        next(block.parameters()).grad = torch.full_like(next(block.parameters()), value)
+    row = phase.columns(phase.state)
+    numbers = next(blocks[0].parameters()).numel()
+    assert row["grad_norm_attention"] == pytest.approx(5.0 * math.sqrt(numbers), rel=1e-5)
+    assert row["grad_norm_dense"] == 0
+    assert "grad_norm_identity" not in row
+    assert row["nothing_share"] == pytest.approx(1 / 3)
+
+
+def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(experiment_file, tmp_path, "search.alpha.data=split", "search.alpha.share=0.25")
+    tokens = torch.from_numpy(plan.prepared.tokens["train"].astype("int64"))
+    phase = search_phase(plan)
+    step: Any = phase.step
+
+    def text(batches: Any) -> torch.Tensor:
+        parts = [batches.batch(i).input_BT for i in range(batches.per_epoch)]
+        return torch.cat(parts, dim=1).flatten()
+
+    weights, alpha = text(phase.batches), text(step.alpha_batches)
+    cut = round(len(tokens) * 0.75)
+    assert torch.equal(weights, tokens[: len(weights)])
+    assert torch.equal(alpha, tokens[cut : cut + len(alpha)])
+    assert len(weights) < cut
+    assert len(alpha) / (len(weights) + len(alpha)) == pytest.approx(0.25, abs=0.005)
+
+
+def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_path: Path) -> None:
+    phase = search_phase(plan_of(experiment_file, tmp_path))
+    state = phase.state
+    with torch.no_grad():
+        state.parameters["alpha"].copy_(torch.tensor([[1.0, 0.5, 0.0]] * 4))
+    soft, one_hot = phase.nets["soft"](state).nats, phase.nets["onehot"](state).nats
+    assert soft != one_hot
+    with torch.no_grad():
+        state.parameters["alpha"].mul_(100)
+    assert phase.nets["soft"](state).nats == pytest.approx(one_hot, rel=1e-6)
+    assert phase.nets["onehot"](state).nats == one_hot
+
+
+def test_epochs_are_passes_over_the_text_of_each_phase(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    settings = [
+        "search.alpha.data=split",
+        "search.alpha.share=0.5",
+        *(
+            f"{phase}.{key}"
+            for phase in ("search", "retrain")
+            for key in ("steps=null", "epochs=3")
+        ),
+        "retrain.fine_tune={epochs: 0.5, lr: 1e-4}",
+    ]
+    plan = plan_of(experiment_file, tmp_path, *settings)
+    whole, half = plan.training_batches().per_epoch, plan.search_batches[0].per_epoch
+    assert abs(2 * half - whole) <= 1
+    assert search_phase(plan).steps == 3 * half
+    architecture = derive_by(plan, plan.experiment.derive.model_copy(update={"method": "par"}))
+    assert retrain_phase(plan, architecture).steps == 3 * whole + round(0.5 * whole)
+
+
+def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
+    with pytest.raises(ValueError, match=r"^search\.alpha\.freeze: with 0\.5 of 1 steps"):
+        search_phase(plan_of(experiment_file, tmp_path, *short))
+    with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
+        search_phase(plan_of(experiment_file, tmp_path, "search.alpha.every=15"))
+    plan = plan_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
+    with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
+        _ = plan.stages
+
+
+def test_a_signal_in_the_last_step_still_stops(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Screen.advance
+
+    def interrupting(self: Screen, step: int) -> None:
+        advance(self, step)
+        if step == 30:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Screen, "advance", interrupting)
+        assert search.main([str(experiment_file), "--run", str(tmp_path / "run")]) == 130
+    run(search, experiment_file, "--run", tmp_path / "run")
+
+
+def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
+    settings = ["derive.average=0.5", "run.figures=false"]
+    plan = set_up(load_experiment(find_experiment(undisturbed), settings), tmp_path)
+    means = np.random.default_rng(0).normal(size=(2, 4, 3))
+    for seed, mean_LC in enumerate(means):
+        alpha_NLC = np.stack([mean_LC] * 30)
+        alpha_NLC[-1] = np.eye(3)[[0, 1, 2, 0]]
+        folder = tmp_path / f"search/seed-{seed}"
+        claim(folder, plan.search_identity, {})
+        write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
+    finish_searches(plan, [0, 1])
+    said = capsys.readouterr().out
+    wanted: Agreement = agreement([0, 1], means.argmax(2))
+    assert 0 < sum(wanted.slots) < 4
+    slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(wanted.slots))
+    assert (
+        "by the mean alpha of the last 15 of 30 steps of 2 searches, pairs of searches that "
+        in said
+    )
+    assert f"chose alike, by slot: {slots}\n" in said
+
+
+def written_searches(undisturbed: Path, folder: Path, seeds: list[int], *settings: str) -> RunPlan:
+    """A plan whose searches are done: their alpha stands where nobody searched."""
+    plan = set_up(load_experiment(find_experiment(undisturbed), settings), folder)
+    for seed in seeds:
+        claim(folder / f"search/seed-{seed}", plan.search_identity, {})
+        alpha_NLC = np.random.default_rng(seed).normal(size=(30, 4, 3))
+        path = folder / f"search/seed-{seed}/pi.npz"
+        write(path, alpha_NLC, ["attention", "dense", "identity"])
+    return plan
+
+
+def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path) -> list[Path]:
+        raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
+
+    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
+    monkeypatch.setattr("report.search_figures.write_search_figures", full)
+    plan, ran = written_searches(undisturbed, tmp_path, [0, 1, 2]), list[int]()
+
+    def phase_of(plan: RunPlan) -> Any:
+        seed = plan.experiment.run.seed
+        folder = tmp_path / f"search/seed-{seed}"
+        return SimpleNamespace(
+            folder=folder, open=list, close=list, run=lambda config: ran.append(seed)
+        )
+
+    monkeypatch.setattr("pipeline.search.search_phase", phase_of)
+    run_searches(plan, [0, 1, 2], [])
+    assert ran == [0, 1, 2]
+    with pytest.raises(OSError, match="the searches are done, figures or report are not") as error:
+        finish_searches(plan, [0, 1, 2])
+    assert error.value.filename == str(tmp_path / "search/seed-0/figures/pi.png")
+    for seed in ran:
+        assert (tmp_path / f"search/seed-{seed}/pi.csv").exists()
+        assert "kappa" in (tmp_path / f"search/seed-{seed}/train.log").read_text()
+
+
+def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = dict[str, bool]()
+
+    def looks(name: str, write_it: Callable[..., object], folder: Path) -> None:
+        def writes(*arguments: Any, **more: Any) -> object:
+            free[name] = others_may_have(folder)
+            return write_it(*arguments, **more)
+
+        monkeypatch.setattr(f"pipeline.search.{name}", writes)
+
+    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
+    plan = written_searches(undisturbed, tmp_path, [0], "run.figures=false")
+    for name, write_it in (("log_once", log_once), ("write_pi_csv", write_pi_csv)):
+        looks(name, write_it, tmp_path / "search/seed-0")
+    finish_searches(plan, [0])
+    assert free == {"log_once": False, "write_pi_csv": False}
+    assert others_may_have(tmp_path / "search/seed-0")
+
+
+def test_another_process_in_the_folder_of_a_search_that_is_done_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (has, told), (wait, go_on) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        lock = FolderLock(tmp_path)
+        os.write(told, b".")
+        os.read(wait, 1)
+        lock.release()
+        os._exit(0)
+    assert os.read(has, 1) == b"."
+    lines = list[str]()
+
+    def announce(line: str) -> None:
+        lines.append(line)
+        os.write(go_on, b".")
+
+    monkeypatch.setattr("pipeline.search.announce", announce)
+    with _locked(tmp_path):
+        assert not others_may_have(tmp_path)
+    assert lines == [f"waiting for another process that has {tmp_path}"]
+    assert os.waitpid(child, 0)[1] == 0
+    for end in (has, told, wait, go_on):
+        os.close(end)

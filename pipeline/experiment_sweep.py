@@ -159,10 +159,11 @@ def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
     suspects: dict[str, dict[KeyPath, Problem]] = {}
     for key in tries:
         needs = space.needs(key, random.Random(0)) if key in sweep.space else {}
-        problems = [
-            (at, _problem_at(key, {**needs, key: value}, change)) for at, value in tries[key]
-        ]
-        suspects[key] = {at: problem for at, problem in problems if problem}
+        suspects[key] = {
+            at: problem
+            for at, value in tries[key]
+            if (problem := _problem_at(key, {**needs, key: value}, change))
+        }
     # What is always wrong, as an unknown key is, must not make the others look so.
     hopeless = {key for key, problems in suspects.items() if len(problems) == len(tries[key])}
     said: list[Said] = []

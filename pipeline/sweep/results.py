@@ -19,6 +19,7 @@ from pipeline.context import Workbench
 from pipeline.costs import time_models
 from pipeline.resources import FLOAT32_BYTES, memory_bytes
 from pipeline.sweep.plan import Sweep, is_baseline
+from report.sweep.trials import dominates
 
 UNITS = {
     "retrained": "bits per byte of validation",
@@ -252,14 +253,10 @@ def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
     done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
     if done and len(done[0].last.values) == 1:
         return done[:1]
-    front = [one for one in done if not any(_dominates(other.last, one.last) for other in done)]
+    values = [entry.last.values for entry in done]
+    front = [e for e in done if not any(dominates(other, e.last.values) for other in values)]
     once: dict[tuple[Any, ...], Entry] = {}
     for entry in front:
         network = network_hashes(entry.last) or entry.number
         once.setdefault((network, *entry.last.values), entry)
     return list(once.values())
-
-
-def _dominates(one: FrozenTrial, other: FrozenTrial) -> bool:
-    pairs = list(zip(one.values, other.values, strict=True))
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)

@@ -159,13 +159,15 @@ def front(rows: Sequence[Row]) -> list[Row]:
     Trials of one network with the same values stand there once.
     """
     finished = distinct_trials(rows)
-    return [row for row in finished if not any(_dominates(other, row) for other in finished)]
+    values = [row.values or [] for row in finished]
+    return [
+        row for row in finished if not any(dominates(other, row.values or []) for other in values)
+    ]
 
 
-def _dominates(one: Row, other: Row) -> bool:
-    assert one.values is not None
-    assert other.values is not None
-    pairs = list(zip(one.values, other.values, strict=True))
+def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether one is nowhere worse than the other, and better in one objective (Pareto)."""
+    pairs = list(zip(one, other, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 

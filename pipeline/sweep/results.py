@@ -208,12 +208,12 @@ def clean(queue: Queue, sweep: Sweep) -> None:
     entries = queue.entries()
     kept = _kept(entries, sweep)
     for entry in entries:
-        folder = sweep.places.trial(entry.number)
+        folder = sweep.paths.trial(entry.number)
         done = folder / "cleaned"
         if not entry.finished or entry.number in kept or not folder.exists() or done.exists():
             continue
         for seed in sweep.config.seeds:
-            remove_weights(sweep.places.seed(entry.number, seed))
+            remove_weights(sweep.paths.seed(entry.number, seed))
         with suppress(FileNotFoundError):  # the folder was moved aside
             done.touch()
 

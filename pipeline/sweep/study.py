@@ -49,7 +49,7 @@ def create(sweep: Sweep, bench: Workbench) -> Queue:
     storage = _storage(sweep, make=True)
     study = optuna.create_study(
         storage=storage,
-        study_name=sweep.places.run.resolve().name,
+        study_name=sweep.paths.run.resolve().name,
         directions=["minimize"] * len(sweep.config.objectives),
         load_if_exists=True,
     )
@@ -91,7 +91,7 @@ def join(sweep: Sweep, bench: Workbench) -> Queue:
         OSError: the journal cannot be read.
     """
     storage = _storage(sweep, make=False)
-    name = sweep.places.run.resolve().name
+    name = sweep.paths.run.resolve().name
     there = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
     if IDENTITY not in there.get(name, {}):
         raise ValueError(
@@ -110,7 +110,7 @@ def _queue(sweep: Sweep, bench: Workbench, study: optuna.Study, storage: BaseSto
 def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     warnings.simplefilter("ignore", ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return open_storage(sweep.config.storage, sweep.places.journal, create=make)
+    return open_storage(sweep.config.storage, sweep.paths.journal, create=make)
 
 
 def _check(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:

@@ -17,7 +17,7 @@ from hpo.queue import Queue
 from pipeline.experiment import load_experiment
 from pipeline.sweep import run, study
 from pipeline.sweep.parent import Parent
-from pipeline.sweep.plan import Places
+from pipeline.sweep.plan import SweepPaths
 from pipeline.sweep.run import STORAGE, JoinedRun, ParentRun, WorkerRun, join_sweep, start_sweep
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
@@ -71,7 +71,7 @@ def test_a_wrong_url_claims_nothing_and_a_corrected_space_is_taken(
     pytest.importorskip("psycopg")
     with pytest.raises(ValueError, match=r"^sweep\.storage: cannot reach"):
         start(file, folder, "sweep.storage=postgresql://u:secret@127.0.0.1:1/d")
-    own = Places(folder).own
+    own = SweepPaths(folder).own
     assert not (own / "identity.json").exists()
     started = start(file, folder, "sweep.space={model.slots: {low: 2, high: 3}}")
     assert len(started.queue.entries()) == 4
@@ -83,22 +83,22 @@ def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
     before = files(folder)
     with pytest.raises(ValueError, match="holds another experiment"):
         start(file, folder, "search.steps=31")
-    (Places(folder).own / "identity.json").unlink()
+    (SweepPaths(folder).own / "identity.json").unlink()
     with pytest.raises(ValueError, match="is that of another experiment or space"):
         start(file, folder, "search.steps=31")
-    Places(folder).trials.mkdir()
+    SweepPaths(folder).trials.mkdir()
     with pytest.raises(ValueError, match="trials of another sweep"):
         start(file, folder)
     after = files(folder)
     # Optuna notes there that somebody asked for the study.
-    journal = Places(folder).journal
+    journal = SweepPaths(folder).journal
     assert after.pop(journal).startswith(before.pop(journal))
-    before.pop(Places(folder).own / "identity.json")
+    before.pop(SweepPaths(folder).own / "identity.json")
     assert after == before
 
 
 def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -> None:
-    own = Places(folder).own
+    own = SweepPaths(folder).own
     own.mkdir(parents=True)
     code = (
         "import sys; from pathlib import Path; from training.run_dir import FolderLock;"
@@ -140,7 +140,7 @@ def test_workers_read_what_was_saved_and_are_handed_the_storage(
     started = start(file, folder, f"sweep.storage={URL}", "sweep.trials=5")
     file.write_text("edited: while it runs")
     started.run()
-    own = Places(folder).own_experiment
+    own = SweepPaths(folder).own_experiment
     assert begun == [((str(own), "--run", str(folder)), URL)]
     assert STORAGE not in os.environ
     assert asked == [URL]
@@ -155,7 +155,7 @@ def test_a_worker_joins_the_storage_that_it_is_handed(
 ) -> None:
     start(file, folder, f"sweep.storage={URL}")
     monkeypatch.setenv(STORAGE, URL)
-    worker = join(Places(folder).own_experiment, folder)
+    worker = join(SweepPaths(folder).own_experiment, folder)
     assert isinstance(worker, WorkerRun)
     assert worker.worker.sweep.config.storage == URL
     assert asked == [URL, URL]
@@ -176,7 +176,7 @@ def test_several_that_join_read_what_they_saved(
     experiment = load_experiment(Path(saved))
     assert experiment.sweep is not None
     assert experiment.sweep.retries == 1
-    assert Path(saved).parent == Places(folder).workers
+    assert Path(saved).parent == SweepPaths(folder).workers
     assert "secret" not in Path(saved).read_text()
 
 

@@ -15,7 +15,7 @@ from hpo.heartbeat import own_lease
 from hpo.queue import LOST, STOPPED, Queue
 from hpo.samplers import NumberedSampler
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.sweep.attempt import Share, parse_share
+from pipeline.sweep.attempt import ResourceSlice, parse_share
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.trial import Failed, Interrupted
 from pipeline.sweep.worker import Worker
@@ -40,7 +40,7 @@ def worker_of(
     queue = Queue(study, storage, retries=2)
     queue.fill([{}] * 3)
     return Worker(
-        sweep, queue, Share(), StopRequest(), parent, clock or (lambda: float(next(looks)))
+        sweep, queue, ResourceSlice(), StopRequest(), parent, clock or (lambda: float(next(looks)))
     )
 
 
@@ -74,7 +74,7 @@ def test_a_trial_that_another_worker_took_is_let_go(
         if not calls:
             calls.append("taken")
             (running,) = worker.queue.trials(TrialState.RUNNING)
-            worker.queue.give_back(running, "its worker gave no sign")
+            worker.queue.requeue(running, "its worker gave no sign")
             around.alive(None)
         return found(1.0)
 
@@ -89,9 +89,9 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("hpo.retry.is_passing", lambda error: "away" in str(error))
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: "away" in str(error))
     monkeypatch.setattr("pipeline.sweep.worker._IDLE_S", 0.01)
-    finish, claim, sign, failures = worker.queue.finish, worker.queue.claim, worker.queue.sign, []
+    finish, claim, beat, failures = worker.queue.finish, worker.queue.claim, worker.queue.beat, []
 
     def shaky(action: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -107,9 +107,9 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     signs = []
 
     def run(*arguments: Any) -> Any:
-        monkeypatch.setattr(worker.queue, "sign", shaky(sign))
+        monkeypatch.setattr(worker.queue, "beat", shaky(beat))
         arguments[-1].alive(None)
-        monkeypatch.setattr(worker.queue, "sign", sign)
+        monkeypatch.setattr(worker.queue, "beat", beat)
         signs.append("alive")
         return found(1.0)
 
@@ -170,12 +170,12 @@ def test_workers_share_out_threads_and_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     assert [parse_share(text).threads for text in ("0/1", "1/3", "2/16", "31/32")] == [16, 5, 1, 1]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    gpus = [Share(place, 4).environment["CUDA_VISIBLE_DEVICES"] for place in range(4)]
+    gpus = [ResourceSlice(place, 4).environment["CUDA_VISIBLE_DEVICES"] for place in range(4)]
     assert gpus == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    assert Share(1, 2).environment == {"CUDA_VISIBLE_DEVICES": "7"}
+    assert ResourceSlice(1, 2).environment == {"CUDA_VISIBLE_DEVICES": "7"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert Share(1, 2).environment == {}
+    assert ResourceSlice(1, 2).environment == {}
 
 
 def test_a_full_disk_ends_the_worker_and_not_the_trial(
@@ -197,11 +197,11 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("hpo.retry.is_passing", lambda error: True)
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: True)
     signs = []
 
     class Process:
-        def sign(self) -> None:
+        def beat(self) -> None:
             signs.append("alive")
 
     def away(*arguments: Any) -> Any:
@@ -211,7 +211,7 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     assert trial is not None
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
-    monkeypatch.setattr(worker.queue, "sign", away)
+    monkeypatch.setattr(worker.queue, "beat", away)
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
 

@@ -188,7 +188,6 @@ def _mend_end(path: Path, say: Say) -> None:
 
 
 def _last_line(file: BinaryIO) -> tuple[int, bytes]:
-    """Where the last line begins, and its bytes."""
     size = file.seek(0, os.SEEK_END)
     begin = file.seek(max(0, size - MAX_LINE_BYTES))
     tail = file.read(size - begin)

@@ -160,7 +160,6 @@ def _why_not(error: Exception, where: str, url: "URL") -> str:
 
 
 def _package(module: str, name: str, where: str) -> Any:
-    """Import what an address needs."""
     try:
         return importlib.import_module(module)
     except ImportError:

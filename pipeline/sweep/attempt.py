@@ -163,12 +163,6 @@ class Attempt:
         write_whole(mark, json.dumps(own, indent=1) + "\n")
 
     def _experiment(self) -> Experiment:
-        """The experiment of this trial.
-
-        Raises:
-            Failed: its values do not go together.
-            LeaseLost: another worker has the trial now.
-        """
         try:
             values = self.retry(lambda: self.sweep.space.suggest(self.trial))
         except UpdateFinishedTrialError:

@@ -82,7 +82,6 @@ def _results(bench: Workbench, sweep: Sweep, entries: Sequence[Entry], *, done: 
 
 
 def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dict[str, Any]:
-    """What sweep.json holds."""
     return {
         "name": sweep.paths.run.name,
         "objectives": objectives(sweep),
@@ -155,7 +154,6 @@ def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
 
 
 def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:
-    """What a person may want to type next."""
     where, run = sweep.config.storage, sweep.paths.run
     storage = str(sweep.paths.journal) if where == JOURNAL else shown(where)
     commands = {
@@ -172,7 +170,6 @@ def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> di
 
 
 def _best(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
-    """The best by the learned objective."""
     learned = _learned(sweep)
     return min(files, key=lambda path: files[path].last.values[learned], default=None)
 

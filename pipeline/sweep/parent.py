@@ -16,6 +16,9 @@ from pipeline.sweep.progress import Progress
 from pipeline.sweep.trial import last_words, signal_name
 from training.signals import Stopped, StopRequest
 
+# The storage of a worker that another process starts: its file lacks the password, and a command
+# line is seen by all.
+STORAGE = "PARNAS_STORAGE"
 _POLL_S = 0.5
 _SHOW_S = 2.0
 _LEFT_S = 120.0
@@ -101,6 +104,7 @@ class Parent:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, STORAGE: self.sweep.config.storage},
                 start_new_session=True,
             )
 

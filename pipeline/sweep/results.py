@@ -159,7 +159,6 @@ def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float
 
 
 def _architectures(entries: Sequence[Entry]) -> dict[str, Architecture]:
-    """An architecture of each network of finished trials, by its hash."""
     texts = {text for entry in entries for text in _texts(entry)}
     return {network_hash(each): each for each in map(_parse, sorted(texts))}
 
@@ -175,7 +174,6 @@ def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[
 
 
 def _texts(entry: Entry) -> list[str]:
-    """The architecture of each seed of a finished trial."""
     if entry.last.state != TrialState.COMPLETE:
         return []
     return [run["architecture"] for run in runs_of(entry.last).values()]
@@ -232,7 +230,6 @@ def remove_weights(run: Path) -> None:
 
 
 def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:
-    """Numbers of the trials whose files stay."""
     keep = sweep.config.keep
     if "all" in keep:
         return {entry.number for entry in entries}

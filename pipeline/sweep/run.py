@@ -17,17 +17,13 @@ from pipeline.resources import too_many_threads
 from pipeline.sweep import study
 from pipeline.sweep.attempt import ResourceSlice, parse_share
 from pipeline.sweep.finish import finish
-from pipeline.sweep.parent import Parent
+from pipeline.sweep.parent import STORAGE, Parent
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.worker import Worker
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
-
-# The storage of a worker that another process starts: its file lacks the password, and a command
-# line is seen by all.
-STORAGE = "PARNAS_STORAGE"
 
 
 @dataclass
@@ -48,7 +44,7 @@ class ParentRun:
             ValueError: the storage is away for too long, or workers end badly again and again.
         """
         arguments = _again(self.sweep, self.sweep.paths.own_experiment)
-        with _reached(self.sweep), _handed_on(self.sweep), StopRequest().listening() as stop:
+        with _reached(self.sweep), StopRequest().listening() as stop:
             parent = Parent(self.sweep, self.queue, arguments, self.workers, stop)
             try:
                 parent.run()
@@ -63,34 +59,18 @@ class ParentRun:
 
 
 @dataclass
-class WorkerRun:
-    """A process that only runs trials."""
+class JoinedRun:
+    """A worker, or several, in a sweep that was started elsewhere."""
 
-    worker: Worker
+    worker: Worker | Parent
 
     def run(self) -> None:
         """Run trials until none is left."""
         with _reached(self.worker.sweep), self.worker.stop.listening():
-            self.worker.work()
+            self.worker.run()
 
     def finish(self) -> None:
-        """Nothing: the parent writes the results."""
-
-
-@dataclass
-class JoinedRun:
-    """Several workers of this machine in a sweep that was started elsewhere."""
-
-    parent: Parent
-
-    def run(self) -> None:
-        """Run trials until none is left."""
-        sweep = self.parent.sweep
-        with _reached(sweep), _handed_on(sweep), self.parent.stop.listening():
-            self.parent.run()
-
-    def finish(self) -> None:
-        """Nothing: the parent of the sweep writes the results."""
+        """Nothing: whoever started the sweep writes the results."""
 
 
 def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> ParentRun:
@@ -124,9 +104,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     return ParentRun(bench, sweep, queue, arguments.workers, lock)
 
 
-def join_sweep(
-    experiment: Experiment, run_dir: Path, arguments: Namespace
-) -> WorkerRun | JoinedRun:
+def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> JoinedRun:
     """Join a sweep as a worker, or as several.
 
     The variable PARNAS_STORAGE, where it is set, stands for sweep.storage.
@@ -144,7 +122,7 @@ def join_sweep(
     with _reached(sweep):
         queue = study.join(sweep, bench)
     if arguments.workers == 1:
-        return WorkerRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
+        return JoinedRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
     name = f"{socket.gethostname()}-{os.getpid()}"
     kept = sweep.paths.workers / f"{name}.yaml"
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -162,32 +140,13 @@ def _warn_of_threads(sweep: Sweep, workers: int) -> None:
 
 
 def _again(sweep: Sweep, file: Path) -> list[str]:
-    """The arguments that make another process read the same experiment.
-
-    Args:
-        sweep: the sweep.
-        file: what was saved of it; the user's own file may be edited while the sweep runs.
-    """
+    """The arguments of a worker; `file` was saved, for the user may edit the own one meanwhile."""
     return [str(file), "--run", str(sweep.paths.run)]
 
 
 @contextmanager
-def _handed_on(sweep: Sweep) -> Iterator[None]:
-    """Let the processes that are started meanwhile know the storage."""
-    os.environ[STORAGE] = sweep.config.storage
-    try:
-        yield
-    finally:
-        os.environ.pop(STORAGE, None)
-
-
-@contextmanager
 def _reached(sweep: Sweep) -> Iterator[None]:
-    """Say in one line that a storage is away for longer than anyone waits.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Say in one line that a storage is away for longer than anyone waits."""
     try:
         yield
     except Exception as error:

@@ -63,17 +63,8 @@ def create(sweep: Sweep, bench: Workbench) -> Queue:
     return queue
 
 
-def study_id(study: optuna.Study) -> str:
-    """What no other study has, also none of the same name and experiment."""
-    return str(study.user_attrs[STUDY])
-
-
 def _begin(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
-    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done.
-
-    Raises:
-        ValueError: it is not empty, or has another number of objectives.
-    """
+    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done."""
     if study.trials or len(study.directions) != len(sweep.config.objectives):
         raise ValueError(_of_another(study))
     study.set_user_attr(STUDY, secrets.token_hex(8))

@@ -52,7 +52,7 @@ class Worker:
     def __post_init__(self) -> None:
         self._monitor = HeartbeatMonitor(self.sweep.config.lease_s, self.clock)
 
-    def work(self) -> None:
+    def run(self) -> None:
         """Run trials until none waits and none runs.
 
         Raises:
@@ -64,13 +64,13 @@ class Worker:
             self._retry_transient(self._look_around)
             trial = self._retry_transient(self._claim)
             if trial is not None:
-                self._run(trial)
+                self._run_trial(trial)
             elif self._retry_transient(self._all_finished):
                 return
             else:
                 time.sleep(_IDLE_S)
 
-    def _run(self, trial: Trial) -> None:
+    def _run_trial(self, trial: Trial) -> None:
         number = trial.number
         root = trial.user_attrs.get(ROOT, number)
         print(f"trial {root}: begins{' again' * (root != number)}", flush=True)
@@ -108,12 +108,7 @@ class Worker:
         return all(entry.finished for entry in self.queue.entries())
 
     def _alive(self, number: int, process: TrialProcess | None) -> None:
-        """Give a sign where one is due; stop where this worker must.
-
-        Raises:
-            Interrupted: it must stop.
-            LeaseLost: the trial is another worker's.
-        """
+        """Give a sign where one is due; raise Interrupted where this worker must stop."""
         if self._stopping():
             if process is not None:
                 process.stop()

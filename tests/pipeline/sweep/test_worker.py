@@ -59,7 +59,7 @@ def test_it_works_until_nothing_is_left_whatever_becomes_of_a_trial(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE", "FAIL", "COMPLETE"]
 
 
@@ -79,7 +79,7 @@ def test_a_trial_that_another_worker_took_is_let_go(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert "trial 0: was given to another worker" in capsys.readouterr().out
     assert states(worker) == ["COMPLETE"] * 3
     assert len(worker.queue.entries()[0].attempts) == 2
@@ -114,7 +114,7 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE"] * 3
     assert len(signs) == 3
 
@@ -129,7 +129,7 @@ def test_another_error_of_a_storage_is_raised(
 
     monkeypatch.setattr(worker.queue, "claim", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
-        worker.work()
+        worker.run()
 
 
 def test_a_signal_puts_the_trial_back_and_ends_the_worker(
@@ -145,7 +145,7 @@ def test_a_signal_puts_the_trial_back_and_ends_the_worker(
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     with pytest.raises(Stopped) as stopped:
-        worker.work()
+        worker.run()
     assert stopped.value.exit_code == 143
     entry = worker.queue.entries()[0]
     assert entry.attempts[0].user_attrs[LOST] == STOPPED
@@ -154,7 +154,7 @@ def test_a_signal_puts_the_trial_back_and_ends_the_worker(
 
 def test_a_worker_ends_with_the_process_that_started_it(sweep: Sweep) -> None:
     with pytest.raises(Stopped):
-        worker_of(sweep, parent=os.getpid()).work()
+        worker_of(sweep, parent=os.getpid()).run()
     worker = worker_of(sweep, parent=os.getppid())
     assert not worker._stopping()
 
@@ -188,7 +188,7 @@ def test_a_full_disk_ends_the_worker_and_not_the_trial(
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     with pytest.raises(OSError, match="No space"):
-        worker.work()
+        worker.run()
     assert states(worker) == ["WAITING"] * 3
     assert worker.queue.entries()[0].attempts[0].user_attrs[LOST] == STOPPED
 
@@ -237,5 +237,5 @@ def test_a_busy_worker_puts_the_trials_of_others_back(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE"] * 3

@@ -86,9 +86,10 @@ class Worker:
         try:
             ended = attempt.run()
             self._retry_transient(lambda: self._end(number, ended))
-            objectives = self.sweep.config.objectives
-            said = worded(objectives, ended.values) if ended.values else ended.state.name.lower()
-            print(f"trial {root}: {said}", flush=True)
+            outcome = ended.state.name.lower()
+            if ended.values:
+                outcome = worded(self.sweep, ended.values)
+            print(f"trial {root}: {outcome}", flush=True)
         except LeaseLost:
             print(f"trial {root}: was given to another worker", flush=True)
         except Interrupted:

@@ -397,7 +397,10 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
     attributes = {"runs": runs, "went_on_from": ["the start"], **facts}
     queue = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
     Progress(sweep).show(queue)
-    assert "  a d a d / d d a d  " in capsys.readouterr().out
+    assert (
+        "[1/1] trial 0  3.0000 bits per byte of validation  a d a d / d d a d  "
+        in capsys.readouterr().out
+    )
     progress = Progress(sweep)
     progress.pass_over(queue)
     progress.show(queue)

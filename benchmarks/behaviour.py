@@ -261,7 +261,7 @@ def experiment_file(folder: Path, case: Case) -> Path:
 
 # What times, machines, paths and the commit decide, and what is only read by people.
 TIMES = re.compile(
-    r"(_s|_ms|tok/s|note|run)$|_ms\.|latency|elapsed|pid|host|machine|began|ended|commit|^key$|crc32"
+    r"(_s|_ms|tok/s|note|run)$|_ms\.|latency|elapsed|pid|host|machine|began|ended|commit|^key$|^study$|crc32"
 )
 LEFT_OUT = {"environment.json", "identity.json", "key.json", "lock"}
 

@@ -63,7 +63,7 @@ def now_s() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class Watch:
+class HeartbeatMonitor:
     """Finds workers that are gone, by this process's own clock.
 
     Attributes:
@@ -89,7 +89,7 @@ class Watch:
             self._seen = {number: (sign, now) for number, (sign, _) in self._seen.items()}
         self._looked = now
 
-    def gone(self, number: int, sign: Any) -> str | None:
+    def dead_reason(self, number: int, sign: Any) -> str | None:
         """What became of the worker of a running trial; None while it may be alive."""
         now = self._clock()
         last, since = self._seen.get(number, (None, now))

@@ -16,23 +16,6 @@ from optuna.storages.journal import BaseJournalBackend, JournalFileBackend, Jour
 
 from utils.files import named
 
-_NUMBER = (int, float)
-_NONE = type(None)
-
-# The fields of each operation, by its code (JournalOperation in optuna/storages/journal).
-_FIELDS: list[dict[str, Any]] = [
-    {"study_name": str, "directions": list},
-    {"study_id": int},
-    {"study_id": int, "user_attr": dict},
-    {"study_id": int, "system_attr": dict},
-    {"study_id": int, "datetime_start": (str, _NONE)},
-    {"trial_id": int, "param_name": str, "param_value_internal": _NUMBER, "distribution": str},
-    {"trial_id": int, "state": int, "values": (list, _NONE)},
-    {"trial_id": int, "step": int, "intermediate_value": _NUMBER},
-    {"trial_id": int, "user_attr": dict},
-    {"trial_id": int, "system_attr": dict},
-    {},
-]
 # Optuna's records are a few hundred bytes; a line beyond this is not read into memory.
 MAX_LINE_BYTES = 2**24
 # How each record begins. It cannot stand inside a text of one, where quotes are escaped.
@@ -42,41 +25,28 @@ _TRIED = 8
 Say = Callable[[str], None]
 
 
-class Torn(ValueError):
+class _Torn(ValueError):
     """The text is no whole JSON: a write that was not finished may have left it."""
 
 
-def check_record(line: bytes) -> None:
-    """Refuse a line that Optuna could not replay.
+def _check_record(line: bytes) -> None:
+    """Refuse what is no record: no JSON (_Torn), or JSON of something else (ValueError).
 
-    Args:
-        line: with or without its line end.
-
-    Raises:
-        Torn: it is not JSON.
-        ValueError: it is JSON of something else than a record.
+    Only what every record of Optuna has is looked at. The fields of each operation are Optuna's
+    own affair: where they do not fit, the replay fails, and `open_storage` names the line.
     """
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Torn(f"no JSON: {str(error) or type(error).__name__}") from None
+        raise _Torn(f"no JSON: {str(error) or type(error).__name__}") from None
     if not isinstance(record, dict):
         raise ValueError("no object")
-    _require(record, {"op_code": int, "worker_id": str})
-    code = record["op_code"]
-    if not 0 <= code < len(_FIELDS):
-        raise ValueError(f"op_code is {code}, expected 0 to {len(_FIELDS) - 1}")
-    _require(record, _FIELDS[code])
-    for name in ("user_attr", "system_attr"):
-        if name in _FIELDS[code] and len(record[name]) != 1:
-            raise ValueError(f"{name} holds {len(record[name])} attributes, expected 1")
-
-
-def _require(record: dict[str, Any], fields: dict[str, Any]) -> None:
-    for name, kinds in fields.items():
+    # Both are needed: an attribute's value may be an object with a key op_code, and be all that is
+    # whole of a torn line. And true is no code, although it equals 1, which deletes the study.
+    for name, kind in (("op_code", int), ("worker_id", str)):
         if name not in record:
             raise ValueError(f"{name} is missing")
-        if isinstance(record[name], bool) or not isinstance(record[name], kinds):
+        if type(record[name]) is not kind:
             raise ValueError(f"{name} is of type {type(record[name]).__name__}")
 
 
@@ -169,9 +139,9 @@ def _check_lines(path: Path) -> bool:
             if left and not line.endswith(b"\n"):
                 raise _damaged(path, number, f"longer than {MAX_LINE_BYTES} bytes")
             try:
-                check_record(line)
+                _check_record(line)
                 whole = line.endswith(b"\n")
-            except Torn as error:
+            except _Torn as error:
                 if left:
                     raise _damaged(path, number, str(error)) from None
                 whole = False
@@ -218,7 +188,6 @@ def _mend_end(path: Path, say: Say) -> None:
 
 
 def _last_line(file: BinaryIO) -> tuple[int, bytes]:
-    """Where the last line begins, and its bytes."""
     size = file.seek(0, os.SEEK_END)
     begin = file.seek(max(0, size - MAX_LINE_BYTES))
     tail = file.read(size - begin)
@@ -242,7 +211,7 @@ def _sort(line: bytes) -> tuple[list[bytes], bytes]:
 
 def _is_record(line: bytes) -> bool:
     try:
-        check_record(line)
+        _check_record(line)
     except ValueError:
         return False
     return True

@@ -18,7 +18,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from hpo.heartbeat import Lease, Watch
+from hpo.heartbeat import HeartbeatMonitor, Lease
 
 ENTRY = "entry"
 ROOT = "root"
@@ -33,7 +33,7 @@ STUDY = "parnas:study"
 STOPPED = "stopped"
 
 
-class Taken(Exception):
+class LeaseLost(Exception):
     """The trial is no longer this worker's: it gave no sign of life for too long."""
 
 
@@ -105,58 +105,58 @@ class Queue:
                 self._drop(trial._trial_id)
                 continue
             try:
-                self.sign(trial.number, lease)
-            except Taken:
+                self.beat(trial.number, lease)
+            except LeaseLost:
                 continue
             return trial
         return None
 
-    def sign(self, number: int, lease: Lease) -> None:
+    def beat(self, number: int, lease: Lease) -> None:
         """Say that a running trial's worker is alive.
 
         Raises:
-            Taken: the trial was given to another worker.
+            LeaseLost: the trial was given to another worker.
         """
         try:
             self._storage.set_trial_system_attr(self._id(number), LEASE, lease.as_json())
         except UpdateFinishedTrialError:
-            raise Taken(f"trial {number}") from None
+            raise LeaseLost(f"trial {number}") from None
 
     def note(self, number: int, attributes: Mapping[str, Any]) -> None:
         """Write user attributes of a running trial.
 
         Raises:
-            Taken: the trial was given to another worker.
+            LeaseLost: the trial was given to another worker.
         """
         try:
             for key, value in attributes.items():
                 self._storage.set_trial_user_attr(self._id(number), key, value)
         except UpdateFinishedTrialError:
-            raise Taken(f"trial {number}") from None
+            raise LeaseLost(f"trial {number}") from None
 
     def report(self, trial: Trial, value: float, step: int) -> None:
         """Tell a pruner an intermediate value.
 
         Raises:
-            Taken: the trial was given to another worker.
+            LeaseLost: the trial was given to another worker.
         """
         try:
             trial.report(value, step)
         except UpdateFinishedTrialError:
-            raise Taken(f"trial {trial.number}") from None
+            raise LeaseLost(f"trial {trial.number}") from None
 
     def finish(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         """End a trial for good.
 
         Raises:
-            Taken: the trial was given to another worker.
+            LeaseLost: the trial was given to another worker.
         """
         try:
             self._storage.set_trial_state_values(self._id(number), state, values)
         except UpdateFinishedTrialError:
-            raise Taken(f"trial {number}") from None
+            raise LeaseLost(f"trial {number}") from None
 
-    def give_back(self, trial: FrozenTrial, why: str) -> bool:
+    def requeue(self, trial: FrozenTrial, why: str) -> bool:
         """Put a running trial into the queue again, because its worker is gone.
 
         Args:
@@ -176,10 +176,10 @@ class Queue:
             attributes[REASON] = f"{why}; so ended {losses} attempts at it"
         if not self._end(trial._trial_id, attributes):
             return False
-        self.mend()
+        self.repair()
         return True
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Put replacements of lost trials into the queue, also where their finder died."""
         trials = self.trials()
         replaced = {trial.user_attrs.get(RETRY_OF) for trial in trials}
@@ -252,13 +252,15 @@ def entries(trials: Iterable[FrozenTrial]) -> list[Entry]:
     return [Entry(number, tuple(attempts)) for number, attempts in sorted(found.items())]
 
 
-def dead(trials: Iterable[FrozenTrial], watch: Watch) -> list[tuple[FrozenTrial, str]]:
+def stale_trials(
+    trials: Iterable[FrozenTrial], monitor: HeartbeatMonitor
+) -> list[tuple[FrozenTrial, str]]:
     """The running trials whose worker is gone, each with what became of it."""
-    watch.begin()
+    monitor.begin()
     found = []
     for trial in trials:
         if trial.state == TrialState.RUNNING:
-            why = watch.gone(trial.number, trial.system_attrs.get(LEASE))
+            why = monitor.dead_reason(trial.number, trial.system_attrs.get(LEASE))
             if why is not None:
                 found.append((trial, why))
     return found

@@ -15,7 +15,7 @@ _BEHIND_PROXY = "An exception is raised during the commit"
 T = TypeVar("T")
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether a storage is out of reach just now, so that the same call may work later.
 
     The call that failed may have been done all the same: its answer is what got lost. So whoever
@@ -64,7 +64,7 @@ def _of_files(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _FILES
 
 
-def tried(action: Callable[[], object]) -> bool:
+def try_once(action: Callable[[], object]) -> bool:
     """Do what can be left out this time; whether the storage was there.
 
     Raises:
@@ -73,13 +73,13 @@ def tried(action: Callable[[], object]) -> bool:
     try:
         action()
     except Exception as error:
-        if not is_passing(error):
+        if not is_transient(error):
             raise
         return False
     return True
 
 
-def until_there(action: Callable[[], T], *, limit_s: float, wait: Callable[[], None]) -> T:
+def retry_transient(action: Callable[[], T], *, limit_s: float, wait: Callable[[], None]) -> T:
     """Do what must be done, again and again while the storage is away.
 
     Args:
@@ -92,6 +92,6 @@ def until_there(action: Callable[[], T], *, limit_s: float, wait: Callable[[], N
         try:
             return action()
         except Exception as error:
-            if not is_passing(error) or time.monotonic() - began > limit_s:
+            if not is_transient(error) or time.monotonic() - began > limit_s:
                 raise
         wait()

@@ -166,13 +166,9 @@ class Space:
         Raises:
             ValueError: an active key is missing, or has a value outside the space.
         """
-
-        def value_of(key: str) -> Any:
-            if key not in params:
-                raise ValueError(f"{key}: the trial has no value; its space was another one")
-            return self._checked(key, self._decode(key, params[key]))
-
-        return self._walk(value_of)
+        return self._checked(
+            {key: self._decode(key, params[key]) for key in self.keys if key in params}
+        )
 
     def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What Optuna stores for the values of the active keys; the others are left out.
@@ -180,13 +176,7 @@ class Space:
         Raises:
             ValueError: an active key is missing, or has a value outside the space.
         """
-
-        def value_of(key: str) -> Any:
-            if key not in values:
-                raise ValueError(f"{key}: no value, expected one of {self.describe(key)}")
-            return self._checked(key, values[key])
-
-        return {key: as_param(value) for key, value in self._walk(value_of).items()}
+        return {key: as_param(value) for key, value in self._checked(values).items()}
 
     def inactive(self, values: Mapping[str, Any]) -> list[str]:
         """The keys whose conditions do not hold."""
@@ -303,12 +293,18 @@ class Space:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return float(value) if whole and self._kinds.get(key) is float else value
 
-    def _checked(self, key: str, value: Any) -> Any:
-        """The value in the experiment's type; ValueError where it lies outside the space."""
-        value = self._typed(key, value)
-        if not self.holds(key, value):
-            raise ValueError(f"{key}: {_words(value)} is not in {self.describe(key)}")
-        return value
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the active keys in the experiment's types."""
+
+        def value_of(key: str) -> Any:
+            if key not in values:
+                raise ValueError(f"{key}: the trial has no value; its space was another one")
+            value = self._typed(key, values[key])
+            if not self.holds(key, value):
+                raise ValueError(f"{key}: {_words(value)} is not in {self.describe(key)}")
+            return value
+
+        return self._walk(value_of)
 
     def _decode(self, key: str, param: Any) -> Any:
         for choice in self.choices(key) or []:

@@ -10,7 +10,7 @@ from optuna.storages import BaseStorage, GrpcStorageProxy, JournalStorage, RDBSt
 
 from hpo.config import JOURNAL, check_address, shown, split_grpc
 from hpo.journal import Journal, Say, check
-from hpo.retry import is_passing
+from hpo.retry import is_transient
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -153,14 +153,13 @@ def _why_not(error: Exception, where: str, url: "URL") -> str:
     said = _one_line(str(getattr(cause, "orig", None) or cause))
     if url.password:
         said = said.replace(str(url.password), "***")
-    if is_passing(error):
+    if is_transient(error):
         remedy = "see that the server runs and takes this user, or use sweep.storage: journal"
         return f"sweep.storage: cannot reach {shown(where)} ({said}); {remedy}"
     return f"sweep.storage: {shown(where)} cannot be used ({said})"
 
 
 def _package(module: str, name: str, where: str) -> Any:
-    """Import what an address needs."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -196,8 +196,6 @@ def _line(origin: str, key: Key, words: str) -> str:
     return f"{origin}: {dotted(key)}: {words}" if key else f"{origin}: {words}"
 
 
-
-
 class TextExperiment(Section):
     """What must be known to prepare a text: `data`; the other sections are checked where given."""
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 DRAWS = 200
 MOST_LINES = 5
 Values = Mapping[str, Any]
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 # Where below a key, and in which words.
-Wrong = tuple[Place, str]
-Drawn = tuple[dict[str, Any], list[str]]
+Problem = tuple[KeyPath, str]
+Draw = tuple[dict[str, Any], list[str]]
 # The experiment with other values at some keys and without others, or what is wrong with it.
 Change = Callable[[Values, Sequence[str]], "tuple[Experiment | None, list[Said]]"]
 
@@ -120,7 +120,7 @@ def _scored(key: str, data: DataConfig) -> str | None:
     )
 
 
-def _tried(sweep: SweepConfig, key: str) -> list[tuple[Place, Any]]:
+def _ends_and_choices(sweep: SweepConfig, key: str) -> list[tuple[KeyPath, Any]]:
     """The choices, the ends of the range or the set value, with their places below the key."""
     if key not in sweep.space:
         return [((), sweep.set[key])]
@@ -130,11 +130,10 @@ def _tried(sweep: SweepConfig, key: str) -> list[tuple[Place, Any]]:
     return [(("choices", place), choice) for place, choice in enumerate(parameter.choices)]
 
 
-def _own(change: Change, key: str, values: Values) -> Wrong | None:
+def _problem_at(key: str, values: Values, change: Change) -> Problem | None:
     """What these values make wrong at the key itself or below it."""
     path = tuple(key.split("."))
-    _, said = change(values, ())
-    for place, words in said:
+    for place, words in change(values, ())[1]:
         if place == path[: len(place)] or path == place[: len(path)]:
             return place[len(path) :], words
     return None
@@ -156,30 +155,43 @@ def _endless(space: Space) -> list[Said]:
 
 def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
     """Ends, choices and values of `set` that are wrong whatever the other keys are."""
-    suspects: dict[str, dict[Place, Wrong]] = {}
-    for key in (*sweep.space, *sweep.set):
+    tries = {key: _ends_and_choices(sweep, key) for key in (*sweep.space, *sweep.set)}
+    suspects: dict[str, dict[KeyPath, Problem]] = {}
+    for key in tries:
         needs = space.needs(key, random.Random(0)) if key in sweep.space else {}
-        tries = [(at, _own(change, key, {**needs, key: value})) for at, value in _tried(sweep, key)]
-        suspects[key] = {at: wrong for at, wrong in tries if wrong}
+        suspects[key] = {
+            at: problem
+            for at, value in tries[key]
+            if (problem := _problem_at(key, {**needs, key: value}, change))
+        }
     # What is always wrong, as an unknown key is, must not make the others look so.
-    lost = [key for key, wrong in suspects.items() if len(wrong) == len(_tried(sweep, key))]
+    hopeless = {key for key, problems in suspects.items() if len(problems) == len(tries[key])}
     said: list[Said] = []
-    for key, wrong in suspects.items():
+    for key, problems in suspects.items():
+        section = "space" if key in sweep.space else "set"
         draws = _draws_with(space, sweep, key)
         if not draws:
-            said.append((("sweep", "space", key, "when"), "never holds: it excludes itself"))
+            said.append((("sweep", section, key, "when"), "never holds: it excludes itself"))
             continue
-        clean = [({k: v for k, v in values.items() if k not in lost}, w) for values, w in draws]
+        draws += [
+            ({name: value for name, value in values.items() if name not in hopeless}, without)
+            for values, without in draws
+        ]
         guilty = {
-            at: wrong[at]
-            for at, value in _tried(sweep, key)
-            if at in wrong and not _fits_some([*draws, *clean], key, value, change)
+            at: problems[at]
+            for at, value in tries[key]
+            if at in problems
+            and all(change({**values, key: value}, without)[1] for values, without in draws)
         }
-        said += _placed(sweep, key, guilty)
+        if 1 < len(guilty) == len(tries[key]) and len(set(guilty.values())) == 1:
+            guilty = {(): next(iter(guilty.values()))}  # one line says it for all choices
+        said += [
+            (("sweep", section, key, *at, *below), words) for at, (below, words) in guilty.items()
+        ]
     return said
 
 
-def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Drawn]:
+def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Draw]:
     """Settings of trials in which a key is active, and the keys that they leave out."""
     source = random.Random(0)
     in_space = key in sweep.space
@@ -191,65 +203,27 @@ def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Drawn]:
     return draws
 
 
-def _fits_some(draws: Sequence[Drawn], key: str, value: Any, change: Change) -> bool:
-    """Whether a value of a key is right in one of the draws."""
-    for values, without in draws:
-        experiment, said = change({**values, key: value}, without)
-        if experiment is not None and not said:
-            return True
-    return False
-
-
-def _placed(sweep: SweepConfig, key: str, guilty: Mapping[Place, Wrong]) -> list[Said]:
-    """One line for each place; one for the key where all of several say the same."""
-    where = ("sweep", "space" if key in sweep.space else "set", key)
-    wrongs = list(guilty.values())
-    if 1 < len(wrongs) == len(_tried(sweep, key)) and all(each == wrongs[0] for each in wrongs):
-        guilty = {(): wrongs[0]}
-    return [((*where, *at, *below), words) for at, (below, words) in guilty.items()]
-
-
 def _together(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
-    """Combinations that the schema refuses, each shrunk to the values that matter."""
+    """Draws of the space that the schema refuses: the first for each key that is wrong."""
     source = random.Random(0)
-    said: dict[tuple[Any, ...], Said] = {}
+    said: dict[KeyPath, Said] = {}
     for _ in range(DRAWS):
         drawn = space.draw(source)
         values = {**sweep.set, **drawn}
-        without = space.inactive(drawn)
-        _, wrong = change(values, without)
-        for place, words in wrong:
-            guilty = _shrink(values, without, place, change)
-            known = (place, *guilty)
-            if known not in said and len(said) < MOST_LINES:
-                said[known] = _combination(place, words, guilty, sweep)
+        for path, words in change(values, space.inactive(drawn))[1]:
+            if path not in said and len(said) < MOST_LINES:
+                said[path] = _refused(dotted(path), words, values, sweep)
     return list(said.values())
 
 
-def _shrink(values: Values, without: Sequence[str], place: Any, change: Change) -> dict[str, Any]:
-    """The values without which nothing is wrong at this place, and the one of the place itself."""
-    left = dict(values)
-    for key in values:
-        if tuple(key.split(".")) == place:
-            continue
-        fewer = {name: value for name, value in left.items() if name != key}
-        if any(there == place for there, _ in change(fewer, without)[1]):
-            left = fewer
-    return left
-
-
-def _combination(place: Any, words: str, guilty: Values, sweep: SweepConfig) -> Said:
-    where = dotted(place)
-    shown = ", ".join(f"{key}: {_short(value)}" for key, value in guilty.items())
-    at = next((key for key in (where, *guilty) if key in sweep.space), None)
-    key = ("sweep", "space", at) if at else ("sweep", "set", *list(guilty)[:1])
-    if where in sweep.space:
+def _refused(key: str, words: str, values: Values, sweep: SweepConfig) -> Said:
+    shown = ", ".join(
+        f"{name}: {f'{value:.4g}' if isinstance(value, float) else show(value)}"
+        for name, value in values.items()
+    )
+    start = f"with {shown} the experiment is refused"
+    if key in sweep.space:
         remedy = "'when' can leave the key out there"
-    else:
-        remedy = f"change the values, or sweep {where} as well, with 'when'"
-    reason = words if where == at else f"{where}: {words}"
-    return key, f"with {shown} the experiment is refused: {reason}; {remedy}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else show(value)
+        return ("sweep", "space", key), f"{start}: {words}; {remedy}"
+    remedy = f"change the values, or sweep {key} as well, with 'when'"
+    return ("sweep", "space"), f"{start}: {key}: {words}; {remedy}"

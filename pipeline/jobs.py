@@ -70,7 +70,7 @@ def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None])
                 process.stop()
             raise Interrupted
         if process is not None:
-            process.sign()
+            process.beat()
 
     around = Around(
         environment={},

@@ -79,7 +79,7 @@ CASES = [
     ([TAU, "search.tau.stairs: {low: 2, high: 4}"], TRIALS,
      ["8: sweep.space.search.tau.stairs: with "]),
     (["model.d_model: {low: 64, high: 66}"], TRIALS,
-     ["7: sweep.space.model.d_model: with model.d_model: 65 the experiment is refused: "
+     ["6: sweep.space: with model.d_model: 65 the experiment is refused: "
       "model.n_heads: 4 does not divide d_model 65"]),
     ([TAU, "search.tau.stairs: {low: 2, high: 4, when: {search.tau.schedule: stepp}}"], TRIALS,
      ["8: sweep.space.search.tau.stairs.when.search.tau.schedule: is never stepp"]),

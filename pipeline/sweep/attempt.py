@@ -15,8 +15,8 @@ import torch
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
-from hpo.queue import REASON, ROOT, Queue, Taken
-from hpo.retry import tried
+from hpo.queue import REASON, ROOT, LeaseLost, Queue
+from hpo.retry import try_once
 from pipeline.experiment import Experiment
 from pipeline.sweep.plan import Sweep, asked_threads, trial_experiment
 from pipeline.sweep.process import TrialProcess
@@ -34,7 +34,7 @@ _ANY_GPU = ("auto", "cuda")
 
 
 @dataclass(frozen=True)
-class Share:
+class ResourceSlice:
     """One worker's part of a machine.
 
     Attributes:
@@ -70,7 +70,7 @@ class Share:
         }
 
 
-def parse_share(text: str) -> Share:
+def parse_share(text: str) -> ResourceSlice:
     """A share from `I/N`.
 
     Raises:
@@ -79,7 +79,7 @@ def parse_share(text: str) -> Share:
     place, _, workers = text.partition("/")
     if not (place.isdecimal() and workers.isdecimal() and int(place) < int(workers)):
         raise ValueError(f"--share: expected I/N with I below N, for example 0/4, found {text!r}")
-    return Share(int(place), int(workers))
+    return ResourceSlice(int(place), int(workers))
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,16 @@ class Attempt:
         share: this worker's part of the machine.
         alive: called several times a second; raises where the attempt must end.
         again: as in `Around`.
-        patient: does what needs the storage, again and again while it is away.
+        retry: does what needs the storage, again and again while it is away.
     """
 
     trial: Trial
     sweep: Sweep
     queue: Queue
-    share: Share
+    share: ResourceSlice
     alive: Callable[[TrialProcess | None], None]
     again: Callable[[], None]
-    patient: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
+    retry: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
     _found: dict[int, Found] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
     _anew: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Attempt:
         """Run every seed of the trial.
 
         Raises:
-            Taken: another worker has it now.
+            LeaseLost: another worker has it now.
             Interrupted: this worker must stop.
         """
         try:
@@ -149,7 +149,7 @@ class Attempt:
 
         Of a trial that another worker began, where this one cannot see its folder, that is said.
         """
-        folder = self.sweep.places.trial(self.root)
+        folder = self.sweep.paths.trial(self.root)
         mark = folder / "trial.json"
         own = {"study": self.queue.study_id, "params": self.trial.params}
         if self.root != self.trial.number and not folder.exists():
@@ -163,16 +163,10 @@ class Attempt:
         write_whole(mark, json.dumps(own, indent=1) + "\n")
 
     def _experiment(self) -> Experiment:
-        """The experiment of this trial.
-
-        Raises:
-            Failed: its values do not go together.
-            Taken: another worker has the trial now.
-        """
         try:
-            values = self.patient(lambda: self.sweep.space.suggest(self.trial))
+            values = self.retry(lambda: self.sweep.space.suggest(self.trial))
         except UpdateFinishedTrialError:
-            raise Taken(f"trial {self.trial.number}") from None
+            raise LeaseLost(f"trial {self.trial.number}") from None
         try:
             return trial_experiment(self.sweep, values, self.share.threads)
         except ValueError as error:
@@ -194,7 +188,7 @@ class Attempt:
         return run_seed(
             seeded,
             self.sweep.config.objectives,
-            self.sweep.places.seed(self.root, seed),
+            self.sweep.paths.seed(self.root, seed),
             limits,
             around,
         )
@@ -218,7 +212,7 @@ class Attempt:
     def _gives_up(self, value: float, step: int) -> bool:
         """What the pruner says; it is not asked while the storage is away."""
         answers: list[bool] = []
-        there = tried(lambda: self.queue.report(self.trial, value, step)) and tried(
+        there = try_once(lambda: self.queue.report(self.trial, value, step)) and try_once(
             lambda: answers.append(self.trial.should_prune())
         )
         if there:

@@ -54,7 +54,7 @@ def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         OSError: a file cannot be written.
     """
     results = _results(bench, sweep, queue.entries(), done=done)
-    table, goals, run = results.table, objectives(sweep), sweep.places.run
+    table, goals, run = results.table, objectives(sweep), sweep.paths.run
     files = _experiments(sweep, results)
     summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
     write_whole(run / "trials.csv", csv_text(table, goals))
@@ -82,9 +82,8 @@ def _results(bench: Workbench, sweep: Sweep, entries: Sequence[Entry], *, done: 
 
 
 def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dict[str, Any]:
-    """What sweep.json holds."""
     return {
-        "name": sweep.places.run.name,
+        "name": sweep.paths.run.name,
         "objectives": objectives(sweep),
         "trials_wanted": len(results.table),
         "rows": results.table,
@@ -137,7 +136,7 @@ def _no_slower(table: Sequence[Mapping[str, Any]], learned: int) -> int | None:
 
 def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
     """Write the best trials' experiments, each of which search.py runs as it is."""
-    run, best = sweep.places.run, results.best
+    run, best = sweep.paths.run, results.best
     wanted: dict[Path, Entry] = {}
     if len(sweep.config.objectives) > 1:
         wanted = {run / "pareto" / f"{entry.number:04d}.yaml": entry for entry in best}
@@ -155,9 +154,8 @@ def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
 
 
 def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:
-    """What a person may want to type next."""
-    where, run = sweep.config.storage, sweep.places.run
-    storage = str(sweep.places.journal) if where == JOURNAL else shown(where)
+    where, run = sweep.config.storage, sweep.paths.run
+    storage = str(sweep.paths.journal) if where == JOURNAL else shown(where)
     commands = {
         "sweep": command("sweep.py", run, interpreter=interpreter),
         "dashboard": f"optuna-dashboard {shlex.quote(storage)}",
@@ -166,13 +164,12 @@ def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> di
     if best is not None:
         commands["rerun"] = command("search.py", best, interpreter=interpreter)
     if better is not None:
-        both = [str(better), str(sweep.places.own_experiment)]
+        both = [str(better), str(sweep.paths.own_experiment)]
         commands["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
     return commands
 
 
 def _best(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
-    """The best by the learned objective."""
     learned = _learned(sweep)
     return min(files, key=lambda path: files[path].last.values[learned], default=None)
 

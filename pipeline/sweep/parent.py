@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpo.queue import Queue
-from hpo.retry import tried, until_there
+from hpo.retry import retry_transient, try_once
 from pipeline.sweep.child import PROGRAM
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.trial import last_words, signal_name
 from training.signals import Stopped, StopRequest
 
+# The storage of a worker that another process starts: its file lacks the password, and a command
+# line is seen by all.
+STORAGE = "PARNAS_STORAGE"
 _POLL_S = 0.5
 _SHOW_S = 2.0
 _LEFT_S = 120.0
@@ -58,7 +61,7 @@ class Parent:
         progress = Progress(self.sweep)
         shown_s = 0.0
         left_s = time.monotonic()
-        self._until_there(lambda: progress.pass_over(self.queue))
+        self._retry_transient(lambda: progress.pass_over(self.queue))
         try:
             for place in range(self.workers):
                 self._start(place)
@@ -67,17 +70,17 @@ class Parent:
                     raise Stopped(self.stop.number)
                 if time.monotonic() - shown_s > _SHOW_S:
                     shown_s = time.monotonic()
-                    self._until_there(lambda: progress.show(self.queue))
+                    self._retry_transient(lambda: progress.show(self.queue))
                 if time.monotonic() - left_s > _LEFT_S:
                     left_s = time.monotonic()
-                    self._until_there(lambda: progress.show_left(self.queue))
+                    self._retry_transient(lambda: progress.show_left(self.queue))
                 time.sleep(_POLL_S)
-            self._until_there(lambda: progress.show(self.queue))
+            self._retry_transient(lambda: progress.show(self.queue))
         finally:
             self._end()
 
-    def _until_there(self, action: Callable[[], None]) -> None:
-        until_there(action, limit_s=_PATIENCE_S, wait=self._rest)
+    def _retry_transient(self, action: Callable[[], None]) -> None:
+        retry_transient(action, limit_s=_PATIENCE_S, wait=self._rest)
 
     def _rest(self) -> None:
         if self.stop.number is not None:
@@ -85,7 +88,7 @@ class Parent:
         time.sleep(_POLL_S)
 
     def _start(self, place: int) -> None:
-        self.sweep.places.workers.mkdir(parents=True, exist_ok=True)
+        self.sweep.paths.workers.mkdir(parents=True, exist_ok=True)
         with self._log(place).open("ab") as log:
             self._running[place] = subprocess.Popen(
                 [
@@ -101,11 +104,12 @@ class Parent:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, STORAGE: self.sweep.config.storage},
                 start_new_session=True,
             )
 
     def _log(self, place: int) -> Path:
-        return self.sweep.places.workers / f"{self.name}-{place}.log"
+        return self.sweep.paths.workers / f"{self.name}-{place}.log"
 
     def _check(self) -> bool:
         """Start workers anew that died; whether any is at work."""
@@ -120,7 +124,7 @@ class Parent:
 
     def _replace(self, place: int, code: int) -> None:
         before = self._ended
-        tried(self._count_ended)
+        try_once(self._count_ended)
         self._deaths = self._deaths + 1 if self._ended == before else 1
         log = self._log(place)
         how = signal_name(-code) if code < 0 else f"exit code {code}"

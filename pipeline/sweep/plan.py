@@ -90,7 +90,7 @@ def _value_in_use(experiment: Experiment, key: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Places:
+class SweepPaths:
     """The paths below a sweep's run directory."""
 
     run: Path
@@ -137,14 +137,14 @@ class Sweep:
         experiment: the whole experiment; its values are the baseline.
         config: its `sweep` section.
         space: what is swept.
-        places: where its files are.
+        paths: where its files are.
         baseline: the experiment's own values as a trial.
     """
 
     experiment: Experiment
     config: SweepConfig
     space: Space
-    places: Places
+    paths: SweepPaths
     baseline: Baseline
 
 
@@ -152,7 +152,7 @@ def sweep_of(experiment: Experiment, run: Path) -> Sweep:
     """The sweep of an experiment that has one."""
     assert experiment.sweep is not None
     space = space_of(experiment)
-    return Sweep(experiment, experiment.sweep, space, Places(run), baseline(experiment, space))
+    return Sweep(experiment, experiment.sweep, space, SweepPaths(run), baseline(experiment, space))
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:

@@ -75,7 +75,7 @@ class TrialProcess:
         """The exit code, or None while it runs."""
         return self._process.poll()
 
-    def sign(self) -> None:
+    def beat(self) -> None:
         """Say that the worker is alive."""
         with suppress(BrokenPipeError, BlockingIOError):
             os.write(self._pipe, b".")

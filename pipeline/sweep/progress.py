@@ -9,15 +9,8 @@ from optuna.trial import TrialState
 
 from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from pipeline.sweep.plan import Sweep
-from pipeline.sweep.results import layouts_of
-
-UNITS = {
-    "retrained": "bits per byte retrained",
-    "onehot": "bits per byte one-hot",
-    "flops": "MFLOP per token",
-    "parameters": "M parameters",
-}
-_SCALE = {"flops": 1e-6, "parameters": 1e-6}
+from pipeline.sweep.results import layouts_of, objectives
+from report.sweep.trials import parse_objectives
 
 
 @dataclass
@@ -66,7 +59,7 @@ class Progress:
         attributes = last.user_attrs
         parts = [f"trial {entry.number}"]
         if last.state == TrialState.COMPLETE:
-            parts.append(worded(self.sweep.config.objectives, last.values))
+            parts.append(worded(self.sweep, last.values))
             parts.append(layouts_of(last) or "")
         else:
             parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, 'no reason given')}")
@@ -76,11 +69,11 @@ class Progress:
         return "  ".join(part for part in parts if part)
 
 
-def worded(objectives: Sequence[str], values: Sequence[float]) -> str:
-    """Objectives with their units."""
-    return ", ".join(
-        f"{value * _SCALE.get(name, 1.0):.4f} {UNITS[name]}"
-        for name, value in zip(objectives, values, strict=True)
+def worded(sweep: Sweep, values: Sequence[float]) -> str:
+    """Values of the objectives with their units, as the report shows them."""
+    goals = parse_objectives(objectives(sweep))
+    return "; ".join(
+        f"{goal.text(value)} {goal.shown_unit}" for goal, value in zip(goals, values, strict=True)
     )
 
 

@@ -158,7 +158,6 @@ def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float
 
 
 def _architectures(entries: Sequence[Entry]) -> dict[str, Architecture]:
-    """An architecture of each network of finished trials, by its hash."""
     texts = {text for entry in entries for text in _texts(entry)}
     return {network_hash(each): each for each in map(_parse, sorted(texts))}
 
@@ -174,7 +173,6 @@ def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[
 
 
 def _texts(entry: Entry) -> list[str]:
-    """The architecture of each seed of a finished trial."""
     if entry.last.state != TrialState.COMPLETE:
         return []
     return [run["architecture"] for run in runs_of(entry.last).values()]
@@ -207,12 +205,12 @@ def clean(queue: Queue, sweep: Sweep) -> None:
     entries = queue.entries()
     kept = _kept(entries, sweep)
     for entry in entries:
-        folder = sweep.places.trial(entry.number)
+        folder = sweep.paths.trial(entry.number)
         done = folder / "cleaned"
         if not entry.finished or entry.number in kept or not folder.exists() or done.exists():
             continue
         for seed in sweep.config.seeds:
-            remove_weights(sweep.places.seed(entry.number, seed))
+            remove_weights(sweep.paths.seed(entry.number, seed))
         with suppress(FileNotFoundError):  # the folder was moved aside
             done.touch()
 
@@ -231,7 +229,6 @@ def remove_weights(run: Path) -> None:
 
 
 def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:
-    """Numbers of the trials whose files stay."""
     keep = sweep.config.keep
     if "all" in keep:
         return {entry.number for entry in entries}
@@ -252,11 +249,8 @@ def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
     done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
     if done and len(done[0].last.values) == 1:
         return done[:1]
-    front = [
-        one
-        for one in done
-        if not any(dominates(other.last.values, one.last.values) for other in done)
-    ]
+    values = [entry.last.values for entry in done]
+    front = [e for e in done if not any(dominates(other, e.last.values) for other in values)]
     once: dict[tuple[Any, ...], Entry] = {}
     for entry in front:
         network = network_hashes(entry.last) or entry.number

@@ -10,24 +10,20 @@ from pathlib import Path
 
 from hpo.config import JOURNAL, shown
 from hpo.queue import Queue
-from hpo.retry import is_passing
+from hpo.retry import is_transient
 from pipeline.context import Workbench, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.resources import too_many_threads
 from pipeline.sweep import study
-from pipeline.sweep.attempt import Share, parse_share
+from pipeline.sweep.attempt import ResourceSlice, parse_share
 from pipeline.sweep.finish import finish
-from pipeline.sweep.parent import Parent
+from pipeline.sweep.parent import STORAGE, Parent
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.worker import Worker
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
-
-# The storage of a worker that another process starts: its file lacks the password, and a command
-# line is seen by all.
-STORAGE = "PARNAS_STORAGE"
 
 
 @dataclass
@@ -47,8 +43,8 @@ class ParentRun:
             Stopped: a signal came.
             ValueError: the storage is away for too long, or workers end badly again and again.
         """
-        arguments = _again(self.sweep, self.sweep.places.own_experiment)
-        with _reached(self.sweep), _handed_on(self.sweep), StopRequest().listening() as stop:
+        arguments = _again(self.sweep, self.sweep.paths.own_experiment)
+        with _reached(self.sweep), StopRequest().listening() as stop:
             parent = Parent(self.sweep, self.queue, arguments, self.workers, stop)
             try:
                 parent.run()
@@ -63,34 +59,18 @@ class ParentRun:
 
 
 @dataclass
-class WorkerRun:
-    """A process that only runs trials."""
+class JoinedRun:
+    """A worker, or several, in a sweep that was started elsewhere."""
 
-    worker: Worker
+    worker: Worker | Parent
 
     def run(self) -> None:
         """Run trials until none is left."""
         with _reached(self.worker.sweep), self.worker.stop.listening():
-            self.worker.work()
+            self.worker.run()
 
     def finish(self) -> None:
-        """Nothing: the parent writes the results."""
-
-
-@dataclass
-class JoinedRun:
-    """Several workers of this machine in a sweep that was started elsewhere."""
-
-    parent: Parent
-
-    def run(self) -> None:
-        """Run trials until none is left."""
-        sweep = self.parent.sweep
-        with _reached(sweep), _handed_on(sweep), self.parent.stop.listening():
-            self.parent.run()
-
-    def finish(self) -> None:
-        """Nothing: the parent of the sweep writes the results."""
+        """Nothing: whoever started the sweep writes the results."""
 
 
 def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> ParentRun:
@@ -101,10 +81,10 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
         OSError: a file cannot be written.
     """
     sweep = sweep_of(experiment, run_dir)
-    own, identity = sweep.places.own, study.identity(sweep)
-    if not is_claimed(own, identity) and sweep.places.trials.exists():
+    own, identity = sweep.paths.own, study.identity(sweep)
+    if not is_claimed(own, identity) and sweep.paths.trials.exists():
         raise ValueError(
-            f"{sweep.places.trials}: trials of another sweep; remove them, or use another --run"
+            f"{sweep.paths.trials}: trials of another sweep; remove them, or use another --run"
         )
     bench = set_up(experiment, run_dir)
     check_tokenizers(sweep, bench.prepared.tokenizer)
@@ -118,15 +98,13 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     # Not before: what is claimed takes no other space, and the address may have been wrong.
     claim(own, identity, {"environment.json": bench.files()["environment.json"]})
     # Always the newest: the number of trials, limits and what is kept may change.
-    write_whole(sweep.places.own_experiment, dump_experiment(as_saved(experiment)))
+    write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
     print(greeting, flush=True)
     _warn_of_threads(sweep, arguments.workers)
     return ParentRun(bench, sweep, queue, arguments.workers, lock)
 
 
-def join_sweep(
-    experiment: Experiment, run_dir: Path, arguments: Namespace
-) -> WorkerRun | JoinedRun:
+def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> JoinedRun:
     """Join a sweep as a worker, or as several.
 
     The variable PARNAS_STORAGE, where it is set, stands for sweep.storage.
@@ -136,7 +114,7 @@ def join_sweep(
         OSError: the storage cannot be read.
     """
     sweep = sweep_of(experiment, run_dir)
-    # Taken out, for no trial's process needs it.
+    # LeaseLost out, for no trial's process needs it.
     storage = os.environ.pop(STORAGE, sweep.config.storage)
     sweep = replace(sweep, config=sweep.config.model_copy(update={"storage": storage}))
     share = parse_share(arguments.share)
@@ -144,9 +122,9 @@ def join_sweep(
     with _reached(sweep):
         queue = study.join(sweep, bench)
     if arguments.workers == 1:
-        return WorkerRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
+        return JoinedRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
     name = f"{socket.gethostname()}-{os.getpid()}"
-    kept = sweep.places.workers / f"{name}.yaml"
+    kept = sweep.paths.workers / f"{name}.yaml"
     kept.parent.mkdir(parents=True, exist_ok=True)
     write_whole(kept, dump_experiment(as_saved(experiment)))
     workers, stop = arguments.workers, StopRequest()
@@ -156,46 +134,27 @@ def join_sweep(
 
 def _warn_of_threads(sweep: Sweep, workers: int) -> None:
     """Say that the trials of this machine's workers would share cores."""
-    threads = asked_threads(sweep) or Share(0, workers).threads
+    threads = asked_threads(sweep) or ResourceSlice(0, workers).threads
     if warning := too_many_threads(threads, workers, usable_cores()):
         print(warning, flush=True)
 
 
 def _again(sweep: Sweep, file: Path) -> list[str]:
-    """The arguments that make another process read the same experiment.
-
-    Args:
-        sweep: the sweep.
-        file: what was saved of it; the user's own file may be edited while the sweep runs.
-    """
-    return [str(file), "--run", str(sweep.places.run)]
-
-
-@contextmanager
-def _handed_on(sweep: Sweep) -> Iterator[None]:
-    """Let the processes that are started meanwhile know the storage."""
-    os.environ[STORAGE] = sweep.config.storage
-    try:
-        yield
-    finally:
-        os.environ.pop(STORAGE, None)
+    """The arguments of a worker; `file` was saved, for the user may edit the own one meanwhile."""
+    return [str(file), "--run", str(sweep.paths.run)]
 
 
 @contextmanager
 def _reached(sweep: Sweep) -> Iterator[None]:
-    """Say in one line that a storage is away for longer than anyone waits.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Say in one line that a storage is away for longer than anyone waits."""
     try:
         yield
     except Exception as error:
-        if not is_passing(error):
+        if not is_transient(error):
             raise
         where = sweep.config.storage
         raise ValueError(
-            f"sweep.storage: {sweep.places.journal if where == JOURNAL else shown(where)} does not "
+            f"sweep.storage: {sweep.paths.journal if where == JOURNAL else shown(where)} does not "
             "answer; the study and the trials' checkpoints stay as they are. When it answers "
             "again, the same command goes on"
         ) from error
@@ -206,7 +165,7 @@ def _greeting(sweep: Sweep, queue: Queue) -> str:
     done = sum(entry.finished for entry in entries)
     goals = ", ".join(sweep.config.objectives)
     return (
-        f"sweep {sweep.places.run}: {len(entries)} trials ({done} done), objective {goals}, "
+        f"sweep {sweep.paths.run}: {len(entries)} trials ({done} done), objective {goals}, "
         f"sampler {sweep.config.sampler.kind}, pruner {sweep.config.pruner.kind}, "
         f"storage {shown(sweep.config.storage)}"
     )

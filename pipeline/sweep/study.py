@@ -49,7 +49,7 @@ def create(sweep: Sweep, bench: Workbench) -> Queue:
     storage = _storage(sweep, make=True)
     study = optuna.create_study(
         storage=storage,
-        study_name=sweep.places.run.resolve().name,
+        study_name=sweep.paths.run.resolve().name,
         directions=["minimize"] * len(sweep.config.objectives),
         load_if_exists=True,
     )
@@ -63,17 +63,8 @@ def create(sweep: Sweep, bench: Workbench) -> Queue:
     return queue
 
 
-def study_id(study: optuna.Study) -> str:
-    """What no other study has, also none of the same name and experiment."""
-    return str(study.user_attrs[STUDY])
-
-
 def _begin(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
-    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done.
-
-    Raises:
-        ValueError: it is not empty, or has another number of objectives.
-    """
+    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done."""
     if study.trials or len(study.directions) != len(sweep.config.objectives):
         raise ValueError(_of_another(study))
     study.set_user_attr(STUDY, secrets.token_hex(8))
@@ -91,7 +82,7 @@ def join(sweep: Sweep, bench: Workbench) -> Queue:
         OSError: the journal cannot be read.
     """
     storage = _storage(sweep, make=False)
-    name = sweep.places.run.resolve().name
+    name = sweep.paths.run.resolve().name
     there = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
     if IDENTITY not in there.get(name, {}):
         raise ValueError(
@@ -110,7 +101,7 @@ def _queue(sweep: Sweep, bench: Workbench, study: optuna.Study, storage: BaseSto
 def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     warnings.simplefilter("ignore", ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return open_storage(sweep.config.storage, sweep.places.journal, create=make)
+    return open_storage(sweep.config.storage, sweep.paths.journal, create=make)
 
 
 def _check(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:

@@ -152,7 +152,6 @@ def _last(curve: Mapping[int, float], run: Path) -> float:
 
 
 def _bits(scores: Mapping[str, Any], path: Path) -> float:
-    """The bits per byte of a validation."""
     bits = scores.get("bits_per_byte", math.nan)
     if bits is None:
         raise ValueError(NO_BITS)

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from optuna.trial import Trial, TrialState
 
-from hpo.heartbeat import Lease, Watch, now_s, own_lease
-from hpo.queue import ROOT, STOPPED, Queue, Taken, dead
-from hpo.retry import tried, until_there
-from pipeline.sweep.attempt import Attempt, Ended, Share
+from hpo.heartbeat import HeartbeatMonitor, Lease, now_s, own_lease
+from hpo.queue import ROOT, STOPPED, LeaseLost, Queue, stale_trials
+from hpo.retry import retry_transient, try_once
+from pipeline.sweep.attempt import Attempt, Ended, ResourceSlice
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.process import TrialProcess
 from pipeline.sweep.progress import worded
@@ -41,18 +41,18 @@ class Worker:
 
     sweep: Sweep
     queue: Queue
-    share: Share
+    share: ResourceSlice
     stop: StopRequest
     parent: int | None = None
     clock: Callable[[], float] = now_s
     _lease: Lease = field(default_factory=own_lease)
-    _watch: Watch = field(init=False)
+    _monitor: HeartbeatMonitor = field(init=False)
     _signed_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._watch = Watch(self.sweep.config.lease_s, self.clock)
+        self._monitor = HeartbeatMonitor(self.sweep.config.lease_s, self.clock)
 
-    def work(self) -> None:
+    def run(self) -> None:
         """Run trials until none waits and none runs.
 
         Raises:
@@ -61,16 +61,16 @@ class Worker:
         while True:
             if self._stopping():
                 raise Stopped(self.stop.number or 15)
-            self._until_there(self._look_around)
-            trial = self._until_there(self._claim)
+            self._retry_transient(self._look_around)
+            trial = self._retry_transient(self._claim)
             if trial is not None:
-                self._run(trial)
-            elif self._until_there(self._all_finished):
+                self._run_trial(trial)
+            elif self._retry_transient(self._all_finished):
                 return
             else:
                 time.sleep(_IDLE_S)
 
-    def _run(self, trial: Trial) -> None:
+    def _run_trial(self, trial: Trial) -> None:
         number = trial.number
         root = trial.user_attrs.get(ROOT, number)
         print(f"trial {root}: begins{' again' * (root != number)}", flush=True)
@@ -80,24 +80,25 @@ class Worker:
             self.queue,
             self.share,
             alive=lambda process: self._alive(number, process),
-            again=lambda: self._until_there(lambda: self._sign(number)),
-            patient=self._until_there,
+            again=lambda: self._retry_transient(lambda: self._beat(number)),
+            retry=self._retry_transient,
         )
         try:
             ended = attempt.run()
-            self._until_there(lambda: self._end(number, ended))
-            objectives = self.sweep.config.objectives
-            said = worded(objectives, ended.values) if ended.values else ended.state.name.lower()
-            print(f"trial {root}: {said}", flush=True)
-        except Taken:
+            self._retry_transient(lambda: self._end(number, ended))
+            outcome = ended.state.name.lower()
+            if ended.values:
+                outcome = worded(self.sweep, ended.values)
+            print(f"trial {root}: {outcome}", flush=True)
+        except LeaseLost:
             print(f"trial {root}: was given to another worker", flush=True)
         except Interrupted:
-            tried(lambda: self._give_back(number))
+            try_once(lambda: self._requeue(number))
         except OSError:
             # The disk or the folder, not the trial: another worker may fare better.
-            tried(lambda: self._give_back(number))
+            try_once(lambda: self._requeue(number))
             raise
-        self._until_there(lambda: clean(self.queue, self.sweep))
+        self._retry_transient(lambda: clean(self.queue, self.sweep))
 
     def _claim(self) -> Trial | None:
         self._lease = self._lease.next()
@@ -108,42 +109,37 @@ class Worker:
         return all(entry.finished for entry in self.queue.entries())
 
     def _alive(self, number: int, process: TrialProcess | None) -> None:
-        """Give a sign where one is due; stop where this worker must.
-
-        Raises:
-            Interrupted: it must stop.
-            Taken: the trial is another worker's.
-        """
+        """Give a sign where one is due; raise Interrupted where this worker must stop."""
         if self._stopping():
             if process is not None:
                 process.stop()
             raise Interrupted
         if self.clock() - self._signed_s < _SIGN * self.sweep.config.lease_s:
             return
-        if tried(lambda: self._sign(number)) and process is not None:
-            process.sign()
-        tried(self._look_around)
+        if try_once(lambda: self._beat(number)) and process is not None:
+            process.beat()
+        try_once(self._look_around)
 
-    def _sign(self, number: int) -> None:
+    def _beat(self, number: int) -> None:
         self._signed_s = self.clock()
         self._lease = self._lease.next()
-        self.queue.sign(number, self._lease)
+        self.queue.beat(number, self._lease)
 
     def _end(self, number: int, ended: Ended) -> None:
         self.queue.note(number, ended.attributes)
         self.queue.finish(number, ended.state, ended.values)
 
-    def _give_back(self, number: int) -> None:
+    def _requeue(self, number: int) -> None:
         for trial in self.queue.trials(TrialState.RUNNING):
             if trial.number == number:
-                self.queue.give_back(trial, STOPPED)
+                self.queue.requeue(trial, STOPPED)
 
     def _look_around(self) -> None:
         """Put trials of dead workers back into the queue."""
-        for trial, why in dead(self.queue.trials(TrialState.RUNNING), self._watch):
-            if self.queue.give_back(trial, why):
+        for trial, why in stale_trials(self.queue.trials(TrialState.RUNNING), self._monitor):
+            if self.queue.requeue(trial, why):
                 print(f"trial {trial.number}: {why}", flush=True)
-        self.queue.mend()
+        self.queue.repair()
 
     def _stopping(self) -> bool:
         """Whether a signal came, or the process that started this one is gone."""
@@ -151,8 +147,8 @@ class Worker:
             self.parent is not None and os.getppid() != self.parent
         )
 
-    def _until_there(self, action: Callable[[], T]) -> T:
-        return until_there(action, limit_s=_PATIENCE_S, wait=self._rest)
+    def _retry_transient(self, action: Callable[[], T]) -> T:
+        return retry_transient(action, limit_s=_PATIENCE_S, wait=self._rest)
 
     def _rest(self) -> None:
         if self._stopping():

@@ -159,11 +159,10 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
     Trials of one network with the same values stand there once.
     """
-    finished = [(row, row.values or []) for row in distinct_trials(rows)]
+    finished = distinct_trials(rows)
+    values = [row.values or [] for row in finished]
     return [
-        row
-        for row, values in finished
-        if not any(dominates(other, values) for _, other in finished)
+        row for row in finished if not any(dominates(other, row.values or []) for other in values)
     ]
 
 

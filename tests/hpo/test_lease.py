@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpo.heartbeat import Lease, Watch, machine, now_s, own_lease
+from hpo.heartbeat import HeartbeatMonitor, Lease, machine, now_s, own_lease
 from tests.sweeping import Clock
 
 
@@ -15,48 +15,48 @@ def elsewhere(count: int) -> dict[str, str | int]:
 
 def test_a_worker_elsewhere_is_dead_after_a_lease_without_a_new_sign() -> None:
     clock = Clock()
-    watch = Watch(10.0, clock)
-    assert watch.gone(0, elsewhere(1)) is None
+    monitor = HeartbeatMonitor(10.0, clock)
+    assert monitor.dead_reason(0, elsewhere(1)) is None
     clock.now += 9.9
-    assert watch.gone(0, elsewhere(1)) is None
+    assert monitor.dead_reason(0, elsewhere(1)) is None
     clock.now += 0.1
-    assert watch.gone(0, elsewhere(1)) == "its worker on far gave no sign for 10 s"
+    assert monitor.dead_reason(0, elsewhere(1)) == "its worker on far gave no sign for 10 s"
 
 
 def test_a_new_sign_begins_the_lease_again() -> None:
     clock = Clock()
-    watch = Watch(10.0, clock)
+    monitor = HeartbeatMonitor(10.0, clock)
     for count in range(5):
-        assert watch.gone(0, elsewhere(count)) is None
+        assert monitor.dead_reason(0, elsewhere(count)) is None
         clock.now += 9.0
-    assert watch.gone(0, elsewhere(4)) is None
+    assert monitor.dead_reason(0, elsewhere(4)) is None
     clock.now += 1.0
-    assert watch.gone(0, elsewhere(4)) is not None
+    assert monitor.dead_reason(0, elsewhere(4)) is not None
 
 
 def test_a_trial_without_any_sign_is_given_a_lease_too() -> None:
     clock = Clock()
-    watch = Watch(10.0, clock)
-    assert watch.gone(3, None) is None
+    monitor = HeartbeatMonitor(10.0, clock)
+    assert monitor.dead_reason(3, None) is None
     clock.now += 10.0
-    assert watch.gone(3, None) == "its worker gave no sign for 10 s"
+    assert monitor.dead_reason(3, None) == "its worker gave no sign for 10 s"
 
 
 def test_who_could_not_look_holds_nobody_dead() -> None:
     clock = Clock()
-    watch = Watch(9.0, clock)
-    watch.begin()
-    assert watch.gone(0, elsewhere(1)) is None
+    monitor = HeartbeatMonitor(9.0, clock)
+    monitor.begin()
+    assert monitor.dead_reason(0, elsewhere(1)) is None
     clock.now += 100.0
-    watch.begin()
-    assert watch.gone(0, elsewhere(1)) is None
+    monitor.begin()
+    assert monitor.dead_reason(0, elsewhere(1)) is None
     for _ in range(3):
         clock.now += 2.9
-        watch.begin()
-        assert watch.gone(0, elsewhere(1)) is None
+        monitor.begin()
+        assert monitor.dead_reason(0, elsewhere(1)) is None
     clock.now += 0.3
-    watch.begin()
-    assert watch.gone(0, elsewhere(1)) is not None
+    monitor.begin()
+    assert monitor.dead_reason(0, elsewhere(1)) is not None
 
 
 def test_a_zombie_is_gone_and_an_unknown_start_says_nothing() -> None:
@@ -65,9 +65,11 @@ def test_a_zombie_is_gone_and_an_unknown_start_says_nothing() -> None:
         while stat.read_text().rpartition(")")[2].split()[0] != "Z":
             pass
         began = stat.read_text().rpartition(")")[2].split()[19]
-        assert Watch(1000.0).gone(0, Lease("h", machine(), process.pid, began).as_json())
+        assert HeartbeatMonitor(1000.0).dead_reason(
+            0, Lease("h", machine(), process.pid, began).as_json()
+        )
     unknown = Lease("h", machine(), process.pid, "").as_json()
-    assert Watch(1000.0).gone(0, unknown) is None
+    assert HeartbeatMonitor(1000.0).dead_reason(0, unknown) is None
 
 
 def test_machines_and_containers_on_them_are_told_apart() -> None:
@@ -81,18 +83,18 @@ def test_a_process_of_this_machine_that_ended_is_seen_at_once() -> None:
         stat = Path(f"/proc/{process.pid}/stat").read_text()
         began = stat.rpartition(")")[2].split()[19]
         sign = Lease("here", machine(), process.pid, began).as_json()
-        watch = Watch(1000.0)
-        assert watch.gone(0, sign) is None
+        monitor = HeartbeatMonitor(1000.0)
+        assert monitor.dead_reason(0, sign) is None
         process.kill()
         process.wait()
-        assert watch.gone(0, sign) == f"its worker (process {process.pid} on here) died"
+        assert monitor.dead_reason(0, sign) == f"its worker (process {process.pid} on here) died"
 
 
 def test_another_process_with_the_same_number_is_not_the_worker() -> None:
     own = own_lease()
-    assert Watch(1000.0).gone(0, own.as_json()) is None
+    assert HeartbeatMonitor(1000.0).dead_reason(0, own.as_json()) is None
     earlier = Lease(own.host, own.machine, own.pid, "1").as_json()
-    assert Watch(1000.0).gone(0, earlier) is not None
+    assert HeartbeatMonitor(1000.0).dead_reason(0, earlier) is not None
     assert own.pid == os.getpid()
 
 

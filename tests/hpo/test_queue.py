@@ -11,8 +11,19 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from hpo.heartbeat import Lease, Watch
-from hpo.queue import LOSSES, LOST, REASON, RETRY_OF, ROOT, STOPPED, SURPLUS, Queue, Taken, dead
+from hpo.heartbeat import HeartbeatMonitor, Lease
+from hpo.queue import (
+    LOSSES,
+    LOST,
+    REASON,
+    RETRY_OF,
+    ROOT,
+    STOPPED,
+    SURPLUS,
+    LeaseLost,
+    Queue,
+    stale_trials,
+)
 from tests.sweeping import Clock
 
 LEASE = Lease(host="here", machine="m", pid=1, began="1")
@@ -86,7 +97,7 @@ def test_a_trial_that_was_made_for_a_late_claim_counts_for_nobody(
 def test_a_lost_trial_comes_back_with_its_values_under_its_first_number(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, trials=1)
     first = claimed(queue)
-    assert queue.give_back(first, "its worker died")
+    assert queue.requeue(first, "its worker died")
     (entry,) = queue.entries()
     assert not entry.finished
     second = claimed(queue)
@@ -102,15 +113,15 @@ def test_a_lost_trial_comes_back_with_its_values_under_its_first_number(tmp_path
 def test_only_the_first_of_two_finders_gives_a_trial_back(tmp_path: Path) -> None:
     queue, other = queue_of(tmp_path), queue_of(tmp_path)
     trial = claimed(queue)
-    assert [queue.give_back(trial, "died"), other.give_back(trial, "died")] == [True, False]
+    assert [queue.requeue(trial, "died"), other.requeue(trial, "died")] == [True, False]
     assert sum(RETRY_OF in each.user_attrs for each in queue.trials()) == 1
 
 
 def test_after_too_many_losses_a_trial_fails_with_the_reason(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, trials=1, retries=1)
     for _ in range(2):
-        assert queue.give_back(claimed(queue), "its worker died")
-    queue.mend()
+        assert queue.requeue(claimed(queue), "its worker died")
+    queue.repair()
     assert queue.claim(LEASE) is None
     (entry,) = queue.entries()
     assert entry.finished
@@ -120,7 +131,7 @@ def test_after_too_many_losses_a_trial_fails_with_the_reason(tmp_path: Path) -> 
 def test_being_stopped_is_no_loss(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, trials=1, retries=0)
     for _ in range(4):
-        assert queue.give_back(claimed(queue), STOPPED)
+        assert queue.requeue(claimed(queue), STOPPED)
     (entry,) = queue.entries()
     assert (entry.finished, len(entry.attempts)) == (False, 5)
 
@@ -129,14 +140,14 @@ def test_a_worker_whose_trial_was_given_away_is_told(tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
     trial = claimed(queue)
     live = optuna.trial.Trial(queue.study, trial._trial_id)
-    queue.give_back(trial, "died")
+    queue.requeue(trial, "died")
     for action in (
-        lambda: queue.sign(trial.number, LEASE),
+        lambda: queue.beat(trial.number, LEASE),
         lambda: queue.note(trial.number, {"a": 1}),
         lambda: queue.finish(trial.number, TrialState.COMPLETE, [0.0]),
         lambda: queue.report(live, 1.0, 1),
     ):
-        with pytest.raises(Taken):
+        with pytest.raises(LeaseLost):
             action()
     assert queue.entries()[0].attempts[0].state == TrialState.FAIL
 
@@ -147,13 +158,13 @@ def test_a_finder_that_dies_before_it_replaces_a_trial_loses_nothing(
     queue = queue_of(tmp_path, trials=1)
     first = claimed(queue)
     with monkeypatch.context() as patched:
-        patched.setattr(queue, "mend", lambda: None)
-        assert queue.give_back(first, "died")
+        patched.setattr(queue, "repair", lambda: None)
+        assert queue.requeue(first, "died")
     assert queue.claim(LEASE) is None
     # Meanwhile nobody may think that all is done.
     assert not queue.entries()[0].finished
-    queue.mend()
-    queue.mend()
+    queue.repair()
+    queue.repair()
     again = claimed(queue)
     assert again.params == first.params
     assert again.user_attrs == {ROOT: 0, RETRY_OF: 0, LOSSES: 1}
@@ -163,7 +174,7 @@ def test_a_finder_that_dies_before_it_replaces_a_trial_loses_nothing(
 def test_of_two_replacements_one_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = queue_of(tmp_path, trials=1)
     first = claimed(queue)
-    assert queue.give_back(first, "died")
+    assert queue.requeue(first, "died")
     queue._replace(first, 1)
     assert len(queue.trials(TrialState.WAITING)) == 2
     again = claimed(queue)
@@ -184,7 +195,7 @@ def test_fixed_values_are_kept_whenever_the_worker_died(tmp_path: Path, asked: l
     for key in asked:
         trial.suggest_float(key, 0, 1)
     (running,) = queue.trials(TrialState.RUNNING)
-    queue.give_back(running, "died")
+    queue.requeue(running, "died")
     again = queue.claim(LEASE)
     assert again is not None
     assert [again.suggest_float(key, 0, 1) for key in ("x", "y")] == [0.25, 0.75]
@@ -204,7 +215,7 @@ def test_a_surplus_trial_whose_worker_died_is_dropped(tmp_path: Path, marked: bo
     if marked:
         queue.note(surplus.number, {SURPLUS: True})
         surplus = queue.trials(TrialState.RUNNING)[-1]
-    assert queue.give_back(surplus, "its worker died")
+    assert queue.requeue(surplus, "its worker died")
     assert queue.trials(TrialState.WAITING) == []
     assert [entry.number for entry in queue.entries()] == [0]
 
@@ -212,12 +223,12 @@ def test_a_surplus_trial_whose_worker_died_is_dropped(tmp_path: Path, marked: bo
 def test_a_second_replacement_whose_worker_died_is_dropped(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, trials=1)
     first = claimed(queue)
-    assert queue.give_back(first, "died")
+    assert queue.requeue(first, "died")
     queue._replace(first, 1)
     running = claimed(queue)
     second = queue.study.ask()  # claimed by a worker that dies before it can look
     (late,) = (trial for trial in queue.trials() if trial.number == second.number)
-    assert queue.give_back(late, "died")
+    assert queue.requeue(late, "died")
     assert queue.trials(TrialState.WAITING) == []
     assert queue.entries()[0].last.number == running.number
 
@@ -227,7 +238,7 @@ def test_one_death_that_several_find_is_one_loss(tmp_path: Path) -> None:
     number = claimed(queue).number
     queue.note(number, {LOST: "its worker died"})  # and here the first finder dies itself
     (running,) = queue.trials(TrialState.RUNNING)
-    assert queue.give_back(running, "its worker died")
+    assert queue.requeue(running, "its worker died")
     assert claimed(queue).user_attrs[LOSSES] == 1
 
 
@@ -236,7 +247,7 @@ def test_a_trial_that_failed_for_its_own_reason_is_not_run_again(tmp_path: Path)
     trial = claimed(queue)
     queue.note(trial.number, {LOST: "a finder that was slower", REASON: "exit code 1"})
     queue.finish(trial.number, TrialState.FAIL)
-    queue.mend()
+    queue.repair()
     assert queue.claim(LEASE) is None
     assert queue.entries()[0].finished
 
@@ -260,12 +271,12 @@ def test_dead_trials_are_those_whose_worker_is_gone(tmp_path: Path) -> None:
     queue = queue_of(tmp_path)
     one, two = claimed(queue), claimed(queue)
     clock = Clock()
-    watch = Watch(10.0, clock)
-    assert dead(queue.trials(), watch) == []
+    monitor = HeartbeatMonitor(10.0, clock)
+    assert stale_trials(queue.trials(), monitor) == []
     for count in range(1, 4):
         clock.now += 3.4
-        queue.sign(one.number, replace(LEASE, count=count))
-        found = dead(queue.trials(), watch)
+        queue.beat(one.number, replace(LEASE, count=count))
+        found = stale_trials(queue.trials(), monitor)
     assert [trial.number for trial, _ in found] == [two.number]
     assert one.system_attrs["parnas:lease"] == LEASE.as_json()
 

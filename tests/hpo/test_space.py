@@ -124,7 +124,7 @@ def test_a_value_outside_the_space_is_refused_by_name(key, value):
     with pytest.raises(ValueError, match=rf"^{key}: .* is not in "):
         space.params({**values, key: value})
     missing = {name: each for name, each in values.items() if name != key}
-    with pytest.raises(ValueError, match=rf"^{key}: no value"):
+    with pytest.raises(ValueError, match=rf"^{key}: the trial has no value"):
         space.params(missing)
 
 

@@ -16,7 +16,7 @@ from optuna.trial import TrialState
 
 from hpo import storage as storage_module
 from hpo.config import check_address, shown, split_grpc, without_password
-from hpo.retry import is_passing
+from hpo.retry import is_transient
 from hpo.storage import open_storage
 from tests.hpo.processes import let_go, started
 from tests.postgres_server import QUOTED
@@ -367,7 +367,7 @@ def until_it_works(call: Callable[[], Any], failed: threading.Event) -> Any:
             return call()
         except Exception as error:
             failed.set()
-            if not is_passing(error) or time.monotonic() > last:
+            if not is_transient(error) or time.monotonic() > last:
                 raise
             time.sleep(0.05)
 
@@ -443,7 +443,7 @@ def survive(where: str, journal: Path, stop: Callable[[], Any], start: Callable[
     "error", [ValueError("no"), OSError(28, "full"), KeyError("x"), RuntimeError("lock")]
 )
 def test_other_errors_do_not_pass(error):
-    assert not is_passing(error)
+    assert not is_transient(error)
 
 
 @ON_A_SERVER
@@ -453,7 +453,7 @@ def test_a_mistake_in_a_database_does_not_pass(postgres, tmp_path):
     study = optuna.create_study(study_name=STUDY, storage=storage)
     with pytest.raises(optuna.exceptions.StorageInternalError) as caught:
         study.set_user_attr("long" * 1000, 1)
-    assert not is_passing(caught.value)
+    assert not is_transient(caught.value)
 
 
 @ON_A_SERVER
@@ -480,6 +480,6 @@ def test_a_mistake_behind_a_proxy_does_not_pass(tmp_path):
                 api_pb2.SetStudyUserAttributeRequest(study_id=0, key="a", value="{")
             )
         assert caught.value.code() is grpc.StatusCode.UNKNOWN
-        assert not is_passing(caught.value)
+        assert not is_transient(caught.value)
     finally:
         end(server)

@@ -12,7 +12,7 @@ import retrain
 import search
 from pipeline.layoutbench import REGRET_FILE
 from pipeline.run_folders import is_run_folder, run_folders
-from pipeline.sweep.plan import Places
+from pipeline.sweep.plan import SweepPaths
 
 
 def touched(*paths: Path) -> None:
@@ -27,8 +27,8 @@ def touched(*paths: Path) -> None:
         ["search/seed-3/experiment.yaml"],
         ["retrain/argmax-0/seed-0/experiment.yaml"],
         ["architectures/experiment.yaml"],
-        [str(Places(Path()).own_experiment)],
-        [str(Places(Path()).journal)],
+        [str(SweepPaths(Path()).own_experiment)],
+        [str(SweepPaths(Path()).journal)],
         ["layouts/aadd/seed-1/experiment.yaml"],
         [REGRET_FILE, "seed-10/experiment.yaml"],
         ["confirm.json", "one/seed-100/experiment.yaml"],

@@ -12,7 +12,7 @@ from hpo.heartbeat import own_lease
 from hpo.queue import REASON, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.sweep.attempt import Attempt, Ended, Share
+from pipeline.sweep.attempt import Attempt, Ended, ResourceSlice
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.trial import Failed, Found
 from tests.sweeping import add_sweep
@@ -31,7 +31,7 @@ def sweep_with(file: Path, folder: Path, more: str = "") -> Sweep:
     return sweep_of(load_experiment(add_sweep(file, trials=9, more=more)), folder)
 
 
-def attempt_at(trial: optuna.Trial, sweep: Sweep, queue: Queue, share: Share) -> Attempt:
+def attempt_at(trial: optuna.Trial, sweep: Sweep, queue: Queue, share: ResourceSlice) -> Attempt:
     return Attempt(
         trial,
         sweep,
@@ -39,7 +39,7 @@ def attempt_at(trial: optuna.Trial, sweep: Sweep, queue: Queue, share: Share) ->
         share,
         alive=lambda process: None,
         again=lambda: None,
-        patient=lambda action: action(),
+        retry=lambda action: action(),
     )
 
 
@@ -60,7 +60,7 @@ def attempt_of(
     for _ in range(trials):
         trial = queue.claim(own_lease())
         assert trial is not None
-        attempt = attempt_at(trial, sweep, queue, Share(1, 2))
+        attempt = attempt_at(trial, sweep, queue, ResourceSlice(1, 2))
         ended = attempt.run()
         queue.finish(trial.number, ended.state, ended.values)
         done.append((attempt, ended))
@@ -187,11 +187,11 @@ def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(
     queue.fill([{}])
     lost = queue.claim(own_lease())
     assert lost is not None
-    queue.give_back(queue.trials(TrialState.RUNNING)[0], "its worker died")
+    queue.requeue(queue.trials(TrialState.RUNNING)[0], "its worker died")
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", lambda *rest: found(1.0))
     trial = queue.claim(own_lease())
     assert trial is not None
-    attempt = attempt_at(trial, sweep, queue, Share())
+    attempt = attempt_at(trial, sweep, queue, ResourceSlice())
     (said,) = attempt.run().attributes["went_on_from"]
     folder = tmp_path / "here" / "trials" / "0000"
     assert said == f"the start, since {folder} is not on this machine"
@@ -228,8 +228,8 @@ def test_a_trial_that_comes_back_finds_its_folder(
             raise Failed("for the test")
 
         monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-        attempt_at(trial, sweep, queue, Share()).run()
+        attempt_at(trial, sweep, queue, ResourceSlice()).run()
         (running,) = queue.trials(TrialState.RUNNING)
-        queue.give_back(running, "its worker died")
+        queue.requeue(running, "its worker died")
     assert (tmp_path / "trials" / "0000" / "visits").read_text() == "xx"
     assert [path.name for path in (tmp_path / "trials").iterdir()] == ["0000"]

@@ -114,7 +114,7 @@ def test_it_ends_with_its_state_saved_when_its_worker_gives_no_sign(
     spoke(process, "ready")
     for _ in range(6):
         time.sleep(0.5)
-        process.sign()
+        process.beat()
     assert process.poll() is None
     assert ended(process) == 143
     assert (tmp_path / "state").read_text() == "saved"

@@ -46,7 +46,7 @@ def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
     for value in values:
         trial = queue.claim(own_lease())
         assert trial is not None
-        run = sweep.places.seed(trial.number, 0)
+        run = sweep.paths.seed(trial.number, 0)
         for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best.safetensors"):
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_text("tensors")
@@ -60,8 +60,8 @@ def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
 
 
 def with_tensors(sweep: Sweep) -> set[str]:
-    found = sweep.places.trials.rglob("*.safetensors")
-    return {path.relative_to(sweep.places.trials).parts[0] for path in found}
+    found = sweep.paths.trials.rglob("*.safetensors")
+    return {path.relative_to(sweep.paths.trials).parts[0] for path in found}
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,9 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
     clean(queue, sweep)
     clean(queue, sweep)
     assert with_tensors(sweep) == left
-    assert len(list(sweep.places.trials.rglob("result.json"))) == 4
+    assert len(list(sweep.paths.trials.rglob("result.json"))) == 4
     models = {
-        path.relative_to(sweep.places.trials).parts[0]
-        for path in sweep.places.trials.rglob("model")
+        path.relative_to(sweep.paths.trials).parts[0] for path in sweep.paths.trials.rglob("model")
     }
     assert models == left
 
@@ -93,8 +92,8 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
 def test_two_workers_may_clean_the_same_trials_at_once(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
     queue = ended_trials(sweep, 3.0)
-    done = sweep.places.trial(0) / "cleaned"
-    folder, stop = sweep.places.seed(0, 0) / "retrain" / "b" / "seed-0", threading.Event()
+    done = sweep.paths.trial(0) / "cleaned"
+    folder, stop = sweep.paths.seed(0, 0) / "retrain" / "b" / "seed-0", threading.Event()
 
     def come_and_go() -> None:
         while not stop.is_set():
@@ -137,10 +136,10 @@ def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: P
     assert running is not None
     assert stopped is not None
     for number in (1, 2):
-        tensors = sweep.places.seed(number, 0) / "search" / "seed-0" / "last.safetensors"
+        tensors = sweep.paths.seed(number, 0) / "search" / "seed-0" / "last.safetensors"
         tensors.parent.mkdir(parents=True)
         tensors.write_text("tensors")
-    queue.give_back(queue.trials(TrialState.RUNNING)[1], STOPPED)
+    queue.requeue(queue.trials(TrialState.RUNNING)[1], STOPPED)
     clean(queue, sweep)
     assert with_tensors(sweep) == {"0001", "0002"}
 
@@ -217,8 +216,8 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
     file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", PAIR, "sweep.seeds=[0, 1]")
-    sweep.places.run.mkdir()
-    bench = set_up(sweep.experiment, sweep.places.run)
+    sweep.paths.run.mkdir()
+    bench = set_up(sweep.experiment, sweep.paths.run)
 
     def ended(number: int, values: list[float], *layouts: str) -> Entry:
         texts = [architecture_text(undisturbed, letters) for letters in layouts]
@@ -304,19 +303,19 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     confirmed: str | None,
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", *settings)
-    sweep.places.run.mkdir()
+    sweep.paths.run.mkdir()
     queue = told(sweep, *((TrialState.COMPLETE, each) for each in values))
     found = queue.entries()
     of = None if no_slower is None else found[no_slower]
     results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
     commands = finish._commands(sweep, finish._experiments(sweep, results), "python")
-    assert commands["sweep"].endswith(f"sweep.py {sweep.places.run}")
+    assert commands["sweep"].endswith(f"sweep.py {sweep.paths.run}")
     if confirmed is None:
         assert "confirm" not in commands
     else:
         _, _, words = commands["confirm"].partition("tools.confirm ")
         assert words.split() == [
-            str(sweep.places.run / confirmed), str(sweep.places.own_experiment)
+            str(sweep.paths.run / confirmed), str(sweep.paths.own_experiment)
         ]  # fmt: skip
 
 
@@ -326,9 +325,9 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
     file: Path, tmp_path: Path, objectives: str, state: TrialState
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", f"sweep.objectives={objectives}")
-    sweep.places.run.mkdir()
-    (sweep.places.run / "best.yaml").write_text("of an earlier time")
-    bench = set_up(sweep.experiment, sweep.places.run)
+    sweep.paths.run.mkdir()
+    (sweep.paths.run / "best.yaml").write_text("of an earlier time")
+    bench = set_up(sweep.experiment, sweep.paths.run)
     why = {REASON: "no luck"} if state == TrialState.FAIL else {}
     queue = told(sweep, (state, None), (state, None), attributes=why)
     if state == TrialState.RUNNING:
@@ -337,22 +336,22 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
         reason = "no luck" if state == TrialState.FAIL else "pruned"
         with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
             finish.finish(bench, sweep, queue, done=True)
-    assert sorted(path.name for path in sweep.places.run.glob("*.*")) == [
+    assert sorted(path.name for path in sweep.paths.run.glob("*.*")) == [
         "report.html", "sweep.json", "trials.csv"
     ]  # fmt: skip
 
 
 def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run", PAIR)
-    sweep.places.run.mkdir()
-    bench = set_up(sweep.experiment, sweep.places.run)
+    sweep.paths.run.mkdir()
+    bench = set_up(sweep.experiment, sweep.paths.run)
     done, running = TrialState.COMPLETE, TrialState.RUNNING
     queue = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
     finish.finish(bench, sweep, queue, done=False)
-    summary = json.loads((sweep.places.run / "sweep.json").read_text())
+    summary = json.loads((sweep.paths.run / "sweep.json").read_text())
     assert [row["state"] for row in summary["rows"]] == ["done", "done", "running"]
     assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
-    front = sorted(path.name for path in (sweep.places.run / "pareto").iterdir())
+    front = sorted(path.name for path in (sweep.paths.run / "pareto").iterdir())
     assert front == ["0000.yaml", "0001.yaml"]
     assert summary["commands"]["rerun"].endswith("pareto/0000.yaml")
 
@@ -362,13 +361,13 @@ def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
 ) -> None:
     monkeypatch.setattr("sys.orig_argv", ["/opt/venv/bin/python"])
     sweep = sweep_with(file, tmp_path / "run", PAIR)
-    sweep.places.run.mkdir()
+    sweep.paths.run.mkdir()
     queue = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
-    finish.finish(set_up(sweep.experiment, sweep.places.run), sweep, queue, done=False)
-    commands = json.loads((sweep.places.run / "sweep.json").read_text())["commands"]
+    finish.finish(set_up(sweep.experiment, sweep.paths.run), sweep, queue, done=False)
+    commands = json.loads((sweep.paths.run / "sweep.json").read_text())["commands"]
     for name in ("sweep", "rerun", "confirm"):
         assert commands[name].startswith("python ")
-    assert "/opt/venv" not in (sweep.places.run / "report.html").read_text()
+    assert "/opt/venv" not in (sweep.paths.run / "report.html").read_text()
     shown = capsys.readouterr().out
     assert f"\nnext: /opt/venv/bin/{commands['rerun']}\n" in shown
     assert f"\n  /opt/venv/bin/{commands['confirm']}\n" in shown
@@ -398,7 +397,10 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
     attributes = {"runs": runs, "went_on_from": ["the start"], **facts}
     queue = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
     Progress(sweep).show(queue)
-    assert "  a d a d / d d a d  " in capsys.readouterr().out
+    assert (
+        "[1/1] trial 0  3.0000 bits per byte of validation  a d a d / d d a d  "
+        in capsys.readouterr().out
+    )
     progress = Progress(sweep)
     progress.pass_over(queue)
     progress.show(queue)
@@ -422,7 +424,7 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
     file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 1]")
-    bench = set_up(sweep.experiment, sweep.places.run)
+    bench = set_up(sweep.experiment, sweep.paths.run)
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
     one = load_architecture(path)
     ms = {"first": 2.0, "second": 5.0}
@@ -562,7 +564,7 @@ def test_a_study_takes_only_trials_that_can_be_compared(
     file: Path, tmp_path: Path, setting: str, same: bool
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    bench = set_up(sweep.experiment, sweep.places.run)
+    bench = set_up(sweep.experiment, sweep.paths.run)
     assert len(study.create(sweep, bench).entries()) == 4
     changed = sweep_with(file, tmp_path / "run", setting)
     if same:
@@ -574,16 +576,16 @@ def test_a_study_takes_only_trials_that_can_be_compared(
 
 def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    study.create(sweep, set_up(sweep.experiment, sweep.places.run))
+    study.create(sweep, set_up(sweep.experiment, sweep.paths.run))
     train = tmp_path / "train.txt"
     train.write_text(train.read_text() + "one more line\n")
     with pytest.raises(ValueError, match="was begun with another text or tokenizer"):
-        study.join(sweep, set_up(sweep.experiment, sweep.places.run))
+        study.join(sweep, set_up(sweep.experiment, sweep.paths.run))
 
 
 def test_a_worker_cannot_join_what_is_not_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    bench = set_up(sweep.experiment, sweep.places.run)
+    bench = set_up(sweep.experiment, sweep.paths.run)
     with pytest.raises(ValueError, match="no sweep there yet"):
         study.join(sweep, bench)
-    assert not sweep.places.own.exists()
+    assert not sweep.paths.own.exists()

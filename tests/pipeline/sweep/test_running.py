@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -16,9 +17,9 @@ import sweep as sweep_script
 from hpo.queue import Queue
 from pipeline.experiment import load_experiment
 from pipeline.sweep import run, study
-from pipeline.sweep.parent import Parent
-from pipeline.sweep.plan import Places
-from pipeline.sweep.run import STORAGE, JoinedRun, ParentRun, WorkerRun, join_sweep, start_sweep
+from pipeline.sweep.parent import STORAGE, Parent
+from pipeline.sweep.plan import SweepPaths
+from pipeline.sweep.run import JoinedRun, ParentRun, join_sweep, start_sweep
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
 from utils.files import read_object
@@ -56,7 +57,7 @@ def start(file: Path, folder: Path, *settings: str) -> ParentRun:
     return start_sweep(experiment, folder, Namespace(retry_failed=False, workers=2))
 
 
-def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> WorkerRun | JoinedRun:
+def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> JoinedRun:
     arguments = Namespace(retry_failed=False, workers=workers, share="0/1", parent=None)
     return join_sweep(load_experiment(file, settings), folder, arguments)
 
@@ -71,7 +72,7 @@ def test_a_wrong_url_claims_nothing_and_a_corrected_space_is_taken(
     pytest.importorskip("psycopg")
     with pytest.raises(ValueError, match=r"^sweep\.storage: cannot reach"):
         start(file, folder, "sweep.storage=postgresql://u:secret@127.0.0.1:1/d")
-    own = Places(folder).own
+    own = SweepPaths(folder).own
     assert not (own / "identity.json").exists()
     started = start(file, folder, "sweep.space={model.slots: {low: 2, high: 3}}")
     assert len(started.queue.entries()) == 4
@@ -83,22 +84,22 @@ def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
     before = files(folder)
     with pytest.raises(ValueError, match="holds another experiment"):
         start(file, folder, "search.steps=31")
-    (Places(folder).own / "identity.json").unlink()
+    (SweepPaths(folder).own / "identity.json").unlink()
     with pytest.raises(ValueError, match="is that of another experiment or space"):
         start(file, folder, "search.steps=31")
-    Places(folder).trials.mkdir()
+    SweepPaths(folder).trials.mkdir()
     with pytest.raises(ValueError, match="trials of another sweep"):
         start(file, folder)
     after = files(folder)
     # Optuna notes there that somebody asked for the study.
-    journal = Places(folder).journal
+    journal = SweepPaths(folder).journal
     assert after.pop(journal).startswith(before.pop(journal))
-    before.pop(Places(folder).own / "identity.json")
+    before.pop(SweepPaths(folder).own / "identity.json")
     assert after == before
 
 
 def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -> None:
-    own = Places(folder).own
+    own = SweepPaths(folder).own
     own.mkdir(parents=True)
     code = (
         "import sys; from pathlib import Path; from training.run_dir import FolderLock;"
@@ -119,19 +120,22 @@ def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -
     assert [path.name for path in own.iterdir()] == ["lock"]
 
 
-Begun = list[tuple[tuple[str, ...], str | None]]
+Begun = list[tuple[list[str], str]]
 
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     """With what arguments and which storage workers were started."""
-    found: Begun = []
+    workers: Begun = []
 
-    def run(parent: Parent) -> None:
-        found.append((tuple(parent.arguments), os.environ.get(STORAGE)))
+    def popen(arguments: list[str], env: dict[str, str], **more: object) -> Any:
+        workers.append((arguments[2 : arguments.index("--worker")], env[STORAGE]))
+        return SimpleNamespace(poll=lambda: 0)
 
-    monkeypatch.setattr(Parent, "run", run)
-    return found
+    stand_in = SimpleNamespace(Popen=popen, DEVNULL=None, STDOUT=None)
+    monkeypatch.setattr("pipeline.sweep.parent.subprocess", stand_in)
+    monkeypatch.setattr(run, "finish", lambda *arguments, **more: None)
+    return workers
 
 
 def test_workers_read_what_was_saved_and_are_handed_the_storage(
@@ -140,8 +144,8 @@ def test_workers_read_what_was_saved_and_are_handed_the_storage(
     started = start(file, folder, f"sweep.storage={URL}", "sweep.trials=5")
     file.write_text("edited: while it runs")
     started.run()
-    own = Places(folder).own_experiment
-    assert begun == [((str(own), "--run", str(folder)), URL)]
+    own = SweepPaths(folder).own_experiment
+    assert begun == [([str(own), "--run", str(folder)], URL)] * 2
     assert STORAGE not in os.environ
     assert asked == [URL]
     experiment = load_experiment(own)
@@ -155,8 +159,7 @@ def test_a_worker_joins_the_storage_that_it_is_handed(
 ) -> None:
     start(file, folder, f"sweep.storage={URL}")
     monkeypatch.setenv(STORAGE, URL)
-    worker = join(Places(folder).own_experiment, folder)
-    assert isinstance(worker, WorkerRun)
+    worker = join(SweepPaths(folder).own_experiment, folder)
     assert worker.worker.sweep.config.storage == URL
     assert asked == [URL, URL]
     assert STORAGE not in os.environ
@@ -171,12 +174,13 @@ def test_several_that_join_read_what_they_saved(
     joined = join(file, folder, f"sweep.storage={URL}", "sweep.retries=1", workers=3)
     file.write_text("edited: while it runs")
     joined.run()
-    (((saved, *rest), storage),) = begun
+    assert len(begun) == 3
+    (saved, *rest), storage = begun[0]
     assert (rest, storage) == (["--run", str(folder)], URL)
     experiment = load_experiment(Path(saved))
     assert experiment.sweep is not None
     assert experiment.sweep.retries == 1
-    assert Path(saved).parent == Places(folder).workers
+    assert Path(saved).parent == SweepPaths(folder).workers
     assert "secret" not in Path(saved).read_text()
 
 
@@ -194,9 +198,8 @@ def test_a_storage_that_is_gone_is_one_line_and_no_other_error_is(
 ) -> None:
     parent = start(file, folder, f"sweep.storage={URL}")
     worker, joined = join(file, folder), join(file, folder, workers=2)
-    assert isinstance(worker, WorkerRun)
     monkeypatch.setattr(Parent, "run", fails(error))
-    monkeypatch.setattr(worker.worker, "work", fails(error))
+    monkeypatch.setattr(worker.worker, "run", fails(error))
     monkeypatch.setattr(run, "finish", fails(error))
     calls = [parent.run, parent.finish, worker.run, joined.run]
     monkeypatch.setattr(Queue, "fill", fails(error))
@@ -234,14 +237,13 @@ def test_no_worker_joins_before_the_queue_is_full(
         start(file, folder, "search.steps=31")
     start(file, folder)
     worker = join(file, folder)
-    assert isinstance(worker, WorkerRun)
     assert len(worker.worker.queue.entries()) == 4
     assert len(start(file, folder, "sweep.trials=6").queue.entries()) == 6
 
 
 def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_path: Path) -> None:
-    first, again = (study.study_id(start(file, tmp_path / "a").queue.study) for _ in range(2))
-    other = study.study_id(start(file, tmp_path / "b").queue.study)
+    first, again = (start(file, tmp_path / "a").queue.study_id for _ in range(2))
+    other = start(file, tmp_path / "b").queue.study_id
     assert first == again != other
     assert len(first) == len(other) == 16
 

@@ -89,7 +89,7 @@ def test_a_process_whose_worker_was_silent_for_too_long_is_started_again(
 
     def alive(process: TrialProcess | None) -> None:
         if process is not None and process.log.read_text().count("--- attempt") == 2:
-            process.sign()
+            process.beat()
 
     around = replace(around_of(alive), alive_s=2.0)
     run_seed(experiment, ["onehot"], run, Limits(None, 60), around)

@@ -15,7 +15,7 @@ from hpo.heartbeat import own_lease
 from hpo.queue import LOST, STOPPED, Queue
 from hpo.samplers import NumberedSampler
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.sweep.attempt import Share, parse_share
+from pipeline.sweep.attempt import ResourceSlice, parse_share
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.trial import Failed, Interrupted
 from pipeline.sweep.worker import Worker
@@ -40,7 +40,7 @@ def worker_of(
     queue = Queue(study, storage, retries=2)
     queue.fill([{}] * 3)
     return Worker(
-        sweep, queue, Share(), StopRequest(), parent, clock or (lambda: float(next(looks)))
+        sweep, queue, ResourceSlice(), StopRequest(), parent, clock or (lambda: float(next(looks)))
     )
 
 
@@ -59,7 +59,7 @@ def test_it_works_until_nothing_is_left_whatever_becomes_of_a_trial(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE", "FAIL", "COMPLETE"]
 
 
@@ -74,12 +74,12 @@ def test_a_trial_that_another_worker_took_is_let_go(
         if not calls:
             calls.append("taken")
             (running,) = worker.queue.trials(TrialState.RUNNING)
-            worker.queue.give_back(running, "its worker gave no sign")
+            worker.queue.requeue(running, "its worker gave no sign")
             around.alive(None)
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert "trial 0: was given to another worker" in capsys.readouterr().out
     assert states(worker) == ["COMPLETE"] * 3
     assert len(worker.queue.entries()[0].attempts) == 2
@@ -89,9 +89,9 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("hpo.retry.is_passing", lambda error: "away" in str(error))
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: "away" in str(error))
     monkeypatch.setattr("pipeline.sweep.worker._IDLE_S", 0.01)
-    finish, claim, sign, failures = worker.queue.finish, worker.queue.claim, worker.queue.sign, []
+    finish, claim, beat, failures = worker.queue.finish, worker.queue.claim, worker.queue.beat, []
 
     def shaky(action: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -107,14 +107,14 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     signs = []
 
     def run(*arguments: Any) -> Any:
-        monkeypatch.setattr(worker.queue, "sign", shaky(sign))
+        monkeypatch.setattr(worker.queue, "beat", shaky(beat))
         arguments[-1].alive(None)
-        monkeypatch.setattr(worker.queue, "sign", sign)
+        monkeypatch.setattr(worker.queue, "beat", beat)
         signs.append("alive")
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE"] * 3
     assert len(signs) == 3
 
@@ -129,7 +129,7 @@ def test_another_error_of_a_storage_is_raised(
 
     monkeypatch.setattr(worker.queue, "claim", broken)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
-        worker.work()
+        worker.run()
 
 
 def test_a_signal_puts_the_trial_back_and_ends_the_worker(
@@ -145,7 +145,7 @@ def test_a_signal_puts_the_trial_back_and_ends_the_worker(
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     with pytest.raises(Stopped) as stopped:
-        worker.work()
+        worker.run()
     assert stopped.value.exit_code == 143
     entry = worker.queue.entries()[0]
     assert entry.attempts[0].user_attrs[LOST] == STOPPED
@@ -154,7 +154,7 @@ def test_a_signal_puts_the_trial_back_and_ends_the_worker(
 
 def test_a_worker_ends_with_the_process_that_started_it(sweep: Sweep) -> None:
     with pytest.raises(Stopped):
-        worker_of(sweep, parent=os.getpid()).work()
+        worker_of(sweep, parent=os.getpid()).run()
     worker = worker_of(sweep, parent=os.getppid())
     assert not worker._stopping()
 
@@ -170,12 +170,12 @@ def test_workers_share_out_threads_and_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     assert [parse_share(text).threads for text in ("0/1", "1/3", "2/16", "31/32")] == [16, 5, 1, 1]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    gpus = [Share(place, 4).environment["CUDA_VISIBLE_DEVICES"] for place in range(4)]
+    gpus = [ResourceSlice(place, 4).environment["CUDA_VISIBLE_DEVICES"] for place in range(4)]
     assert gpus == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    assert Share(1, 2).environment == {"CUDA_VISIBLE_DEVICES": "7"}
+    assert ResourceSlice(1, 2).environment == {"CUDA_VISIBLE_DEVICES": "7"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert Share(1, 2).environment == {}
+    assert ResourceSlice(1, 2).environment == {}
 
 
 def test_a_full_disk_ends_the_worker_and_not_the_trial(
@@ -188,7 +188,7 @@ def test_a_full_disk_ends_the_worker_and_not_the_trial(
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     with pytest.raises(OSError, match="No space"):
-        worker.work()
+        worker.run()
     assert states(worker) == ["WAITING"] * 3
     assert worker.queue.entries()[0].attempts[0].user_attrs[LOST] == STOPPED
 
@@ -197,11 +197,11 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = worker_of(sweep)
-    monkeypatch.setattr("hpo.retry.is_passing", lambda error: True)
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: True)
     signs = []
 
     class Process:
-        def sign(self) -> None:
+        def beat(self) -> None:
             signs.append("alive")
 
     def away(*arguments: Any) -> Any:
@@ -211,7 +211,7 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     assert trial is not None
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
-    monkeypatch.setattr(worker.queue, "sign", away)
+    monkeypatch.setattr(worker.queue, "beat", away)
     worker._alive(trial.number, Process())  # type: ignore[arg-type]
     assert signs == ["alive"]
 
@@ -237,5 +237,5 @@ def test_a_busy_worker_puts_the_trials_of_others_back(
         return found(1.0)
 
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-    worker.work()
+    worker.run()
     assert states(worker) == ["COMPLETE"] * 3

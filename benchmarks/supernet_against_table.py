@@ -27,7 +27,7 @@ from nas.tabular.regret import mean_nats
 from nas.tabular.table import read_table
 from pipeline import cli
 from pipeline.cli import SAVED
-from pipeline.context import Workbench, set_up
+from pipeline.context import RunPlan, set_up
 from pipeline.experiment import experiment_of
 from pipeline.supernet_scores import Inherited, load_supernet
 from training.loop import Batch
@@ -70,7 +70,7 @@ def _row(words: str, value_L: Array) -> str:
     return f"{words:60s} " + " ".join(f"{value:+.4f}" for value in value_L)
 
 
-def scores(bench: Workbench, layouts: Sequence[str], tokens: int) -> Array:
+def scores(bench: RunPlan, layouts: Sequence[str], tokens: int) -> Array:
     """Nats per token of each layout by the SuperNet's weights."""
     inherited = Inherited(bench, [bench.experiment.run.seed], tokens)
     candidates = bench.experiment.model.completed_candidates()
@@ -85,7 +85,7 @@ def effects(layouts: Sequence[str], value_N: Array) -> Array:
     return np.array([value_N[has_N].mean() - value_N[~has_N].mean() for has_N in has_NL.T])
 
 
-def gradients(bench: Workbench, passes: int) -> dict[str, Array]:
+def gradients(bench: RunPlan, passes: int) -> dict[str, Array]:
     """The gradient in the first candidate's alpha by slot, at alpha 0, pass by pass."""
     net = load_supernet(bench, bench.experiment.run.seed)
     for parameter in net.parameters():
@@ -104,7 +104,7 @@ Loss = Callable[[Mix], Tensor]
 Gradient = Callable[[Loss, int, tuple[int, int]], Tensor]
 
 
-def _passes(bench: Workbench, net: LanguageModel, passes: int, gradient: Gradient) -> Array:
+def _passes(bench: RunPlan, net: LanguageModel, passes: int, gradient: Gradient) -> Array:
     batches = bench.training_batches()
     state, found = net.initial_state(bench.experiment.data.batch), []
     shape = (len(net.slots), len(net.slots[0].labels))

@@ -10,7 +10,7 @@ from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
 from pipeline.build import network_hash, time_models
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, run_all
 from pipeline.results import check_validations, read_result
@@ -46,7 +46,7 @@ def check_sides(one: Side, two: Side) -> None:
         )
 
 
-def check_text(bench: Workbench) -> None:
+def check_text(bench: RunPlan) -> None:
     """Raise ValueError where results have no bits per byte, which are what is compared."""
     if bench.byte_length_V is None:
         raise ValueError(
@@ -120,9 +120,7 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
     return rows
 
 
-def latencies(
-    bench: Workbench, sides: Sequence[Side], seeds: Sequence[int], run: Path
-) -> Latencies:
+def latencies(bench: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Latencies:
     """Forward latency of every derived network, all in turn, by `side/seed`."""
     architectures = {
         f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds

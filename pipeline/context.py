@@ -327,9 +327,6 @@ class RunPlan:
         return lambda step: SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
 
-Workbench = RunPlan  # the old name, which sweeps and the table of layouts still use
-
-
 def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
     """Part of the training tokens in the head and in each tail."""
     bounds = (0, *cutoffs, len(counts_V))

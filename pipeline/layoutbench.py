@@ -25,7 +25,7 @@ from nas.tabular.table import (
     read_table,
 )
 from pipeline.build import language_model, time_models
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
 from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
@@ -42,7 +42,7 @@ _MOST_LAYOUTS = 4096
 REGRET_FILE = "regret.json"
 
 
-def layouts_of(bench: Workbench) -> list[str]:
+def layouts_of(bench: RunPlan) -> list[str]:
     """Every network of the experiment's candidates and slots, by a layout in letters.
 
     Raises:
@@ -67,7 +67,7 @@ def layouts_of(bench: Workbench) -> list[str]:
     return layouts
 
 
-def key_of(bench: Workbench) -> dict[str, Any]:
+def key_of(bench: RunPlan) -> dict[str, Any]:
     """What a table belongs to: rows under another key are not comparable with its rows."""
     run = bench.experiment.run.model_dump(
         mode="json", include={"precision", "threads", "validate_every"}
@@ -77,7 +77,7 @@ def key_of(bench: Workbench) -> dict[str, Any]:
 
 
 def make_table(
-    bench: Workbench,
+    bench: RunPlan,
     layouts: Sequence[str],
     seeds: Sequence[int],
     *,
@@ -128,7 +128,7 @@ class Remade:
     deviations: float  # from that mean, in standard deviations of one training
 
 
-def check_table(bench: Workbench, table: Path) -> LayoutTable:
+def check_table(bench: RunPlan, table: Path) -> LayoutTable:
     """The whole table, where it belongs to this experiment and this text.
 
     Raises:
@@ -142,7 +142,7 @@ def check_table(bench: Workbench, table: Path) -> LayoutTable:
 
 
 def remake(
-    bench: Workbench, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
+    bench: RunPlan, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
 ) -> list[Remade]:
     """Train layouts with a seed that the table lacks, by `make_table`, and compare."""
     fresh = read_table(make_table(bench, layouts, [seed], **how))
@@ -155,7 +155,7 @@ def remake(
     ]
 
 
-def add_latencies(bench: Workbench, path: Path) -> Latencies:
+def add_latencies(bench: RunPlan, path: Path) -> Latencies:
     """Time the forward passes of all layouts in turn and write them into the table.
 
     Where the machine was busy the table stays as it is.
@@ -214,7 +214,7 @@ class SearchRegrets:
     rules: Mapping[str, tuple[str, float]]
 
 
-def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: StopRequest) -> None:
+def search_all(bench: RunPlan, seeds: Sequence[int], *, workers: int, stop: StopRequest) -> None:
     """Search and derive with every seed, each in RUN/seed-N; what is done already stays.
 
     Raises:
@@ -234,7 +234,7 @@ def search_all(bench: Workbench, seeds: Sequence[int], *, workers: int, stop: St
 
 
 def weigh(
-    bench: Workbench, seeds: Sequence[int], table: LayoutTable, *, replays: int
+    bench: RunPlan, seeds: Sequence[int], table: LayoutTable, *, replays: int
 ) -> SearchRegrets:
     """Read what the searches chose, weigh it and write RUN/regret.json.
 
@@ -271,7 +271,7 @@ def weigh(
     return weighed
 
 
-def _rules(bench: Workbench, table: LayoutTable) -> dict[str, tuple[str, float]]:
+def _rules(bench: RunPlan, table: LayoutTable) -> dict[str, tuple[str, float]]:
     if not {"attention", "dense"} <= {each.kind for each in bench.experiment.model.candidates}:
         return {}
     regrets = {}
@@ -289,11 +289,11 @@ def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
 
 
-def _folders(bench: Workbench, seeds: Sequence[int]) -> dict[int, Path]:
+def _folders(bench: RunPlan, seeds: Sequence[int]) -> dict[int, Path]:
     return {seed: bench.run_dir / f"seed-{seed}" for seed in seeds}
 
 
-def _cost(bench: Workbench, folder: Path) -> float:
+def _cost(bench: RunPlan, folder: Path) -> float:
     """A search's FLOPs over those of training a layout whose slots cost the candidates' mean.
 
     Both validate as often; a search validates the soft net and the one-hot one, or some layouts

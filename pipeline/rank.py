@@ -16,7 +16,7 @@ from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
 from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 from pipeline.build import time_models
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.derive import derive
 from pipeline.experiment import with_settings
 from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
@@ -74,7 +74,7 @@ class Sample:
 
 
 def sample_of(
-    bench: Workbench,
+    bench: RunPlan,
     searches: Sequence[int],
     equal: int,
     free: int,
@@ -122,7 +122,7 @@ def sample_of(
     return Sample(flops, words, groups, networks.tie_slots)
 
 
-def _argmax(bench: Workbench, searches: Sequence[int]) -> Choice:
+def _argmax(bench: RunPlan, searches: Sequence[int]) -> Choice:
     config = bench.experiment.derive.model_copy(
         update={"method": "argmax", "searches": list(searches), "gap": False}
     )
@@ -144,7 +144,7 @@ class Ranked:
         scores: by layout, in letters.
     """
 
-    bench: Workbench
+    bench: RunPlan
     sample: Sample
     searches: Sequence[int]
     seeds: Sequence[int]
@@ -181,7 +181,7 @@ class Ranked:
         return self.folder / "key.json"
 
     @cached_property
-    def _trained(self) -> Workbench:
+    def _trained(self) -> RunPlan:
         """The experiment as the layouts are trained."""
         settings = {"retrain.steps": self.training_steps}
         shorter = with_settings(self.bench.experiment, settings, ["retrain.epochs"])

@@ -32,7 +32,7 @@ from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.build import build_supernet
-from pipeline.context import Workbench, say
+from pipeline.context import RunPlan, say
 from pipeline.resources import check_supernet_size
 from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
@@ -193,7 +193,7 @@ class Inherited:
         tokens: how many tokens of the validation text are read; None: all.
     """
 
-    bench: Workbench
+    bench: RunPlan
     seeds: Sequence[int]
     tokens: int | None = None
     _scores: dict[Network, dict[tuple[str, ...], Score]] = field(default_factory=dict)
@@ -284,7 +284,7 @@ class Inherited:
         return [load_supernet(self.bench, seed) for seed in self.seeds]
 
 
-def _score_key(bench: Workbench, net: LanguageModel, tokens: TokenArray) -> str:
+def _score_key(bench: RunPlan, net: LanguageModel, tokens: TokenArray) -> str:
     # The search's identity knows what the weights do not show, such as a window or a number of
     # heads. A commit would not do: every changed tree has the same one, and without git there is
     # none.
@@ -322,7 +322,7 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     return replace(derived, evidence=evidence)
 
 
-def load_supernet(bench: Workbench, seed: int) -> LanguageModel:
+def load_supernet(bench: RunPlan, seed: int) -> LanguageModel:
     """The SuperNet of a finished search, at its last step.
 
     Raises:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from utils.files import read_object
+from utils.files import MAX_BYTES, read_object, read_regular
 from utils.pi import read_pi
 
 CAVEATS = "caveats.json"
+REMEDY = "repair or delete it"
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     Raises:
         ValueError: any other line is not an object with `kind` and `step`.
     """
-    lines = path.read_bytes().split(b"\n")
+    lines = read_regular(path, MAX_BYTES, REMEDY).split(b"\n")
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -75,7 +76,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
             # Only a writer that was stopped leaves a last line without its end.
             if number == len(lines):
                 break
-            raise ValueError(f"{path}:{number}: not JSON ({error}); repair or delete it") from error
+            raise ValueError(f"{path}:{number}: not JSON ({error}); {REMEDY}") from error
         if not isinstance(row, dict) or not {"kind", "step"} <= row.keys():
             raise ValueError(f"{path}:{number}: expected an object with kind and step")
         rows.append(row)
@@ -89,8 +90,8 @@ def read_json(path: Path) -> dict[str, Any]:
         ValueError: it does not.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: not a file; repair or delete it")
-    return read_object(path, "repair or delete it")
+        raise ValueError(f"{path}: not a file; {REMEDY}")
+    return read_object(path, REMEDY)
 
 
 def read_caveats(path: Path) -> list[str]:
@@ -117,12 +118,12 @@ def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
     content = read_json(path) if path.exists() else {"together": []}
     entries = content.get("together", [content])  # an older file is one entry itself
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path}: together: expected a list of objects; repair or delete it")
+        raise ValueError(f"{path}: together: expected a list of objects; {REMEDY}")
     said: dict[tuple[int, ...], list[str]] = {}
     for entry in entries:
         searches = entry.get("searches")
         if not isinstance(searches, list) or not all(isinstance(seed, int) for seed in searches):
-            raise ValueError(f"{path}: searches: expected a list of seeds; repair or delete it")
+            raise ValueError(f"{path}: searches: expected a list of seeds; {REMEDY}")
         said[tuple(sorted(searches))] = texts(path, "caveats", entry.get("caveats"))
     wanted = tuple(sorted(seeds))
     if len(wanted) == 1 and any(len(each) > 1 and wanted[0] in each for each in said):
@@ -137,7 +138,7 @@ def texts(path: Path, key: str, value: Any) -> list[str]:
         ValueError: it is something else.
     """
     if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
-        raise ValueError(f"{path}: {key}: expected a list of texts; repair or delete it")
+        raise ValueError(f"{path}: {key}: expected a list of texts; {REMEDY}")
     return value
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/adding_a_block.md").read_text(encoding="utf-8")
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "runs", "results", "figures", "*.egg-info")
@@ -41,6 +43,7 @@ def run(folder: Path, command: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_page_followed_to_the_letter_adds_a_block(tmp_path: Path) -> None:
     copy = tmp_path / "parnas"
     shutil.copytree(ROOT, copy, ignore=NOT_COPIED)

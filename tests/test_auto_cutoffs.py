@@ -14,7 +14,7 @@ import derive
 import retrain
 import search
 from model import Architecture, load_architecture, load_model, optimal_cutoffs
-from pipeline.context import Workbench, set_up
+from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_phase
@@ -24,34 +24,32 @@ from tests.runs import refused, run, settings
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
 
-def bench_of(file: Path, folder: Path, *settings: str) -> Workbench:
+def bench_of(file: Path, folder: Path, *settings: str) -> RunPlan:
     return set_up(load_experiment(file, settings), folder)
 
 
 @pytest.fixture
-def bench(experiment_file: Path, tmp_path: Path) -> Workbench:
+def bench(experiment_file: Path, tmp_path: Path) -> RunPlan:
     return bench_of(experiment_file, tmp_path / "run", AUTO)
 
 
-def wanted(bench: Workbench) -> tuple[int, ...]:
+def wanted(bench: RunPlan) -> tuple[int, ...]:
     return optimal_cutoffs(
         bench.prepared.counts_V, d_model=16, widths=(8, 4), tokens=4 * 16, least_head_mass=0.75
     )
 
 
-def numbers(bench: Workbench) -> str:
+def numbers(bench: RunPlan) -> str:
     """The same setting with the numbers written out."""
     return f"model.softmax={{cutoffs: {list(wanted(bench))}, factor: 2}}"
 
 
-def interleaved(bench: Workbench) -> Architecture:
+def interleaved(bench: RunPlan) -> Architecture:
     config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
     return derive_layout(bench, config)
 
 
-def test_the_supernet_and_its_costs_have_the_numbers(
-    bench: Workbench, experiment_file: Path
-) -> None:
+def test_the_supernet_and_its_costs_have_the_numbers(bench: RunPlan, experiment_file: Path) -> None:
     phase = search_phase(bench)
     model: Any = phase.state.model
     assert model.softmax.bounds == (*wanted(bench), 257)
@@ -60,7 +58,7 @@ def test_the_supernet_and_its_costs_have_the_numbers(
 
 
 def test_a_hand_set_softmax_is_passed_on_as_it_stands(
-    experiment_file: Path, bench: Workbench
+    experiment_file: Path, bench: RunPlan
 ) -> None:
     fixed = bench_of(experiment_file, bench.run_dir, numbers(bench))
     assert fixed.softmax is fixed.experiment.model.softmax
@@ -70,7 +68,7 @@ def test_a_hand_set_softmax_is_passed_on_as_it_stands(
 
 
 def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    bench: RunPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The measured constants make no difference of it; those of another machine may."""
     given: dict[str, Any] = {}
@@ -85,14 +83,12 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
     assert given == {**sizes, "least_head_mass": 0.75}
 
 
-def test_a_given_architecture_keeps_its_own_cutoffs(
-    bench: Workbench, experiment_file: Path
-) -> None:
+def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:
     phase = retrain_phase(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
     assert "softmax: cutoffs [20, 60], " in phase.summary
 
 
-def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> None:
+def test_the_identity_and_the_saved_experiment_say_auto(bench: RunPlan) -> None:
     phase = search_phase(bench)
     assert phase.identity["model"]["softmax"] == {
         "cutoffs": "auto", "clusters": 3, "head_mass": 0.75, "factor": 2.0, "sizes": None,
@@ -103,7 +99,7 @@ def test_the_identity_and_the_saved_experiment_say_auto(bench: Workbench) -> Non
     assert bench.experiment.model.softmax.cutoffs == "auto"
 
 
-def test_an_architecture_has_the_numbers(bench: Workbench, experiment_file: Path) -> None:
+def test_an_architecture_has_the_numbers(bench: RunPlan, experiment_file: Path) -> None:
     architecture = interleaved(bench)
     same = interleaved(bench_of(experiment_file, bench.run_dir, numbers(bench)))
     assert architecture.softmax == same.softmax
@@ -115,7 +111,7 @@ def test_an_architecture_has_the_numbers(bench: Workbench, experiment_file: Path
     }  # fmt: skip
 
 
-def test_an_architecture_that_says_auto_is_refused(bench: Workbench) -> None:
+def test_an_architecture_that_says_auto_is_refused(bench: RunPlan) -> None:
     written = json.loads(interleaved(bench).to_json())
     written["softmax"]["cutoffs"] = "auto"
     with pytest.raises(ValueError, match=r"x\.json: softmax\.cutoffs: "):
@@ -140,7 +136,7 @@ def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
 
 
 def test_opponents_take_auto_and_numbers_for_the_same_but_no_others(
-    experiment_file: Path, bench: Workbench, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, bench: RunPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [experiment_file, "--run", bench.run_dir, "--set"]
     run(derive, *arguments, AUTO, "--method", "interleaved")
@@ -149,7 +145,7 @@ def test_opponents_take_auto_and_numbers_for_the_same_but_no_others(
     assert "but model.softmax is" in refused(compare, capsys, *arguments, AUTO)
 
 
-def test_too_few_words_are_one_clear_line(bench: Workbench) -> None:
+def test_too_few_words_are_one_clear_line(bench: RunPlan) -> None:
     few = replace(bench, prepared=replace(bench.prepared, counts_V=np.array([1, 1, 1])))
     with pytest.raises(ValueError, match=r"^model\.softmax\.cutoffs: auto: 3 words, .* fewer clus"):
         _ = few.softmax

@@ -155,6 +155,19 @@ def make_durable(path: Path) -> None:
         os.close(opened)
 
 
+def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:
+    """The content of a regular file: a pipe would be waited for, a device read for ever.
+
+    Raises:
+        ValueError: it is no file, or larger; `remedy` says what to do.
+        OSError: it cannot be read.
+    """
+    status = path.stat()
+    if not S_ISREG(status.st_mode) or status.st_size > most_bytes:
+        raise ValueError(f"{path}: not a file of at most {most_bytes} bytes; {remedy}")
+    return path.read_bytes()
+
+
 def read_object(path: Path, remedy: str) -> dict[str, Any]:
     """The object in a JSON file; `remedy` says what to do where it is damaged.
 
@@ -162,11 +175,9 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
         ValueError: it is no file, too large, not JSON, or JSON of something else.
         OSError: it cannot be read.
     """
-    status = path.stat()
-    if not S_ISREG(status.st_mode) or status.st_size > MAX_JSON_BYTES:
-        raise ValueError(f"{path}: not a file of at most {MAX_JSON_BYTES} bytes; {remedy}")
+    text = read_regular(path, MAX_JSON_BYTES, remedy)
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
     if not isinstance(content, dict):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.files import READ_ERRORS, read_npz
+from utils.files import MAX_BYTES, READ_ERRORS, read_npz, read_regular
 
 PEAK_LRS = "alpha_peak_lrs"  # not in a pi.npz of older versions
 _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alpha_start": "iu"}
@@ -28,7 +28,7 @@ def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
         ValueError: the file is damaged, or its arrays do not fit together.
         OSError: it cannot be read.
     """
-    content = path.read_bytes()
+    content = read_regular(path, MAX_BYTES, remedy)
     try:
         arrays = read_npz(content)
         _check(arrays)

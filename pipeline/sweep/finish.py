@@ -11,7 +11,7 @@ from hpo.config import JOURNAL, LEARNED, shown
 from hpo.queue import Entry, Queue
 from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.experiment import dump_experiment
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from pipeline.sweep.results import best_entries, measure, objectives, rows
@@ -40,7 +40,7 @@ class Results:
     latencies: Latencies
 
 
-def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
+def finish(bench: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     """Write and print what is there, also of a sweep that was stopped.
 
     Args:
@@ -70,7 +70,7 @@ def finish(bench: Workbench, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         raise ValueError(f"no trial was done: {reasons:.500}")
 
 
-def _results(bench: Workbench, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
+def _results(bench: RunPlan, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
     by_trial: dict[int, float] = {}
     latencies = Latencies({}, "forward latency: measured when every trial has ended", {})
     if done:

@@ -15,7 +15,7 @@ from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
 from pipeline.build import network_hash, time_models
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.resources import FLOAT32_BYTES, memory_bytes
 from pipeline.sweep.plan import Sweep, is_baseline
 from utils.pareto import dominates
@@ -131,7 +131,7 @@ def _elapsed_s(entry: Entry) -> float | None:
     return round(sum(durations), 1) if durations else None
 
 
-def measure(bench: Workbench, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
+def measure(bench: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
     """Forward milliseconds by trial, the mean over its seeds' architectures.
 
     Each network is measured once. Weights are fresh: latency does not depend on them.

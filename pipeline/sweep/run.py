@@ -11,7 +11,7 @@ from pathlib import Path
 from hpo.config import JOURNAL, shown
 from hpo.queue import Queue
 from hpo.retry import is_transient
-from pipeline.context import Workbench, as_saved, set_up
+from pipeline.context import RunPlan, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.resources import too_many_threads
 from pipeline.sweep import study
@@ -30,7 +30,7 @@ from utils.files import write_whole
 class ParentRun:
     """The process that a person starts: workers, then results."""
 
-    bench: Workbench
+    bench: RunPlan
     sweep: Sweep
     queue: Queue
     workers: int

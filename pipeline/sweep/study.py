@@ -12,7 +12,7 @@ from hpo.config import shown
 from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.storage import open_storage
-from pipeline.context import Workbench
+from pipeline.context import RunPlan
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash
 
@@ -39,7 +39,7 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def create(sweep: Sweep, bench: Workbench) -> Queue:
+def create(sweep: Sweep, bench: RunPlan) -> Queue:
     """The study, made where it is not there yet, with every trial in its queue.
 
     Raises:
@@ -63,7 +63,7 @@ def create(sweep: Sweep, bench: Workbench) -> Queue:
     return queue
 
 
-def _begin(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
+def _begin(sweep: Sweep, bench: RunPlan, study: optuna.Study) -> None:
     """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done."""
     if study.trials or len(study.directions) != len(sweep.config.objectives):
         raise ValueError(_of_another(study))
@@ -74,7 +74,7 @@ def _begin(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
     study.set_user_attr(BEGUN, identity_hash(identity(sweep)))
 
 
-def join(sweep: Sweep, bench: Workbench) -> Queue:
+def join(sweep: Sweep, bench: RunPlan) -> Queue:
     """The study that another process has made.
 
     Raises:
@@ -91,7 +91,7 @@ def join(sweep: Sweep, bench: Workbench) -> Queue:
     return _queue(sweep, bench, optuna.load_study(study_name=name, storage=storage), storage)
 
 
-def _queue(sweep: Sweep, bench: Workbench, study: optuna.Study, storage: BaseStorage) -> Queue:
+def _queue(sweep: Sweep, bench: RunPlan, study: optuna.Study, storage: BaseStorage) -> Queue:
     _check(sweep, bench, study)
     study.sampler = NumberedSampler(sweep.config)
     study.pruner = make_pruner(sweep.config.pruner, sweep.experiment.run.validate_every)
@@ -104,7 +104,7 @@ def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     return open_storage(sweep.config.storage, sweep.paths.journal, create=make)
 
 
-def _check(sweep: Sweep, bench: Workbench, study: optuna.Study) -> None:
+def _check(sweep: Sweep, bench: RunPlan, study: optuna.Study) -> None:
     """Raise ValueError where a study's trials could not be compared with this experiment's."""
     attributes = study.user_attrs
     if attributes.get(BEGUN) != identity_hash(identity(sweep)):

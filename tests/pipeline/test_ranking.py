@@ -10,7 +10,7 @@ import pytest
 from model import layout_letters, network_of, parse_layout
 from nas.costs.latency import Latencies
 from nas.statistics.paired_scores import Score
-from pipeline.context import Workbench, set_up
+from pipeline.context import RunPlan, set_up
 from pipeline.experiment import load_experiment
 from pipeline.rank import Ranked, Sample, rankings, sample_of
 from pipeline.run_folders import layout_name
@@ -20,7 +20,7 @@ from training.signals import StopRequest
 SPOS = "search.estimator=spos"
 
 
-def bench_of(file: Path, *settings: str) -> Workbench:
+def bench_of(file: Path, *settings: str) -> RunPlan:
     return set_up(load_experiment(file, settings), file.parent / "run")
 
 
@@ -32,7 +32,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
-def ranked_of(bench: Workbench, sample: Sample, *, steps: int | None = None) -> Ranked:
+def ranked_of(bench: RunPlan, sample: Sample, *, steps: int | None = None) -> Ranked:
     return Ranked(bench, sample, [0], [7, 8], steps, bench.run_dir / "rank")
 
 

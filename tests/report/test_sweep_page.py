@@ -170,6 +170,6 @@ def test_a_damaged_file_leaves_the_old_page(sweeper, tmp_path):
     run = sweeper.file(tmp_path / "run", [])
     (run / "report.html").write_text("old")
     (run / "sweep.json").write_text("{")
-    with pytest.raises(ValueError, match=r"sweep\.json: not JSON"):
+    with pytest.raises(ValueError, match=r"sweep\.json: damaged \(Expecting"):
         write_sweep_report(run)
     assert (run / "report.html").read_text() == "old"

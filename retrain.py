@@ -50,12 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir, carried(arguments), ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
-        phase = open_retraining(plan, architecture)
-    with closing(phase), exit_codes.run_errors() as ending:
-        phase.run(experiment.run)
+        trainer = open_retraining(plan, architecture)
+    with closing(trainer), exit_codes.run_errors() as ending:
+        trainer.run(experiment.run)
         ranks.leave()
         if ranks.is_first:
-            result = finish_retrain(plan, phase, architecture)
+            result = finish_retrain(plan, trainer, architecture)
             show_result(result)
             if arguments.architecture is None and arguments.layout is None:
                 print(copy_chosen(result, run_dir))

@@ -42,21 +42,21 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from pipeline import cli
     from pipeline.context import set_up
     from pipeline.experiment import load_experiment
-    from pipeline.search import search_phase
+    from pipeline.search import search_trainer
     from training.tensor_file import read_header, read_tensors
 
     saved = cli.find_experiment(run)
     bench = set_up(load_experiment(saved), run)
-    phase = search_phase(bench)
-    model = phase.state.model
+    trainer = search_trainer(bench)
+    model = trainer.state.model
     best = read_header(saved.parent / "last.safetensors")["best"]["step"]
     tensors, _ = read_tensors(saved.parent / f"best-{best}.safetensors")
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)
-    shape = phase.state.parameters["alpha"].shape
+    shape = trainer.state.parameters["alpha"].shape
     found = np.zeros((count, count, *shape))
     for row in range(count):
-        batch = phase.batches.batch(1000 + row)
+        batch = trainer.batches.batch(1000 + row)
         for draw in range(count):
             alpha_LC = torch.zeros(shape, requires_grad=True)
             mix = ESTIMATORS[estimator](alpha_LC, gumbel_noise(0, draw, *shape), tau)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pipeline import cli
 
 if TYPE_CHECKING:
-    from training.trainer import Phase
+    from training.trainer import Trainer
 
 WARM_STEPS = 5
 
@@ -95,15 +95,15 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
     from benchmarks.softmax_constants import processor
     from utils.cores import other_cores, read_cpu
 
-    phases = {side: phase_of(arguments, side, settings) for side, settings in sides.items()}
+    trainers = {side: trainer_of(arguments, side, settings) for side, settings in sides.items()}
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     before = read_cpu()
     for number in range(WARM_STEPS + arguments.timed_steps):
-        for side, phase in phases.items():
-            batch = phase.batches.batch(number)
+        for side, trainer in trainers.items():
+            batch = trainer.batches.batch(number)
             start_s = time.perf_counter()
-            phase.step(phase.state, batch)
-            phase.state.step += 1
+            trainer.step(trainer.state, batch)
+            trainer.state.step += 1
             if number >= WARM_STEPS:
                 seconds[side].append(time.perf_counter() - start_s)
     after = read_cpu()
@@ -116,22 +116,22 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
         f"{torch.__version__}; cores that others used: {busy}; {arguments.timed_steps} steps a side"
     )
     for side, found in seconds.items():
-        bounds = phases[side].state.model.softmax.bounds
+        bounds = trainers[side].state.model.softmax.bounds
         print(f"{side}: cutoffs {bounds[:-1]}, median step {statistics.median(found) * 1e3:.2f} ms")
     print(f"median ratio of the pairs, auto / by hand: {ratio:.3f}")
 
 
-def phase_of(arguments: argparse.Namespace, side: str, settings: list[str]) -> "Phase":
+def trainer_of(arguments: argparse.Namespace, side: str, settings: list[str]) -> "Trainer":
     """The retraining of one side from its beginning; nothing of it is written."""
     from pipeline.context import set_up
     from pipeline.derive import find_architecture
     from pipeline.experiment import load_experiment
-    from pipeline.retrain import retrain_phase
+    from pipeline.retrain import retrain_trainer
 
     bench = set_up(load_experiment(arguments.experiment, settings), arguments.run / side)
-    phase = retrain_phase(bench, find_architecture(bench, None, arguments.layout))
-    phase.state.model.train()
-    return phase
+    trainer = retrain_trainer(bench, find_architecture(bench, None, arguments.layout))
+    trainer.state.model.train()
+    return trainer
 
 
 if __name__ == "__main__":

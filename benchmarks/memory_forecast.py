@@ -28,7 +28,7 @@ from pipeline import cli
 
 if TYPE_CHECKING:
     from nas.search.step import SearchStep
-    from training.loop import Batch, TrainState
+    from training.state import Batch, TrainState
     from training.step import WeightStep
 
 VOCABULARY, CUTOFFS = 12_000, [250, 2500]
@@ -227,8 +227,8 @@ def build(sizes: dict[str, Any], device: str) -> "tuple[SearchStep | WeightStep,
     from nas.config import SearchConfig
     from nas.search.plan import SearchPlan
     from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
-    from training.loop import TrainState
     from training.optim import build_optimiser, rate_of
+    from training.state import TrainState
     from training.step import Forward, WeightStep
 
     options = {key: sizes[key] for key in ("d_model", "d_ffn", "memory", "slots")}

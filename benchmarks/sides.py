@@ -25,8 +25,8 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.distributed import ALONE
-from training.loop import TrainState
 from training.optim import build_optimiser
+from training.state import TrainState
 from training.step import Forward, WeightStep
 
 STEPS_OF_TEXT = 64

@@ -30,7 +30,7 @@ from pipeline.cli import SAVED
 from pipeline.context import RunPlan, set_up
 from pipeline.experiment import experiment_of
 from pipeline.supernet_scores import Inherited, load_supernet
-from training.loop import Batch
+from training.state import Batch
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
 # Passes at the start fill the memories.

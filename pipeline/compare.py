@@ -14,7 +14,7 @@ from pipeline.build import check_tokenizer, time_models
 from pipeline.context import RunPlan, say
 from pipeline.derive import derive, write_architecture
 from pipeline.results import check_validations, read_result
-from pipeline.retrain import finish_retrain, retrain_phase
+from pipeline.retrain import finish_retrain, retrain_trainer
 from training.console import announce
 from training.evaluation import Evaluation
 from utils.files import csv_of, write_whole
@@ -70,8 +70,8 @@ def contestants(plan: RunPlan) -> list[Contestant]:
             _add_derived(plan, entries, method)
     for seed in plan.experiment.compare.seeds:
         for entry in entries:
-            with closing(retrain_phase(plan.with_seed(seed), entry.architecture)) as phase:
-                phase.open()
+            with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
+                trainer.open()
     return entries
 
 
@@ -157,17 +157,17 @@ def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:
     trainings = [(seed, entry) for seed in plan.experiment.compare.seeds for entry in entries]
     for number, (seed, entry) in enumerate(trainings, start=1):
         seeded, architecture = plan.with_seed(seed), entry.architecture
-        with closing(retrain_phase(seeded, architecture)) as phase:
-            phase.open()
-            begins = not phase.state.step
-            done = ", which is done" if phase.state.step >= phase.steps else ""
+        with closing(retrain_trainer(seeded, architecture)) as trainer:
+            trainer.open()
+            begins = not trainer.state.step
+            done = ", which is done" if trainer.state.step >= trainer.steps else ""
             announce(
                 f"training {number} of {len(trainings)}: {architecture.name}, seed {seed}{done}"
             )
-            phase.run(seeded.experiment.run, shown)
+            trainer.run(seeded.experiment.run, shown)
             if begins:
-                shown |= set(phase.summary.splitlines())
-            finish_retrain(seeded, phase, architecture)
+                shown |= set(trainer.summary.splitlines())
+            finish_retrain(seeded, trainer, architecture)
 
 
 def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:

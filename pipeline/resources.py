@@ -19,8 +19,8 @@ from model.saving import Shapes, shapes_of, shapes_of_architecture
 from nas.search.estimators import HARD
 from nas.search.step import SearchStep
 from pipeline.context import RunPlan
-from training.loop import Batch, TrainState
 from training.memory import Forecast, Maker, forecast
+from training.state import Batch, TrainState
 from training.step import Forward, WeightStep
 from utils.cores import (
     MOST_OTHER_CORES,

@@ -26,18 +26,18 @@ from pipeline.summary import (
     tying_lines,
 )
 from training.console import announce, bits
-from training.loop import TrainState
 from training.optim import build_optimiser
 from training.run_dir import FolderLock
+from training.state import TrainState
 from training.step import WeightStep
-from training.trainer import Phase
+from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.files import make_durable, named, words_of, write_whole
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 
-def retrain_phase(plan: RunPlan, architecture: Architecture) -> Phase:
+def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
     run, config = plan.experiment.run, plan.experiment.retrain
     data, dropout = plan.experiment.data, plan.experiment.model.dropouts()
@@ -70,7 +70,7 @@ def retrain_phase(plan: RunPlan, architecture: Architecture) -> Phase:
         *memory.lines,
         *busy_lines(plan.device, plan.ranks.world, began),
     ]
-    return Phase(
+    return Trainer(
         title=f"retrain {architecture.name}",
         folder=folder,
         identity=plan.identity(
@@ -91,36 +91,36 @@ def retrain_phase(plan: RunPlan, architecture: Architecture) -> Phase:
     )
 
 
-def open_retraining(plan: RunPlan, architecture: Architecture) -> Phase:
+def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2 with its folder taken.
 
     Raises:
-        ValueError, OSError, Lost: as in Phase.open.
+        ValueError, OSError, Lost: as in Trainer.open.
     """
     if plan.ranks.is_first:
         announce("building the model and forecasting its memory")
-    phase = retrain_phase(plan, architecture)
-    phase.open()
-    return phase
+    trainer = retrain_trainer(plan, architecture)
+    trainer.open()
+    return trainer
 
 
-def finish_retrain(plan: RunPlan, phase: Phase, architecture: Architecture) -> Path:
+def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> Path:
     """Take the best step, test it once; write the model folder, then result.json.
 
     Raises:
         ValueError: the best checkpoint is damaged.
         OSError: a file cannot be written.
     """
-    path, folder = phase.folder / "result.json", phase.folder / "model"
+    path, folder = trainer.folder / "result.json", trainer.folder / "model"
     if not path.exists() or (problem := _problem_of(folder)):
         if path.exists():
             print(f"{problem}; the model folder is made again from the best step")
-        announce(f"testing the weights of step {phase.state.best.step}, the best on validation")
-        phase.take_best()
+        announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
+        trainer.take_best()
         with _folder_made_whole(folder) as work:
-            save_model(work, phase.state.model, architecture)
+            save_model(work, trainer.state.model, architecture)
             plan.prepared.tokenizer.save(work)
-        result = _result(plan, phase, architecture)
+        result = _result(plan, trainer, architecture)
         write_whole(path, json.dumps(result, indent=1) + "\n")
     return path
 
@@ -137,14 +137,14 @@ def _problem_of(folder: Path) -> str | None:
     return None
 
 
-def _result(plan: RunPlan, phase: Phase, architecture: Architecture) -> dict[str, Any]:
-    state, rows = phase.state, phase.metrics_file.rows()
+def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict[str, Any]:
+    state, rows = trainer.state, trainer.metrics_file.rows()
     return {
         "name": architecture.name,
         "seed": plan.experiment.run.seed,
         "layout": architecture.letters(),
         "network": network_hash(architecture)[:16],
-        "steps": phase.steps,
+        "steps": trainer.steps,
         "tokens": state.tokens,
         "parameters": parameter_count(state.model),
         "flops_per_token": plan.flops_per_token(state.model),

@@ -42,11 +42,11 @@ from pipeline.summary import (
 )
 from training.console import announce
 from training.evaluation import Evaluation, joined
-from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
 from training.run_dir import FolderLock, is_claimed
+from training.state import TrainState
 from training.step import WeightStep
-from training.trainer import Phase
+from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.pi import entropy_share, margins, softmax
 
@@ -54,7 +54,7 @@ from utils.pi import entropy_share, margins, softmax
 VALIDATED, _VALIDATED_SEED = 4, 0
 
 
-def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Phase]:
+def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:
     """Open the first search, and see to it that no folder of a later one is another's.
 
     Returns:
@@ -70,7 +70,7 @@ def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Phase]:
     return [_opened(plan, seeds[0])]
 
 
-def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Phase]) -> None:
+def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Trainer]) -> None:
     """Run the searches one after the other; those that are done already take no step.
 
     Raises:
@@ -81,18 +81,18 @@ def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Phase]) -> No
     for number, seed in enumerate(seeds, start=1):
         if len(seeds) > 1 and plan.ranks.is_first:
             print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
-        phase = opened.pop() if opened else _opened(plan, seed)
-        with closing(phase):
-            phase.run(plan.experiment.run)
-        del phase
+        trainer = opened.pop() if opened else _opened(plan, seed)
+        with closing(trainer):
+            trainer.run(plan.experiment.run)
+        del trainer
 
 
-def _opened(plan: RunPlan, seed: int) -> Phase:
+def _opened(plan: RunPlan, seed: int) -> Trainer:
     if plan.ranks.is_first:
         announce("building the SuperNet and forecasting its memory")
-    phase = search_phase(plan.with_seed(seed))
-    phase.open()
-    return phase
+    trainer = search_trainer(plan.with_seed(seed))
+    trainer.open()
+    return trainer
 
 
 def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
@@ -202,7 +202,7 @@ def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
     return cli.command("derive.py", plan.run_dir, *others) + method
 
 
-def search_phase(plan: RunPlan) -> Phase:
+def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
     run, slots = plan.experiment.run, plan.experiment.model.slots
     config, began = plan.experiment.search, read_cpu(core_numbers())
@@ -239,7 +239,7 @@ def search_phase(plan: RunPlan) -> Phase:
         *memory.lines,
         *busy_lines(plan.device, plan.ranks.world, began),
     ]
-    return Phase(
+    return Trainer(
         title="search",
         folder=folder,
         identity=plan.search_identity,

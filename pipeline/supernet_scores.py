@@ -36,8 +36,8 @@ from pipeline.context import RunPlan, say
 from pipeline.resources import check_supernet_size
 from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
-from training.loop import TrainState
 from training.run_dir import identity_hash, machine
+from training.state import TrainState
 from utils.files import append_line, csv_of, words_of
 
 _SHOWN = 10

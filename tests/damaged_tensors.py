@@ -18,7 +18,7 @@ from tests.model.test_saving import pair
 from tests.training.test_checkpoint import STEPS, trained
 from training import checkpoint
 from training.checkpoint import read_best, read_checkpoint, save_best, save_checkpoint
-from training.loop import TrainState
+from training.state import TrainState
 from training.tensor_file import write_tensors
 
 WEIGHT = "model.norm.weight"

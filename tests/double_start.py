@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer import Phase
+from training.trainer import Trainer
 
 _FORK = multiprocessing.get_context("fork")
 _WAIT_S = 300
@@ -33,7 +33,7 @@ class Ending:
 
 
 def double_start(starts: Sequence[Callable[[], object]]) -> list[Ending]:
-    """Let each start in a process of its own; all meet right before `Phase.open`.
+    """Let each start in a process of its own; all meet right before `Trainer.open`.
 
     Who has the folder keeps it until every other one has had its answer.
 
@@ -62,17 +62,17 @@ def _start(start: Callable[[], object], ready: Any, answered: Any, opened: Any, 
     os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-    open_phase = Phase.open
+    open_trainer = Trainer.open
 
-    def at_once(self: Phase) -> None:
+    def at_once(self: Trainer) -> None:
         ready.wait()
         try:
-            open_phase(self)
+            open_trainer(self)
             opened.value = 1
         finally:
             answered.wait()
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Phase, "open", at_once)
+        patched.setattr(Trainer, "open", at_once)
         code: Any = start()
     sys.exit(int(code or 0))

@@ -17,8 +17,8 @@ from torch import nn
 from pipeline.context import set_up
 from pipeline.derive import find_architecture
 from pipeline.experiment import load_experiment
-from pipeline.retrain import retrain_phase
-from pipeline.search import search_phase
+from pipeline.retrain import retrain_trainer
+from pipeline.search import search_trainer
 from training import distributed as module
 from training.distributed import ALONE, Ranks, join
 
@@ -48,19 +48,19 @@ def run_phases(jobs: Sequence[dict[str, Any]], ranks: Ranks = ALONE) -> None:
         experiment = load_experiment(Path(job["file"]), job["settings"])
         bench = set_up(experiment, Path(job["run"]), ranks=ranks)
         if "layout" in job:
-            phase = retrain_phase(bench, find_architecture(bench, None, job["layout"]))
+            trainer = retrain_trainer(bench, find_architecture(bench, None, job["layout"]))
         else:
-            phase = search_phase(bench)
+            trainer = search_trainer(bench)
         if "cut" in job:
-            phase.recorders = [*phase.recorders, cut_at(job["cut"])]
-        phase.open()
+            trainer.recorders = [*trainer.recorders, cut_at(job["cut"])]
+        trainer.open()
         with contextlib.suppress(Cut):
-            phase.run(experiment.run)
-        state = phase.state
+            trainer.run(experiment.run)
+        state = trainer.state
         for tensor in [*state.model.parameters(), *state.parameters.values()]:
             of_ranks = ranks.gather(tensor.detach()[None])
             assert all(torch.equal(of_ranks[0], other) for other in of_ranks[1:])
-        phase.close()
+        trainer.close()
         ranks.wait()
 
 

@@ -15,8 +15,8 @@ from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.loop import Step, TrainState
 from training.optim import build_optimiser, rate_of
+from training.state import Step, TrainState
 from training.step import Forward, WeightStep
 
 TOKENS, BACK, NOISE = 32, 3, 0.25

@@ -17,8 +17,8 @@ from model import Architecture, load_architecture, load_model, optimal_cutoffs
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
-from pipeline.retrain import retrain_phase
-from pipeline.search import search_phase
+from pipeline.retrain import retrain_trainer
+from pipeline.search import search_trainer
 from tests.runs import refused, run, settings
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
@@ -50,10 +50,10 @@ def interleaved(bench: RunPlan) -> Architecture:
 
 
 def test_the_supernet_and_its_costs_have_the_numbers(bench: RunPlan, experiment_file: Path) -> None:
-    phase = search_phase(bench)
-    model: Any = phase.state.model
+    trainer = search_trainer(bench)
+    model: Any = trainer.state.model
     assert model.softmax.bounds == (*wanted(bench), 257)
-    assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in phase.summary
+    assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in trainer.summary
     assert bench.costs == bench_of(experiment_file, bench.run_dir, numbers(bench)).costs
 
 
@@ -62,9 +62,9 @@ def test_a_hand_set_softmax_is_passed_on_as_it_stands(
 ) -> None:
     fixed = bench_of(experiment_file, bench.run_dir, numbers(bench))
     assert fixed.softmax is fixed.experiment.model.softmax
-    assert "(auto)" not in search_phase(fixed).summary
+    assert "(auto)" not in search_trainer(fixed).summary
     plain = bench_of(experiment_file, bench.run_dir, "model.softmax={}")
-    assert "softmax: plain" in search_phase(plain).summary
+    assert "softmax: plain" in search_trainer(plain).summary
 
 
 def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
@@ -84,17 +84,17 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
 
 
 def test_a_given_architecture_keeps_its_own_cutoffs(bench: RunPlan, experiment_file: Path) -> None:
-    phase = retrain_phase(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
-    assert "softmax: cutoffs [20, 60], " in phase.summary
+    trainer = retrain_trainer(bench, interleaved(bench_of(experiment_file, bench.run_dir)))
+    assert "softmax: cutoffs [20, 60], " in trainer.summary
 
 
 def test_the_identity_and_the_saved_experiment_say_auto(bench: RunPlan) -> None:
-    phase = search_phase(bench)
-    assert phase.identity["model"]["softmax"] == {
+    trainer = search_trainer(bench)
+    assert trainer.identity["model"]["softmax"] == {
         "cutoffs": "auto", "clusters": 3, "head_mass": 0.75, "factor": 2.0, "sizes": None,
         "tied": True,
     }  # fmt: skip
-    saved = yaml.safe_load(phase.files["experiment.yaml"])
+    saved = yaml.safe_load(trainer.files["experiment.yaml"])
     assert saved["model"]["softmax"]["cutoffs"] == "auto"
     assert bench.experiment.model.softmax.cutoffs == "auto"
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from model import Candidate, LanguageModel, ModelConfig
-from training.loop import TrainState
+from training.state import TrainState
 
 VOCABULARY = 23
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from model import StreamState
 from training.distributed import ALONE, Ranks
-from training.loop import Best, TrainState
 from training.optim import slots_of
+from training.state import Best, TrainState
 from training.tensor_file import read_header, read_tensors, write_tensors
 from utils.files import words_of
 

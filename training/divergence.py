@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from training.distributed import ALONE, Ranks
-from training.loop import TrainState
+from training.state import TrainState
 
 LOSS_BOUND_NATS = 50.0
 

@@ -11,9 +11,9 @@ from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
 from training.evaluation import Evaluation
-from training.loop import Best, Metrics, TrainState
 from training.metrics import MetricsFile
 from training.signals import Stopped, StopRequest
+from training.state import Best, Metrics, TrainState
 from utils.files import named
 
 EVENTS = "TensorBoard's event file"

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from model import StreamState
 from model.slot import run
 from training.distributed import ALONE
-from training.loop import Batch, Step, TrainState
 from training.optim import slots_of
 from training.runtime import keeps_freed_memory
+from training.state import Batch, Step, TrainState
 from training.step import Forward
 
 # Of all tensors, what lies free between them in a process that keeps what is freed. Fitted to the

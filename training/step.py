@@ -12,8 +12,8 @@ from model import Mix, StreamState
 from model.slot import RunSlot, run
 from training.config import OptimiserConfig
 from training.distributed import ALONE, Ranks
-from training.loop import Batch, Metrics, TrainState
 from training.optim import clip_gradients, set_learning_rate
+from training.state import Batch, Metrics, TrainState
 
 
 @dataclass(frozen=True)

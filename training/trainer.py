@@ -16,7 +16,6 @@ from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
 from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
 from training.launch import Lost
-from training.loop import Batches, Hook, Step, TrainState
 from training.metrics import MetricsFile
 from training.run_dir import (
     FolderLock,
@@ -27,11 +26,12 @@ from training.run_dir import (
     record_resume,
 )
 from training.signals import StopRequest
+from training.state import Batches, Hook, Step, TrainState
 from utils.files import named, remove_temporary, words_of
 
 
 @dataclass
-class Phase:
+class Trainer:
     """Everything that tells one phase from another.
 
     Attributes:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from nas.config import DEFAULT_FLOOR, SearchConfig, TauConfig, alpha_steps
 from nas.search.estimators import HARD
 from nas.search.tau import tau_at
-from training.loop import TrainState
 from training.optim import decay
+from training.state import TrainState
 
 ALPHA_TRAVEL = 10.0
 # Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from model import Mix
 from nas.search.estimators import ESTIMATORS, gumbel_noise, on_device
 from nas.search.plan import SearchPlan, tau_now
-from training.loop import Batch, Batches, Metrics, TrainState
 from training.optim import set_learning_rate
 from training.runtime import numbers_of
+from training.state import Batch, Batches, Metrics, TrainState
 from training.step import WeightStep, stream_at
 
 # The first number of the key of alpha's dropout, so that nothing else draws from the same.

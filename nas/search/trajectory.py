@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.search.plan import SearchPlan, tau_now
-from training.loop import Metrics, TrainState
+from training.state import Metrics, TrainState
 from utils.files import write_whole
 from utils.pi import PEAK_LRS, read_pi, softmax
 

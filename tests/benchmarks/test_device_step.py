@@ -15,7 +15,7 @@ from benchmarks.harness import Side, Timings
 from benchmarks.sides import arithmetic
 from benchmarks.step_time import SIZES, Shape
 from tests.benchmarks.test_reference import TINY
-from training.loop import TrainState
+from training.state import TrainState
 
 
 def each_once(sides: Mapping[str, Side], **_: Any) -> Timings:

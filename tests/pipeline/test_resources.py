@@ -25,7 +25,7 @@ from pipeline.resources import (
     too_busy,
     too_many_threads,
 )
-from pipeline.search import search_phase
+from pipeline.search import search_trainer
 from tests.refusal import refused
 from training.distributed import Ranks
 from training.memory import Forecast
@@ -173,9 +173,9 @@ def test_the_greediest_candidate_counts_wherever_it_stands(
     found = []
     for kinds in ("attention, dense, identity", "identity, dense, attention"):
         settings = [f"search.estimator={estimator}", f"model.candidates=[{kinds}]"]
-        phase = search_phase(set_up(load_experiment(experiment_file, settings), tmp_path))
-        step: Any = phase.step
-        found.append(search_memory(step, phase.state, phase.batches.batch(0)).activations)
+        trainer = search_trainer(set_up(load_experiment(experiment_file, settings), tmp_path))
+        step: Any = trainer.step
+        found.append(search_memory(step, trainer.state, trainer.batches.batch(0)).activations)
     assert found[0] == pytest.approx(found[1], rel=0.02)
 
 

@@ -15,7 +15,7 @@ import retrain
 import search
 from model import Dropout, load_architecture, load_model
 from pipeline.compare import contestants
-from pipeline.retrain import finish_retrain, retrain_phase
+from pipeline.retrain import finish_retrain, retrain_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.test_pipeline import run
@@ -28,9 +28,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_retraining_has_the_experiments_dropout(experiment_file: Path, tmp_path: Path) -> None:
     plan = plan_of(experiment_file, tmp_path, "model.dropout=0.37", "model.dropout_dense=0.2")
     run(derive, experiment_file, "--run", tmp_path / "d", "--method", "interleaved")
-    phase = retrain_phase(plan, load_architecture(tmp_path / "d/architecture.json"))
-    assert phase.state.model.dropout == Dropout(residual=0.37, embedding=0.37, dense=0.2)
-    assert {slot.dropout for slot in phase.state.model.slots} == {0.37}
+    trainer = retrain_trainer(plan, load_architecture(tmp_path / "d/architecture.json"))
+    assert trainer.state.model.dropout == Dropout(residual=0.37, embedding=0.37, dense=0.2)
+    assert {slot.dropout for slot in trainer.state.model.slots} == {0.37}
 
 
 def test_the_best_step_is_tested_and_saved_not_the_last(
@@ -39,9 +39,9 @@ def test_the_best_step_is_tested_and_saved_not_the_last(
     plan = plan_of(experiment_file, tmp_path / "run", "run.validate_every=5")
     run(derive, experiment_file, "--run", tmp_path / "run", "--method", "interleaved")
     architecture = load_architecture(tmp_path / "run/architecture.json")
-    phase = retrain_phase(plan, architecture)
-    phase.open()
-    inner = phase.step
+    trainer = retrain_trainer(plan, architecture)
+    trainer.open()
+    inner = trainer.step
 
     def spoiled(state: Any, batch: Any) -> Any:
         metrics = inner(state, batch)
@@ -51,15 +51,15 @@ def test_the_best_step_is_tested_and_saved_not_the_last(
                     parameter.add_(0.3 * torch.randn_like(parameter))
         return metrics
 
-    phase.step = spoiled
-    phase.run(plan.experiment.run)
-    result = json.loads(finish_retrain(plan, phase, architecture).read_text())
+    trainer.step = spoiled
+    trainer.run(plan.experiment.run)
+    result = json.loads(finish_retrain(plan, trainer, architecture).read_text())
     assert result["best_step"] == 10
     assert result["validations"] == 5
-    model = load_model(phase.folder / "model")
+    model = load_model(trainer.folder / "model")
     again = plan.evaluate(model, plan.streams("valid"))
     assert again.nats_per_token == pytest.approx(result["valid"]["nats_per_token"], abs=1e-9)
-    lines = (phase.folder / "metrics.jsonl").read_text().splitlines()
+    lines = (trainer.folder / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     nats = {row["step"]: row["nats_per_token"] for row in rows if row["kind"] == "valid"}
     assert min(nats, key=lambda step: nats[step]) == 10
@@ -136,9 +136,9 @@ def test_a_damaged_or_lost_model_folder_is_made_again_and_never_carried_on(
 def test_other_dropouts_are_another_run(experiment_file: Path, derived: Path) -> None:
     run(retrain, experiment_file, "--run", derived)
     plan = plan_of(experiment_file, derived, "model.dropout_attention=0.2")
-    phase = retrain_phase(plan, load_architecture(derived / "architecture.json"))
+    trainer = retrain_trainer(plan, load_architecture(derived / "architecture.json"))
     with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
-        phase.open()
+        trainer.open()
 
 
 def test_damaged_files_of_a_run_are_one_line(

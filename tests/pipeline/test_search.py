@@ -21,12 +21,12 @@ from pipeline.cli import find_experiment
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive as derive_by
 from pipeline.experiment import load_experiment
-from pipeline.retrain import retrain_phase
-from pipeline.search import _locked, finish_searches, run_searches, search_phase
+from pipeline.retrain import retrain_trainer
+from pipeline.search import _locked, finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import plan_of
 from tests.test_pipeline import run
-from tests.training.test_phase import others_may_have
+from tests.training.test_trainer import others_may_have
 from training.console import Screen
 from training.run_dir import FolderLock, claim
 
@@ -43,13 +43,13 @@ from training.run_dir import FolderLock, claim
 def test_a_search_says_by_what_weights_and_alpha_learn(
     experiment_file: Path, tmp_path: Path, settings: tuple[str, ...], weights: str, alpha: str
 ) -> None:
-    said = search_phase(plan_of(experiment_file, tmp_path, *settings)).summary
+    said = search_trainer(plan_of(experiment_file, tmp_path, *settings)).summary
     assert f"\nestimator {weights}, draws held " in said
     assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
 
 
 def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Path) -> None:
-    work = search_phase(plan_of(experiment_file, tmp_path)).work
+    work = search_trainer(plan_of(experiment_file, tmp_path)).work
     assert work is not None
     assert len(work) == 30
     assert len(set(work[:15])) == len(set(work[15:])) == 1
@@ -57,12 +57,12 @@ def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Pat
 
 
 def test_a_search_records_the_gradients_of_each_kind(experiment_file: Path, tmp_path: Path) -> None:
-    phase = search_phase(plan_of(experiment_file, tmp_path))
-    phase.state.step = 1
-    blocks = [slot.blocks["attention"] for slot in phase.state.model.slots]
+    trainer = search_trainer(plan_of(experiment_file, tmp_path))
+    trainer.state.step = 1
+    blocks = [slot.blocks["attention"] for slot in trainer.state.model.slots]
     for block, value in zip(blocks, (3.0, 4.0), strict=False):  # slots 2 and 3 were not drawn
         next(block.parameters()).grad = torch.full_like(next(block.parameters()), value)
-    row = phase.columns(phase.state)
+    row = trainer.columns(trainer.state)
     numbers = next(blocks[0].parameters()).numel()
     assert row["grad_norm_attention"] == pytest.approx(5.0 * math.sqrt(numbers), rel=1e-5)
     assert row["grad_norm_dense"] == 0
@@ -75,14 +75,14 @@ def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
 ) -> None:
     plan = plan_of(experiment_file, tmp_path, "search.alpha.data=split", "search.alpha.share=0.25")
     tokens = torch.from_numpy(plan.prepared.tokens["train"].astype("int64"))
-    phase = search_phase(plan)
-    step: Any = phase.step
+    trainer = search_trainer(plan)
+    step: Any = trainer.step
 
     def text(batches: Any) -> torch.Tensor:
         parts = [batches.batch(i).input_BT for i in range(batches.per_epoch)]
         return torch.cat(parts, dim=1).flatten()
 
-    weights, alpha = text(phase.batches), text(step.alpha_batches)
+    weights, alpha = text(trainer.batches), text(step.alpha_batches)
     cut = round(len(tokens) * 0.75)
     assert torch.equal(weights, tokens[: len(weights)])
     assert torch.equal(alpha, tokens[cut : cut + len(alpha)])
@@ -91,16 +91,16 @@ def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
 
 
 def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_path: Path) -> None:
-    phase = search_phase(plan_of(experiment_file, tmp_path))
-    state = phase.state
+    trainer = search_trainer(plan_of(experiment_file, tmp_path))
+    state = trainer.state
     with torch.no_grad():
         state.parameters["alpha"].copy_(torch.tensor([[1.0, 0.5, 0.0]] * 4))
-    soft, one_hot = phase.nets["soft"](state).nats, phase.nets["onehot"](state).nats
+    soft, one_hot = trainer.nets["soft"](state).nats, trainer.nets["onehot"](state).nats
     assert soft != one_hot
     with torch.no_grad():
         state.parameters["alpha"].mul_(100)
-    assert phase.nets["soft"](state).nats == pytest.approx(one_hot, rel=1e-6)
-    assert phase.nets["onehot"](state).nats == one_hot
+    assert trainer.nets["soft"](state).nats == pytest.approx(one_hot, rel=1e-6)
+    assert trainer.nets["onehot"](state).nats == one_hot
 
 
 def test_epochs_are_passes_over_the_text_of_each_phase(
@@ -119,9 +119,9 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
     plan = plan_of(experiment_file, tmp_path, *settings)
     whole, half = plan.training_batches().per_epoch, plan.search_batches[0].per_epoch
     assert abs(2 * half - whole) <= 1
-    assert search_phase(plan).steps == 3 * half
+    assert search_trainer(plan).steps == 3 * half
     architecture = derive_by(plan, plan.experiment.derive.model_copy(update={"method": "par"}))
-    assert retrain_phase(plan, architecture).steps == 3 * whole + round(0.5 * whole)
+    assert retrain_trainer(plan, architecture).steps == 3 * whole + round(0.5 * whole)
 
 
 def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
@@ -129,9 +129,9 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
 ) -> None:
     short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
     with pytest.raises(ValueError, match=r"^search\.alpha\.freeze: with 0\.5 of 1 steps"):
-        search_phase(plan_of(experiment_file, tmp_path, *short))
+        search_trainer(plan_of(experiment_file, tmp_path, *short))
     with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
-        search_phase(plan_of(experiment_file, tmp_path, "search.alpha.every=15"))
+        search_trainer(plan_of(experiment_file, tmp_path, "search.alpha.every=15"))
     plan = plan_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
     with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
         _ = plan.stages
@@ -200,14 +200,14 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
     monkeypatch.setattr("report.search_figures.write_search_figures", full)
     plan, ran = written_searches(undisturbed, tmp_path, [0, 1, 2]), list[int]()
 
-    def phase_of(plan: RunPlan) -> Any:
+    def trainer_of(plan: RunPlan) -> Any:
         seed = plan.experiment.run.seed
         folder = tmp_path / f"search/seed-{seed}"
         return SimpleNamespace(
             folder=folder, open=list, close=list, run=lambda config: ran.append(seed)
         )
 
-    monkeypatch.setattr("pipeline.search.search_phase", phase_of)
+    monkeypatch.setattr("pipeline.search.search_trainer", trainer_of)
     run_searches(plan, [0, 1, 2], [])
     assert ran == [0, 1, 2]
     with pytest.raises(OSError, match="the searches are done, figures or report are not") as error:

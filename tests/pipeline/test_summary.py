@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nas.config import DeriveConfig
 from pipeline.derive import derive as derive_by
-from pipeline.retrain import retrain_phase
+from pipeline.retrain import retrain_trainer
 from pipeline.summary import LEAST_TOKENS, text_summary
 from tests.pipeline.conftest import plan_of
 
@@ -19,7 +19,7 @@ def test_the_summary_says_what_differs_from_the_usual(
     ]
     plan = plan_of(experiment_file, tmp_path, *settings)
     config = DeriveConfig(method="layout", layout="a d a a")
-    summary = retrain_phase(plan, derive_by(plan, config)).summary
+    summary = retrain_trainer(plan, derive_by(plan, config)).summary
     for said in (
         "every epoch begins at another place; in 2 micro-batches",
         "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from tests import tiny
 from tests.kill_points import Killed, killed_before
-from tests.training.test_phase import nats, phase_of, still
+from tests.training.test_trainer import nats, still, trainer_of
 from training.checkpoint import LAST, PREVIOUS
 from training.config import RunConfig
-from training.loop import TrainState
+from training.state import TrainState
 from training.tensor_file import read_header
-from training.trainer import Phase
+from training.trainer import Trainer
 
 STEPS = 6
 CONFIG = RunConfig(log_every=4, validate_every=1, checkpoint_every=2)
@@ -34,7 +34,7 @@ class Training:
         self.folder = folder
         self.weight_of: dict[int, Tensor] = {}
 
-    def phase(self, by_step: Mapping[int, float], stride: float) -> Phase:
+    def trainer(self, by_step: Mapping[int, float], stride: float) -> Trainer:
         def step(state: TrainState, batch: Any) -> Any:
             with torch.no_grad():
                 state.model.norm.weight.add_(stride)
@@ -43,14 +43,14 @@ class Training:
 
         nets = {"model": lambda state: nats(by_step[state.step])}
         state = tiny.state_of(tiny.supernet("dense", slots=1))
-        return phase_of(self.folder, steps=STEPS, step=step, nets=nets, state=state)
+        return trainer_of(self.folder, steps=STEPS, step=step, nets=nets, state=state)
 
-    def run(self, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> Phase:
+    def run(self, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> Trainer:
         """One process, to its end."""
-        with closing(self.phase(by_step, stride)) as phase:
-            phase.open()
-            phase.run(CONFIG)
-        return phase
+        with closing(self.trainer(by_step, stride)) as trainer:
+            trainer.open()
+            trainer.run(CONFIG)
+        return trainer
 
     def run_killed(self, n: int, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> bool:
         """One process, killed before its n-th change of the disk; whether it came to that."""
@@ -58,11 +58,11 @@ class Training:
             self.run(by_step, stride)
         return len(changes) == n
 
-    def ends_well(self, phase: Phase) -> None:
+    def ends_well(self, trainer: Trainer) -> None:
         """The weights of the best step are those it had, and no others are kept."""
-        best = phase.state.best.step
-        phase.take_best()
-        assert torch.equal(phase.state.model.norm.weight, self.weight_of[best])
+        best = trainer.state.best.step
+        trainer.take_best()
+        assert torch.equal(trainer.state.model.norm.weight, self.weight_of[best])
         named = {read_header(self.folder / name)["best"]["step"] for name in (LAST, PREVIOUS)}
         assert weights(self.folder) == {f"best-{step}.safetensors" for step in named}
         assert not list(self.folder.glob(".*"))
@@ -102,9 +102,9 @@ def test_killed_anywhere_and_never_better_again_a_run_has_the_best_of_its_checkp
 @pytest.mark.slow
 def test_killed_anywhere_and_gone_on_exactly_a_run_ends_as_one_never_killed(tmp_path: Path) -> None:
     for training in killed_at_each(tmp_path):
-        phase = training.run()
-        assert phase.state.best.step == 5
-        training.ends_well(phase)
+        trainer = training.run()
+        assert trainer.state.best.step == 5
+        training.ends_well(trainer)
 
 
 @pytest.mark.slow
@@ -131,10 +131,10 @@ def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
 def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_path: Path) -> None:
     training = Training(tmp_path / "run")
     heaps: list[set[str]] = []
-    with closing(training.phase({step: 10.0 - step for step in NATS}, 1.0)) as phase:
-        phase.recorders = [lambda state, metrics: heaps.append(weights(training.folder))]
-        phase.open()
-        phase.run(CONFIG.model_copy(update={"checkpoint_every": 4}))
+    with closing(training.trainer({step: 10.0 - step for step in NATS}, 1.0)) as trainer:
+        trainer.recorders = [lambda state, metrics: heaps.append(weights(training.folder))]
+        trainer.open()
+        trainer.run(CONFIG.model_copy(update={"checkpoint_every": 4}))
     # What stands there when a step begins: the newest best, and what the checkpoints name.
     steps = [{int(name.split("-")[1].split(".")[0]) for name in heap} for heap in heaps]
     assert steps == [set(), {1}, {2}, {3}, {4}, {4, 5}]
@@ -143,12 +143,12 @@ def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_pat
 
 def test_what_a_damaged_checkpoint_may_name_is_kept(tmp_path: Path) -> None:
     training = Training(tmp_path / "run")
-    phase = training.run()
-    kept = phase.folder / "best-1.safetensors"
-    kept.write_bytes((phase.folder / "best-5.safetensors").read_bytes())
-    os.truncate(phase.folder / PREVIOUS, 100)
-    phase._checkpoints.remove_unnamed()
+    trainer = training.run()
+    kept = trainer.folder / "best-1.safetensors"
+    kept.write_bytes((trainer.folder / "best-5.safetensors").read_bytes())
+    os.truncate(trainer.folder / PREVIOUS, 100)
+    trainer._checkpoints.remove_unnamed()
     assert kept.exists()
-    (phase.folder / PREVIOUS).unlink()
-    phase._checkpoints.remove_unnamed()
-    assert weights(phase.folder) == {"best-5.safetensors"}
+    (trainer.folder / PREVIOUS).unlink()
+    trainer._checkpoints.remove_unnamed()
+    assert weights(trainer.folder) == {"best-5.safetensors"}

@@ -16,8 +16,8 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import OptimiserConfig
-from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
+from training.state import TrainState
 from training.step import Forward, WeightStep
 from training.tensor_file import read_tensors
 

@@ -12,8 +12,8 @@ from nas.search.estimators import ESTIMATORS, on_device
 from tests import tiny
 from training.config import OptimiserConfig
 from training.evaluation import evaluate
-from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
+from training.state import TrainState
 from training.step import Forward, WeightStep
 
 META = torch.device("meta")

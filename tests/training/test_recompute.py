@@ -14,8 +14,8 @@ from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
-from training.loop import TrainState
 from training.optim import build_optimiser, rate_of
+from training.state import TrainState
 from training.step import Forward, WeightStep
 
 CPU = torch.device("cpu")

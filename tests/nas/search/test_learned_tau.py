@@ -16,7 +16,7 @@ from nas.search.trajectory import Trajectory, load_pi
 from tests import tiny
 from tests.nas.search.test_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint
-from training.loop import TrainState
+from training.state import TrainState
 
 LEARNABLE = {"schedule": "learnable", "start": 0.8, "floor": 0.2}
 LABELS = ["attention", "dense", "identity"]

@@ -14,8 +14,8 @@ from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
 from training.config import OptimiserConfig
 from training.distributed import Ranks
-from training.loop import TrainState
 from training.optim import rate_of
+from training.state import TrainState
 from training.step import Forward, WeightStep
 
 OPTIMISER = {"kind": "sgd", "lr": 0.05, "warmup_steps": 0, "clip_norm": None}

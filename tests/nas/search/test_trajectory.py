@@ -9,7 +9,7 @@ import torch
 from nas.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import Trajectory, load_pi
-from training.loop import TrainState
+from training.state import TrainState
 
 LABELS = ["attention", "dense"]
 

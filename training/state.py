@@ -1,4 +1,4 @@
-"""The state of a run at one moment, and the types of the training loop (`Phase.run`)."""
+"""The state of a run at one moment, and the types of the training loop (`Trainer.run`)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

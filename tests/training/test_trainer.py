@@ -17,9 +17,9 @@ from tests import tiny
 from tests.double_start import Ending, double_start
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.loop import TrainState
 from training.run_dir import FolderLock
-from training.trainer import Phase
+from training.state import TrainState
+from training.trainer import Trainer
 
 TAKEN = "another process is training here; wait for it or use another --run"
 
@@ -43,7 +43,7 @@ def still(state: TrainState, batch: Any) -> dict[str, float]:
     return {"loss_nats": 1.0, "grad_norm": 0.0, "lr": 0.0, "tokens": 1}
 
 
-def phase_of(folder: Path, **parts: Any) -> Phase:
+def trainer_of(folder: Path, **parts: Any) -> Trainer:
     """A phase of a tiny model whose step does nothing."""
     found: dict[str, Any] = {
         "title": "tiny",
@@ -57,12 +57,12 @@ def phase_of(folder: Path, **parts: Any) -> Phase:
         "step": still,
         "nets": {"model": lambda state: nats(1.0)},
     }
-    return Phase(**{**found, **parts})
+    return Trainer(**{**found, **parts})
 
 
-def opened_by(phase: Phase) -> None:
+def opened_by(trainer: Trainer) -> None:
     with exit_codes.user_errors():
-        phase.open()
+        trainer.open()
 
 
 def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
@@ -87,8 +87,8 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
     tmp_path: Path, rounds: int, different: bool
 ) -> None:
     names = [f"name-{n * different}" for n in range(2)]
-    phases = [
-        phase_of(
+    trainers = [
+        trainer_of(
             tmp_path,
             identity={"search": {"name": name}},
             files={"experiment.yaml": f"{name}\n", "environment.json": f"{name}\n"},
@@ -97,7 +97,7 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
     ]
     for number in range(rounds):
         folder = tmp_path / f"run-{number}"
-        starts = [partial(opened_by, replace(phase, folder=folder)) for phase in phases]
+        starts = [partial(opened_by, replace(trainer, folder=folder)) for trainer in trainers]
         judged(folder, double_start(starts), names)
         assert not list(folder.glob(".*"))
 
@@ -125,13 +125,13 @@ def test_of_two_searches_started_at_once_one_ends_well(
 
 def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with closing(phase_of(folder)) as phase:
-        phase.open()
+    with closing(trainer_of(folder)) as trainer:
+        trainer.open()
     (folder / "lock").unlink()
     (folder / ".experiment.yaml.1.tmp").write_text("half")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ValueError, match="holds another experiment"):
-        phase_of(folder, identity={"search": {"steps": 5}}).open()
+        trainer_of(folder, identity={"search": {"steps": 5}}).open()
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -143,12 +143,12 @@ def test_who_is_claimed_upon_between_the_look_and_the_lock_is_refused_and_lets_g
 
     def late(self: FolderLock, folder: Path) -> None:
         monkeypatch.setattr(FolderLock, "__init__", take)
-        with closing(phase_of(folder, identity={"search": {"steps": 5}})) as other:
+        with closing(trainer_of(folder, identity={"search": {"steps": 5}})) as other:
             other.open()
         take(self, folder)
 
     monkeypatch.setattr(FolderLock, "__init__", late)
-    mine = phase_of(tmp_path / "run")
+    mine = trainer_of(tmp_path / "run")
     with pytest.raises(ValueError, match="holds another experiment"):
         mine.open()
     assert json.loads((tmp_path / "run/identity.json").read_text()) == {"search": {"steps": 5}}
@@ -169,21 +169,21 @@ def others_may_have(folder: Path) -> bool:
 
 
 def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: Path) -> None:
-    phase = phase_of(tmp_path / "run")
-    with closing(phase):
-        phase.open()
-        phase.run(RunConfig())
-        assert phase.state.step == 4
-        assert not others_may_have(phase.folder)
-    assert others_may_have(phase.folder)
+    trainer = trainer_of(tmp_path / "run")
+    with closing(trainer):
+        trainer.open()
+        trainer.run(RunConfig())
+        assert trainer.state.step == 4
+        assert not others_may_have(trainer.folder)
+    assert others_may_have(trainer.folder)
 
 
 def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with closing(phase_of(folder)) as phase:
-        phase.open()
+    with closing(trainer_of(folder)) as trainer:
+        trainer.open()
     (folder / "last.safetensors").write_text("damaged")
-    broken = phase_of(folder)
+    broken = trainer_of(folder)
     with pytest.raises(ValueError, match="no checkpoint can be used"):
         broken.open()
     assert others_may_have(folder)

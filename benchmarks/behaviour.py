@@ -55,7 +55,7 @@ model:
   softmax: {cutoffs: [20, 60], factor: 2}
 search:
   steps: 20
-  alpha: {freeze: 0.25}
+  alpha: {warmup_fraction: 0.25}
   optimiser: {lr: 0.003, warmup_steps: 3}
 retrain:
   steps: 16
@@ -112,10 +112,13 @@ CASES = {
     "spos": Case(("search.estimator=spos", f"{ALPHA}estimator=dirichlet")),
     "shared": Case(("search.estimator=soft", f"{ALPHA}data=shared")),
     "split": Case(("search.estimator=soft", f"{ALPHA}data=split", f"{ALPHA}share=0.25")),
-    "frozen": Case(
-        ("search.estimator=two_path", "search.frozen=spos", "search.hold=3", f"{ALPHA}every=2")
+    "warmup_estimator": Case(
+        (
+            *("search.estimator=two_path", "search.warmup_estimator=spos"),
+            *("search.resample_every=3", f"{ALPHA}every=2"),
+        )
     ),
-    "sharpen": Case((f"{ALPHA}sharpen.weight=0.1", "search.tau.schedule=learnable")),
+    "sharpen": Case((f"{ALPHA}entropy_penalty.weight=0.1", "search.tau.schedule=learnable")),
     "stairs": Case(
         ("search.tau.schedule=step", "search.tau.stairs=3", "search.tau.start=2", f"{ALPHA}lr=0.1")
     ),
@@ -129,7 +132,7 @@ CASES = {
             "data.tokenizer.vocabulary=300",
             f"{MODEL}softmax={{cutoffs: auto, clusters: 3}}",
             "data.random_offset=true",
-            "data.warm_tokens=4",
+            "data.context_tokens=4",
             "search.steps=null",
             "search.epochs=0.4",
         ),

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("|---|---|---|---|---|")
     rows = []
     for estimator, hold in itertools.product(arguments.estimators, HOLDS):
-        settings = {"estimator": estimator, "hold": hold}
+        settings = {"estimator": estimator, "resample_every": hold}
         found = [search(arguments.steps, seed, **settings) for seed in arguments.seeds]
         rows.append({**settings, "pi_attention": [pi_LC[:, 0].tolist() for pi_LC in found]})
         print(_line(rows[-1], alone), flush=True)

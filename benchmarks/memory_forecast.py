@@ -234,8 +234,8 @@ def build(sizes: dict[str, Any], device: str) -> "tuple[SearchStep | WeightStep,
     options = {key: sizes[key] for key in ("d_model", "d_ffn", "memory", "slots")}
     config = ModelConfig.model_validate({**options, "n_heads": 4, "dropout": 0.1})
     settings = {"steps": 100, **sizes.get("search", {})}
-    settings["alpha"] = {"freeze": 0.0, **settings.get("alpha", {})}
-    search = SearchConfig.model_validate({**settings, "hold": 1})
+    settings["alpha"] = {"warmup_fraction": 0.0, **settings.get("alpha", {})}
+    search = SearchConfig.model_validate({**settings, "resample_every": 1})
     held = config.completed_candidates()
     slots = [held] * config.slots
     if "search" not in sizes:

@@ -121,7 +121,10 @@ def supernet_step(
 ) -> Callable[[], object]:
     """A search step with weights and alpha on the same batch; `held` fixes what is drawn."""
     config = SearchConfig(
-        steps=10_000, estimator=estimator, hold=1, alpha={"data": "shared", "freeze": 0.0}
+        steps=10_000,
+        estimator=estimator,
+        resample_every=1,
+        alpha={"data": "shared", "warmup_fraction": 0.0},
     )
     plan = SearchPlan(config, 10_000, shape.memory, shape.segment)
     count = len(LABELS)

@@ -105,7 +105,7 @@ class EvaluationBatch:
 class EvaluationStreams:
     """Targets 1 to N - 1 in B intervals whose lengths differ by at most one.
 
-    Stream b feeds contiguous text from up to `warm` tokens before its interval to the interval's
+    Stream b feeds contiguous text from up to `context` tokens before its interval to the interval's
     end; only the interval is scored. All streams start at the first batch with fresh memory; one
     with less text before it starts scoring earlier. A stream that has ended repeats its last
     token, unscored, until all have ended. With fewer targets than streams there are fewer streams.
@@ -117,7 +117,7 @@ class EvaluationStreams:
         *,
         streams: int,
         segment: int,
-        warm: int = 0,
+        context: int = 0,
         words: int | None = None,
     ) -> None:
         """Share the targets out.
@@ -126,7 +126,7 @@ class EvaluationStreams:
             tokens: the ids of a split.
             streams: how many intervals are read side by side.
             segment: inputs of each stream in one batch.
-            warm: unscored tokens before each interval. With windows of W tokens in L attention
+            context: unscored tokens before each interval. With windows of W tokens in L attention
                 slots, L * (W - 1) gives the result of a single stream.
             words: how many words the tokens stand for, where that is known.
 
@@ -135,7 +135,7 @@ class EvaluationStreams:
         """
         assert streams >= 1
         assert segment >= 1
-        assert warm >= 0
+        assert context >= 0
         self.words = words
         self.scored = len(tokens) - 1
         if self.scored < 1:
@@ -148,7 +148,7 @@ class EvaluationStreams:
         self.streams = min(streams, self.scored)
         bounds = 1 + np.arange(self.streams + 1) * self.scored // self.streams
         self._first_target_B, self._end_B = bounds[:-1, None], bounds[1:, None]
-        self._start_B = np.maximum(self._first_target_B - 1 - warm, 0)
+        self._start_B = np.maximum(self._first_target_B - 1 - context, 0)
         self._longest = int((self._end_B - 1 - self._start_B).max())
 
     def part(self, rows: slice) -> "EvaluationStreams":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -94,6 +94,8 @@ class TokenizerConfig(Section):
 class DataConfig(Section):
     """Corpus, tokenizer, training streams and evaluation streams."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"warm_tokens": "context_tokens"}
+
     corpus: str = Field(
         description="Name of a registered corpus.",
         json_schema_extra={"enum": list[Any](CORPORA)},
@@ -118,7 +120,7 @@ class DataConfig(Section):
     evaluation_segment: int | None = Field(
         default=None, ge=1, description="Tokens per evaluation step (default: segment)."
     )
-    warm_tokens: int = Field(
+    context_tokens: int = Field(
         default=0, ge=0, description="Unscored tokens before each evaluation stream's interval."
     )
     validation_tokens: int | None = Field(

@@ -1,7 +1,8 @@
 """What an experiment says about search, derivation and comparison."""
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -65,7 +66,7 @@ class TauConfig(Section):
         return self
 
 
-class SharpenConfig(Section):
+class EntropyPenaltyConfig(Section):
     """A late pull of pi towards a decision; off by default."""
 
     weight: float = Field(
@@ -85,6 +86,11 @@ class SharpenConfig(Section):
 class AlphaConfig(Section):
     """How the architecture parameters alpha are trained."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "freeze": "warmup_fraction",
+        "sharpen": "entropy_penalty",
+    }
+
     data: Literal["shared", "split", "prequential"] = Field(
         default="prequential",
         description="shared: one step on one batch; split: a part of the training text for alpha; "
@@ -93,7 +99,7 @@ class AlphaConfig(Section):
     share: float | None = Field(
         default=None, gt=0, lt=1, description="Part of the training text (split only; 0.2)."
     )
-    freeze: Annotated[float, Field(ge=0, lt=1)] = Field(
+    warmup_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.5, description="Part of the steps before alpha's first step."
     )
     every: int = Field(default=1, ge=1, description="One alpha step every so many steps.")
@@ -117,7 +123,7 @@ class AlphaConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="cosine and linear end at 0."
     )
-    sharpen: SharpenConfig = SharpenConfig()
+    entropy_penalty: EntropyPenaltyConfig = EntropyPenaltyConfig()
 
     def left_out(self) -> dict[str, Any]:
         """The values in use of keys that are null, where the section alone decides them."""
@@ -147,6 +153,8 @@ class AlphaConfig(Section):
 class SearchConfig(Section):
     """Phase 1: training the SuperNet."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"frozen": "warmup_estimator", "hold": "resample_every"}
+
     steps: int | None = Field(
         default=None, ge=2, description="Steps of the weights; or give epochs."
     )
@@ -165,12 +173,12 @@ class SearchConfig(Section):
         "weights from a Dirichlet of mean pi; spos: one drawn uniformly, and alpha stands still "
         "unless alpha.estimator says how it learns.",
     )
-    frozen: Literal["spos"] | None = Field(
+    warmup_estimator: Literal["spos"] | None = Field(
         default=None,
         description="spos: until alpha's first step the weights train on one uniformly drawn "
         "candidate a slot; null: by search.estimator, alpha being 0.",
     )
-    hold: int | Literal["auto"] = Field(
+    resample_every: int | Literal["auto"] = Field(
         default="auto",
         description="Steps for which one draw is held; auto: 1 for soft, "
         "max(4, ceil(memory / segment) + 1) for hard draws. The weights' "
@@ -185,8 +193,10 @@ class SearchConfig(Section):
         check_length(self.steps, self.epochs)
         if self.steps is not None:
             check_schedules(self, self.steps)
-        if self.hold != "auto" and self.hold < 1:
-            raise ValueError(f"hold: must be at least 1 or auto, found {self.hold}")
+        if self.resample_every != "auto" and self.resample_every < 1:
+            raise ValueError(
+                f"resample_every: must be at least 1 or auto, found {self.resample_every}"
+            )
         if self.alpha.data == "shared" and self.alpha_estimator != self.weights_estimator:
             raise ValueError(
                 f"alpha.estimator: {self.alpha_estimator} is not the weights' {self.estimator} "
@@ -203,13 +213,15 @@ class SearchConfig(Section):
                 "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
                 "take another schedule, or say by search.alpha.estimator how alpha learns"
             )
-        if self.frozen and self.weights_estimator in ("single_path", "spos"):
+        if self.warmup_estimator and self.weights_estimator in ("single_path", "spos"):
             raise ValueError(
-                f"frozen: has no effect with estimator {self.weights_estimator}, whose draws are "
-                "uniform until alpha's first step; leave it out"
+                f"warmup_estimator: has no effect with estimator {self.weights_estimator}, whose "
+                "draws are uniform until alpha's first step; leave it out"
             )
-        if self.frozen and self.alpha.freeze == 0:
-            raise ValueError("frozen: has no effect with alpha.freeze 0; leave it out")
+        if self.warmup_estimator and self.alpha.warmup_fraction == 0:
+            raise ValueError(
+                "warmup_estimator: has no effect with alpha.warmup_fraction 0; leave it out"
+            )
         return self
 
     @property
@@ -232,7 +244,7 @@ class SearchConfig(Section):
 
 def alpha_steps(config: SearchConfig, steps: int) -> range:
     """The steps, of so many in all, in which an alpha that learns moves."""
-    return range(math.ceil(config.alpha.freeze * steps), steps, config.alpha.every)
+    return range(math.ceil(config.alpha.warmup_fraction * steps), steps, config.alpha.every)
 
 
 def check_schedules(config: SearchConfig, steps: int) -> None:
@@ -244,8 +256,8 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
     times = "once" if moves else "in no step"
     if steps - moves.start < 2:
         raise ValueError(
-            f"alpha.freeze: with {config.alpha.freeze} of {steps} steps alpha would move {times}, "
-            "and twice is the least; use a smaller one or more steps"
+            f"alpha.warmup_fraction: with {config.alpha.warmup_fraction} of {steps} steps alpha "
+            f"would move {times}, and twice is the least; use a smaller one or more steps"
         )
     raise ValueError(
         f"alpha.every: from step {moves.start} of {steps} steps on one step in "

@@ -209,7 +209,7 @@ class RunPlan:
         return {
             "streams": data.evaluation_streams,
             "segment": data.evaluation_segment or data.segment,
-            "warm": data.warm_tokens,
+            "context": data.context_tokens,
         }
 
     def streams(self, split: Split) -> EvaluationStreams:

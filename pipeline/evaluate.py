@@ -28,7 +28,7 @@ from training.evaluation import Evaluation, evaluate
 from training.step import Forward
 
 # How a text is cut where the model's own test does not say.
-CUT = {"streams": 8, "segment": 64, "warm": 0}
+CUT = {"streams": 8, "segment": 64, "context": 0}
 Options = Mapping[str, int | None]
 
 
@@ -150,7 +150,7 @@ class Measurement:
         """The options without rows of memory that no stream is long enough to fill."""
         if (memory := options.get("memory")) is None:
             return options
-        longest = (len(self.text.tokens) - 1) // self.cut["streams"] + 1 + self.cut["warm"]
+        longest = (len(self.text.tokens) - 1) // self.cut["streams"] + 1 + self.cut["context"]
         return {**options, "memory": min(memory, longest)}
 
     def run(self, options: Options) -> Evaluation:

@@ -325,7 +325,7 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) -> list[str]:
     sizes, config, costs = plan.experiment.model, plan.experiment.search, plan.costs
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
-    warmup = f" ({config.frozen} until alpha moves)" if config.frozen else ""
+    warmup = f" ({config.warmup_estimator} until alpha moves)" if config.warmup_estimator else ""
     return [
         text_summary(plan),
         softmax_line(plan, plan.softmax),
@@ -335,7 +335,7 @@ def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) 
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         optimiser_line(config.optimiser, schedules.steps),
         f"estimator {config.weights_estimator}{warmup}, "
-        f"draws held {schedules.hold} step{'s' * (schedules.hold > 1)}, "
+        f"draws held {schedules.resample_every} step{'s' * (schedules.resample_every > 1)}, "
         f"tau {config.tau.schedule} {_tau_text(schedules)}",
         _alpha_text(schedules),
     ]

@@ -107,7 +107,7 @@ def optimiser_line(config: OptimiserConfig, steps: int) -> str:
     momentum = f", momentum {config.momentum:g}" if config.momentum else ""
     then = "constant"
     if config.schedule != "constant":
-        then = f"{config.schedule} to {config.final or 0:g} of it"
+        then = f"{config.schedule} to {config.min_lr_ratio or 0:g} of it"
     limits = {
         "value": config.clip_value,
         "each tensor's norm": config.clip_each_norm,

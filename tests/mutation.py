@@ -31,7 +31,7 @@ data:
   segment: 32
   evaluation_streams: 4
   evaluation_segment: 64
-  warm_tokens: 16
+  context_tokens: 16
   validation_tokens: 1000
   test_tokens: 1000
 model:
@@ -50,13 +50,13 @@ model:
 search:
   steps: 300
   estimator: single_path
-  hold: 4
+  resample_every: 4
   tau: {schedule: step, start: 1, end: 3e-1, stairs: 3}
-  alpha: {data: split, share: 0.3, freeze: 0.2, every: 2, lr: auto, betas: [0.5, 0.99], eps: 1e-3,
-    weight_decay: 0, schedule: linear}
+  alpha: {data: split, share: 0.3, warmup_fraction: 0.2, every: 2, lr: auto,
+    betas: [0.5, 0.99], eps: 1e-3, weight_decay: 0, schedule: linear}
   optimiser: {kind: adamw, lr: 1e-3, betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.01,
     clip_norm: 0.25, clip_each_norm: 1, clip_value: 1, warmup_steps: 10, schedule: linear,
-    final: 0.1}
+    min_lr_ratio: 0.1}
 derive: {method: layout, average: 0.5, p: 3, k: 1, seed: 7, flops: 1e6, layout: a wide i near}
 retrain:
   steps: 300

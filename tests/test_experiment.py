@@ -122,7 +122,7 @@ def test_numbers_and_defaults_arrive(write):
         ["retrain.optimiser={schedule: constant, warmup_steps: 0}"],
         ["search.tau={schedule: constant, start: 0.7}"],
         ["search.tau={schedule: step, stairs: 3}"],
-        ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.hold=4"],
+        ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.resample_every=4"],
         ["derive={method: layout, layout: 'a d a d'}"],
         ["data.tokenizer={kind: bytes}", "model.softmax={sizes: [3, 2], cutoffs: [20, 100]}"],
         ["data.corpus=files", "data.files={train: 'on', valid: 1e3 b, test: 'ä : #.txt'}"],
@@ -137,7 +137,7 @@ def test_the_round_trip_keeps_every_kind_of_setting(write, overrides):
 
 def test_the_round_trip_resolves_nothing_but_defaults(write):
     text = dump_experiment(load_experiment(write(VALID)))
-    assert "  hold: auto\n" in text
+    assert "  resample_every: auto\n" in text
     assert "  window: null\n" in text
     assert "  log_every: 50\n" in text
 
@@ -147,6 +147,8 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
     [
         ("slots: 4", "slots: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
+        ("  steps: 300\n  tau", "  steps: 300\n  hold: 4\n  tau",
+         "15: search.hold: unknown key; it is named 'resample_every' now"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
         ("  steps: 300\n  tau", "  steps: 300\n  schedule: step\n  tau",
          "15: search.schedule: unknown key; did you mean 'search.tau.schedule' or "

@@ -110,11 +110,11 @@ CASES = [
       "data.corpus: {choices: [pydoc-topics, python-stdlib]}", "data.files.valid: {choices: [a]}",
       "data.tree: {choices: [null]}", "data.addresses: {choices: [null]}",
       "data.evaluation_streams: {low: 1, high: 8}", "data.evaluation_segment: {low: 8, high: 64}",
-      "data.warm_tokens: {low: 0, high: 64}"], TRIALS,
+      "data.context_tokens: {low: 0, high: 64}"], TRIALS,
      [f"{line}: sweep.space.data.{key}: cannot be swept: it decides which text is scored"
       for line, key in enumerate(
           ("validation_tokens", "test_tokens", "corpus", "files.valid", "tree", "addresses",
-           "evaluation_streams", "evaluation_segment", "warm_tokens"), start=7)]),
+           "evaluation_streams", "evaluation_segment", "context_tokens"), start=7)]),
     ([SLOTS], f"{TRIALS}\nset: {{data.validation_tokens: 100, data.segment: 32}}",
      ["9: sweep.set.data.validation_tokens: cannot be set: it decides which text is scored",
       "9: sweep.set.data.segment: cannot be set: it is data.evaluation_segment as well"]),
@@ -328,7 +328,8 @@ def test_settings_are_put_in_and_taken_out(load):
          {"search.tau.floor": 0.1}),
         (["search.alpha.share: {low: 0.1, high: 0.5}"], ["search.alpha.data=split"],
          {"search.alpha.share": 0.2}),
-        (["search.optimiser.final: {low: 0, high: 1}"], [], {"search.optimiser.final": 0.0}),
+        (["search.optimiser.min_lr_ratio: {low: 0, high: 1}"], [],
+         {"search.optimiser.min_lr_ratio": 0.0}),
         (["search.optimiser.eps: {choices: [1.0e-6, 1.0e-8]}"], [],
          {"search.optimiser.eps": 1e-8}),
     ],

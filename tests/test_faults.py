@@ -107,7 +107,7 @@ def test_a_lost_trajectory_is_one_line_and_nothing_is_changed(
     place = tmp_path / "run" / SEARCH
     # Until alpha moves, all runs' trajectories are alike.
     arguments = [experiment_file, "--run", tmp_path / "run"]
-    arguments += settings("search.alpha.freeze=0.25")
+    arguments += settings("search.alpha.warmup_fraction=0.25")
     killed_after(25, search, *arguments)
     run(search, *arguments, *settings("run.seed=1"))
 

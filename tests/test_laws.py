@@ -138,19 +138,19 @@ def _windowed() -> tuple[LanguageModel, int]:
 
 
 def test_law_5_any_streams_and_segments_give_the_same_nats_and_count_each_token_once() -> None:
-    model, warm = _windowed()
+    model, context = _windowed()
     tokens = np.random.default_rng(0).integers(0, tiny.VOCABULARY, 431).astype(np.uint16)
     lengths_V = torch.arange(tiny.VOCABULARY)
     found = []
     for streams in (1, 4, 10):
         for segment in (1, 32, 200):
-            text = EvaluationStreams(tokens, streams=streams, segment=segment, warm=warm)
+            text = EvaluationStreams(tokens, streams=streams, segment=segment, context=context)
             result = evaluate(model, text, byte_length_V=lengths_V, device=torch.device("cpu"))
             assert result.tokens == len(tokens) - 1
             assert result.bytes == int(tokens[1:].sum())
             found.append(result.nats)
     assert max(found) - min(found) < 1e-9
-    short = EvaluationStreams(tokens, streams=4, segment=32, warm=warm - 1)
+    short = EvaluationStreams(tokens, streams=4, segment=32, context=context - 1)
     other = evaluate(model, short, byte_length_V=lengths_V, device=torch.device("cpu"))
     assert abs(other.nats - found[0]) > 1e-9
 

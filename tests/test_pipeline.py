@@ -124,7 +124,11 @@ EPOCHS = ("search.steps=null", "search.epochs=3", "data.random_offset=true")
             *("search.optimiser.kind=lamb", "search.optimiser.clip_each_norm=0.03"),
         ],
         [
-            *("search.estimator=dirichlet", "search.frozen=spos", "search.tau.schedule=learnable"),
+            *(
+                "search.estimator=dirichlet",
+                "search.warmup_estimator=spos",
+                "search.tau.schedule=learnable",
+            ),
             *("search.alpha.data=shared", "search.optimiser.kind=adagrad"),
         ],
         [

@@ -137,7 +137,7 @@ def test_a_rank_takes_its_rows_and_its_own_generator_out_of_a_checkpoint() -> No
 @pytest.mark.parametrize("streams", [1, 3, 5])
 def test_an_evaluation_in_parts_is_that_of_the_whole(streams: int) -> None:
     tokens = np.random.default_rng(0).integers(tiny.VOCABULARY, size=41).astype(np.uint16)
-    text = EvaluationStreams(tokens, streams=streams, segment=4, warm=3, words=9)
+    text = EvaluationStreams(tokens, streams=streams, segment=4, context=3, words=9)
     net = tiny.language_model([tiny.candidates("attention")] * 2)
     length_V = torch.arange(tiny.VOCABULARY)
 
@@ -211,7 +211,7 @@ def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
         texts += [*EXACT, *(ODD if data == "prequential" else []), "run.checkpoint_every=25"]
         jobs.append(job(folder, f"{world}/{estimator}-{data}", *texts))
     jobs += [job(folder, f"{world}/retrain", *EXACT, layout="a d a d")]
-    few = ["search.estimator=single_path", "search.steps=6", "search.hold=3"]
+    few = ["search.estimator=single_path", "search.steps=6", "search.resample_every=3"]
     return [*jobs, job(folder, f"{world}/few", *few)]
 
 

@@ -77,7 +77,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="streams read side by side (default: as in the model's own test)")  # fmt: skip
     add("--segment", type=int, metavar="T",
         help="tokens of each stream read at once (default: as in that test)")  # fmt: skip
-    add("--warm", type=int, metavar="N",
+    add("--context", type=int, metavar="N",
         help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
     add("--words", choices=WORDS, default="eol", help="what counts as a word")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
@@ -146,10 +146,10 @@ def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> 
 
 
 def cut_of(arguments: argparse.Namespace, own: Mapping[str, int]) -> dict[str, int]:
-    """Streams, segment and warm tokens: those of the command line, else the model's own."""
+    """Streams, segment and context tokens: those of the command line, else the model's own."""
     options = {name: getattr(arguments, name) for name in own}
     cut = {**own, **{name: value for name, value in options.items() if value is not None}}
-    for name, least in (("streams", 1), ("segment", 1), ("warm", 0)):
+    for name, least in (("streams", 1), ("segment", 1), ("context", 0)):
         if not least <= cut[name] <= MOST:
             raise ValueError(f"--{name}: must be from {least} to 2^30, found {cut[name]}")
     return cut
@@ -166,7 +166,7 @@ def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
         f"text: {len(text.tokens) - 1:,} tokens, {text.bytes:,} bytes{counted}; "
         f"{text.documents} document{'s' * (text.documents > 1)}",
         f"measured with {options_text(adjusted(own, variants[0]), but='memory')}; "
-        f"{cut['streams']} streams of {cut['segment']} tokens, {cut['warm']} warm; "
+        f"{cut['streams']} streams of {cut['segment']} tokens, {cut['context']} of context; "
         f"{measurement.device}, {measurement.precision}",
         *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
         *notes(own, variants),

@@ -1,6 +1,7 @@
 """What an experiment says about the run, the optimiser and phase 2."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -83,6 +84,8 @@ class RunConfig(Section):
 class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"final": "min_lr_ratio"}
+
     kind: Literal["adamw", "adam", "lamb", "adagrad", "sgd"] = Field(
         default="adamw", description="Decay is decoupled in adamw and lamb."
     )
@@ -112,7 +115,7 @@ class OptimiserConfig(Section):
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="After the warm-up."
     )
-    final: float | None = Field(
+    min_lr_ratio: float | None = Field(
         default=None,
         ge=0,
         le=1,
@@ -125,11 +128,11 @@ class OptimiserConfig(Section):
             "betas": DEFAULT_BETAS,
             "eps": DEFAULT_EPS.get(self.kind),
             "momentum": 0.0,
-            "final": 0.0,
+            "min_lr_ratio": 0.0,
         }
         heeded = {option for option, kinds in _HEEDED_BY.items() if self.kind in kinds}
         if self.schedule != "constant":
-            heeded.add("final")
+            heeded.add("min_lr_ratio")
         return {key: values[key] for key in heeded if getattr(self, key) is None}
 
     @model_validator(mode="after")
@@ -139,8 +142,10 @@ class OptimiserConfig(Section):
                 raise ValueError(
                     f"{option}: has no effect with kind {self.kind}; leave it out or give null"
                 )
-        if self.schedule == "constant" and self.final is not None:
-            raise ValueError(f"final: has no effect with schedule constant, found {self.final}")
+        if self.schedule == "constant" and self.min_lr_ratio is not None:
+            raise ValueError(
+                f"min_lr_ratio: has no effect with schedule constant, found {self.min_lr_ratio}"
+            )
         if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas: must lie in [0, 1), found {self.betas}")
         return self

@@ -159,7 +159,7 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
         return config.lr * (step + 1) / (warmup + 1)
     span = steps - 1 - warmup
     progress = min(1.0, (step - warmup) / span) if span > 0 else 1.0
-    return config.lr * decay(config.schedule, progress, config.final or 0.0)
+    return config.lr * decay(config.schedule, progress, config.min_lr_ratio or 0.0)
 
 
 def rate_of(config: OptimiserConfig, steps: int) -> Callable[[int], float]:

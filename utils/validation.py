@@ -3,10 +3,10 @@
 import difflib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import ErrorDetails
@@ -43,6 +43,8 @@ class Section(BaseModel):
     """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Old names of keys and their new ones, for whoever brings an older file.
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     def left_out(self) -> dict[str, Any]:
         """The values in use of keys that are null, where the section alone decides them."""
@@ -229,6 +231,9 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     """The same name elsewhere, first below the same section; else a similar name."""
     name = str(key[-1])
     models = _models_at(root, key[:-1])
+    for model in models:
+        if issubclass(model, Section) and name in model.renamed:
+            return f"; it is named '{model.renamed[name]}' now"
     siblings = [field for model in models for field in model.model_fields]
     if name in siblings:  # one of several models may stand here, and another one has it
         owner = next(model for model in models if name in model.model_fields)

@@ -146,7 +146,7 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
         lines.append(
             f"warning: candidates that add nothing have {shown.nothing_share:.0%} of pi (above "
             f"{MOST_NOTHING:.0%}): the search collapses to identity. Take identity out of "
-            "model.candidates, or let the weights train longer first (search.alpha.freeze)"
+            "model.candidates, or let the weights train longer first (search.alpha.warmup_fraction)"
         )
     elif shown.one_share > MOST_OF_ONE:
         lines.append(

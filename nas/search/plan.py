@@ -51,18 +51,18 @@ class SearchPlan:
 
     def estimator(self, step: int) -> str:
         """That of the weights in this step."""
-        if self.config.frozen and step < self.alpha_start:
-            return self.config.frozen
+        if self.config.warmup_estimator and step < self.alpha_start:
+            return self.config.warmup_estimator
         return self.config.weights_estimator
 
     def draw(self, step: int) -> int:
         """The number of the draw that stands in this step."""
-        if self.config.frozen and step < self.alpha_start:
-            return step // self._hold({self.config.frozen})
-        return step // self.hold
+        if self.config.warmup_estimator and step < self.alpha_start:
+            return step // self._resample_every({self.config.warmup_estimator})
+        return step // self.resample_every
 
     @property
-    def hold(self) -> int:
+    def resample_every(self) -> int:
         """Steps for which one draw stands, once alpha moves.
 
         A new hard draw every segment makes attention read memory rows that other subnets made;
@@ -74,11 +74,11 @@ class SearchPlan:
         fill = {self.config.weights_estimator}
         if self.config.alpha.data == "split":
             fill.add(self.config.alpha_estimator)
-        return self._hold(fill)
+        return self._resample_every(fill)
 
-    def _hold(self, fill: Set[str]) -> int:
-        if self.config.hold != "auto":
-            return self.config.hold
+    def _resample_every(self, fill: Set[str]) -> int:
+        if self.config.resample_every != "auto":
+            return self.config.resample_every
         if not fill & HARD.keys():
             return 1
         return max(4, math.ceil(self.memory / self.segment) + 1)
@@ -111,13 +111,13 @@ class SearchPlan:
         total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)
         return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
 
-    def sharpen(self, step: int) -> float:
+    def entropy_weight(self, step: int) -> float:
         """What pi's mean entropy costs alpha in this step, in nats per token a nat.
 
         It rises with alpha's travel and not with its steps: under a falling learning rate the last
         fifth of the steps moves alpha by a hundredth of its way, and would do nothing.
         """
-        config = self.config.alpha.sharpen
+        config = self.config.alpha.entropy_penalty
         return config.weight * max(0.0, (self.travel(step) - config.begin) / (1.0 - config.begin))
 
     def travel(self, step: int) -> float:

@@ -88,7 +88,7 @@ class SearchStep:
         return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
 
     def mix(self, state: TrainState) -> Mix:
-        """The weights' mix: noise held for `plan.hold` steps, alpha and tau as they are now."""
+        """The weights' mix: noise of this step's draw, alpha and tau as they are now."""
         return self._mix(state, self.plan.estimator(state.step))
 
     def alpha_mix(self, state: TrainState) -> Mix:
@@ -144,7 +144,7 @@ class SearchStep:
         gradients = [p.grad for p in _trained(state) if p.grad is not None]
         assert len(gradients) == len(state.parameters), "each has one, if of zeros"
         self.weight_step.forward.ranks.sum(gradients)
-        if weight := self.plan.sharpen(state.step):
+        if weight := self.plan.entropy_weight(state.step):
             alpha_LC = state.parameters["alpha"]
             assert alpha_LC.grad is not None
             alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())

@@ -40,19 +40,19 @@ def test_a_row_and_its_summary_have_the_figures_of_the_run(
     assert "| 30 | 15 | 0.05 | real |" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("freeze", [0.0, 0.5])
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.5])
 def test_t_is_the_guards_where_alpha_moves_from_the_first_step_on(
-    undisturbed: Path, tmp_path: Path, freeze: float
+    undisturbed: Path, tmp_path: Path, warmup_fraction: float
 ) -> None:
     folder = tmp_path / "seed-0"
     shutil.copytree(undisturbed / "search/seed-0", folder)
-    settings = [f"search.alpha.freeze={freeze}", "search.steps=480"]
+    settings = [f"search.alpha.warmup_fraction={warmup_fraction}", "search.steps=480"]
     experiment = load_experiment(folder / "experiment.yaml", settings)
     (folder / "experiment.yaml").write_text(dump_experiment(experiment))
     walk_NLC = np.random.default_rng(0).normal(0.002, 0.05, size=(480, 4, 3)).cumsum(0)
     alpha_NLC = walk_NLC.astype(np.float32)
     write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
-    first = int(freeze * 480)
+    first = int(warmup_fraction * 480)
     path_NLC = np.concatenate([np.zeros((1, 4, 3)), alpha_NLC[first:].astype(float)])
     plan = SearchPlan(experiment.search, 480, 0, 1)
     t_L = directedness(path_NLC, [plan.alpha_lr(step) for step in range(first, 480)])

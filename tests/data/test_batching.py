@@ -105,7 +105,7 @@ layouts = given(
     length=st.integers(2, 70),
     streams=st.integers(1, 9),
     segment=st.integers(1, 12),
-    warm=st.integers(0, 25),
+    context=st.integers(0, 25),
 )
 
 
@@ -119,9 +119,9 @@ class Pass(NamedTuple):
     score_BN: torch.Tensor
 
 
-def run(length: int, streams: int, segment: int, warm: int) -> Pass:
+def run(length: int, streams: int, segment: int, context: int) -> Pass:
     tokens = np.arange(length, dtype=np.uint16)
-    evaluation = EvaluationStreams(tokens, streams=streams, segment=segment, warm=warm)
+    evaluation = EvaluationStreams(tokens, streams=streams, segment=segment, context=context)
     batches = list(evaluation)
     return Pass(
         evaluation,
@@ -135,9 +135,9 @@ def run(length: int, streams: int, segment: int, warm: int) -> Pass:
 @layouts
 @properties
 def test_streams_feed_contiguous_preceding_text(
-    length: int, streams: int, segment: int, warm: int
+    length: int, streams: int, segment: int, context: int
 ) -> None:
-    _, _, input_BN, target_BN, score_BN = run(length, streams, segment, warm)
+    _, _, input_BN, target_BN, score_BN = run(length, streams, segment, context)
     for ids, targets, score in zip(input_BN, target_BN, score_BN, strict=True):
         scored = score.nonzero().flatten().tolist()
         begin, end = scored[0], scored[-1] + 1
@@ -145,16 +145,16 @@ def test_streams_feed_contiguous_preceding_text(
         assert torch.equal(ids[:end], torch.arange(int(ids[0]), int(ids[0]) + end))
         assert torch.equal(targets[:end], ids[:end] + 1)
         # As much warm-up as was asked for, or all the text there is.
-        assert begin == min(warm, int(ids[begin]))
-        assert begin == warm or ids[0] == 0
+        assert begin == min(context, int(ids[begin]))
+        assert begin == context or ids[0] == 0
 
 
 @layouts
 @properties
 def test_every_target_is_scored_once_in_intervals_of_nearly_one_length(
-    length: int, streams: int, segment: int, warm: int
+    length: int, streams: int, segment: int, context: int
 ) -> None:
-    evaluation, batches, input_BN, target_BN, score_BN = run(length, streams, segment, warm)
+    evaluation, batches, input_BN, target_BN, score_BN = run(length, streams, segment, context)
     assert sorted(target_BN[score_BN].tolist()) == [*range(1, length)]
     assert evaluation.scored == length - 1
     per_stream = score_BN.sum(dim=1)
@@ -172,7 +172,7 @@ def test_every_target_is_scored_once_in_intervals_of_nearly_one_length(
 
 
 def test_a_pass_can_be_repeated() -> None:
-    evaluation = EvaluationStreams(np.arange(50), streams=3, segment=4, warm=2)
+    evaluation = EvaluationStreams(np.arange(50), streams=3, segment=4, context=2)
     one, other = (torch.cat([b.target_BT for b in evaluation], dim=1) for _ in range(2))
     assert torch.equal(one, other)
 
@@ -182,9 +182,9 @@ def test_a_bigram_model_gets_the_same_total_whatever_the_layout() -> None:
     tokens = generator.integers(0, 7, 101).astype(np.uint16)
     nll = generator.random((7, 7))
     expected = sum(nll[a, b] for a, b in pairwise(tokens))
-    for streams, segment, warm in ((1, 1, 0), (4, 8, 0), (7, 5, 13), (200, 3, 50)):
+    for streams, segment, context in ((1, 1, 0), (4, 8, 0), (7, 5, 13), (200, 3, 50)):
         total = 0.0
-        for b in EvaluationStreams(tokens, streams=streams, segment=segment, warm=warm):
+        for b in EvaluationStreams(tokens, streams=streams, segment=segment, context=context):
             total += float((nll[b.input_BT, b.target_BT] * b.score_BT.numpy()).sum())
         assert total == pytest.approx(expected, rel=1e-12)
 

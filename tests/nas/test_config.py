@@ -8,7 +8,9 @@ import pytest
 from nas.config import SearchConfig, check_schedules
 from nas.search.plan import SearchPlan
 
-SAID = re.compile(r"alpha\.(freeze|every): .* alpha (?:would move )?(in no step|in none|once)")
+SAID = re.compile(
+    r"alpha\.(warmup_fraction|every): .* alpha (?:would move )?(in no step|in none|once)"
+)
 TIMES = {"in no step": 0, "in none": 0, "once": 1}
 
 
@@ -30,8 +32,12 @@ def refusal(config: SearchConfig, steps: int) -> str:
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_as_often_as_a_refusal_says_alpha_would_move(schedule: str) -> None:
     refused = set()
-    for steps, freeze, every in product(range(1, 13), (0.0, 0.25, 0.5, 0.9, 0.99), range(1, 6)):
-        config = config_of(alpha={"freeze": freeze, "every": every, "schedule": schedule})
+    for steps, warmup_fraction, every in product(
+        range(1, 13), (0.0, 0.25, 0.5, 0.9, 0.99), range(1, 6)
+    ):
+        config = config_of(
+            alpha={"warmup_fraction": warmup_fraction, "every": every, "schedule": schedule}
+        )
         plan = SearchPlan(config, steps, memory=0, segment=8)
         due = [step for step in range(steps) if plan.alpha_due(step)]
         message = refusal(config, steps)
@@ -41,7 +47,11 @@ def test_as_often_as_a_refusal_says_alpha_would_move(schedule: str) -> None:
             assert said, message
             assert TIMES[said[2]] == sum(plan.alpha_lr(step) > 0 for step in due), message
             refused.add(said.groups())
-    assert refused == {("freeze", "in no step"), ("freeze", "once"), ("every", "once")}
+    assert refused == {
+        ("warmup_fraction", "in no step"),
+        ("warmup_fraction", "once"),
+        ("every", "once"),
+    }
 
 
 def test_where_alpha_does_not_learn_nothing_is_said_of_its_steps() -> None:

@@ -191,18 +191,18 @@ def path_of(folder: Path, seed: int = 0) -> tuple[np.ndarray, Path]:
     return alpha_NLC, write(folder / "pi.npz", alpha_NLC, LABELS)
 
 
-@pytest.mark.parametrize("freeze", [0.0, 0.25, 0.5])
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.25, 0.5])
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 def test_alphas_own_steps_are_weighed_by_their_rates(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    freeze: float, every: int, schedule: str,
+    warmup_fraction: float, every: int, schedule: str,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    alpha = {"freeze": freeze, "every": every, "schedule": schedule}
+    alpha = {"warmup_fraction": warmup_fraction, "every": every, "schedule": schedule}
     plan = plan_of(undisturbed, *[f"search.alpha.{key}={value}" for key, value in alpha.items()])
     alpha_NLC, file = path_of(tmp_path)
-    first = int(freeze * STEPS)
+    first = int(warmup_fraction * STEPS)
     due = range(first, STEPS, every)
     parts = [(step - first) / (STEPS - 1 - first) for step in due]
     rates = [1.0 if schedule == "constant" else 0.5 + 0.5 * np.cos(np.pi * x) for x in parts]
@@ -216,7 +216,7 @@ def test_slots_that_settled_at_once_are_counted(
     undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    plan = plan_of(undisturbed, "search.alpha.freeze=0")
+    plan = plan_of(undisturbed, "search.alpha.warmup_fraction=0")
     alpha_NLC, _ = path_of(tmp_path)
     alpha_NLC[5:, 0, 1] += 20
     given = (plan.schedules(), plan.adds_nothing)

@@ -19,7 +19,7 @@ TOKENS, IN_SEARCH, IN_TRAINING = 4 * 16, 3, 3
 def test_passes_validations_and_scored_layouts_are_counted(
     experiment_file: Path, tmp_path: Path, estimator: str, scored: int
 ) -> None:
-    settings = [*BASE, f"search.estimator={estimator}", "search.alpha.freeze=0.5"]
+    settings = [*BASE, f"search.estimator={estimator}", "search.alpha.warmup_fraction=0.5"]
     bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
     rule = bench.experiment.derive.model_copy(update={"method": "interleaved"})
     name = choose(derivation(bench, rule), bench.experiment, bench.run_dir).name

@@ -128,7 +128,7 @@ def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
     experiment_file: Path, tmp_path: Path
 ) -> None:
     short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
-    with pytest.raises(ValueError, match=r"^search\.alpha\.freeze: with 0\.5 of 1 steps"):
+    with pytest.raises(ValueError, match=r"^search\.alpha\.warmup_fraction: with 0\.5 of 1 steps"):
         search_trainer(plan_of(experiment_file, tmp_path, *short))
     with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
         search_trainer(plan_of(experiment_file, tmp_path, "search.alpha.every=15"))

@@ -118,13 +118,13 @@ def tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Tool:
 
 
 def one_token_at_a_time(
-    model: LanguageModel, ids: list[int], *, segment: int, memory: int, warm: int, streams: int
+    model: LanguageModel, ids: list[int], *, segment: int, memory: int, context: int, streams: int
 ) -> float:
     """Total nats by the formulas, every token on its own; what each slot was given is kept."""
     scored, total = len(ids) - 1, 0.0
     for b in range(streams):
         first, end = (1 + (b + k) * scored // streams for k in (0, 1))
-        start = max(first - 1 - warm, 0)
+        start = max(first - 1 - context, 0)
         given: list[list[torch.Tensor]] = [[] for _ in model.slots]
         for n in range(start, end - 1):
             h_1D = model.tables.embed(torch.tensor([[ids[n]]]))[0]
@@ -150,11 +150,11 @@ def one_token_at_a_time(
 @pytest.mark.parametrize(
     ("cut", "options"),
     [
-        ({"streams": 1, "segment": 1, "warm": 0}, {}),
-        ({"streams": 1, "segment": 7, "warm": 0}, {"clamp": 3}),
-        ({"streams": 3, "segment": 4, "warm": 5}, {}),
-        ({"streams": 2, "segment": 30, "warm": 1}, {"clamp": 0}),
-        ({"streams": 2, "segment": 3, "warm": 4}, {"window": 4, "clamp": 2}),
+        ({"streams": 1, "segment": 1, "context": 0}, {}),
+        ({"streams": 1, "segment": 7, "context": 0}, {"clamp": 3}),
+        ({"streams": 3, "segment": 4, "context": 5}, {}),
+        ({"streams": 2, "segment": 30, "context": 1}, {"clamp": 0}),
+        ({"streams": 2, "segment": 3, "context": 4}, {"window": 4, "clamp": 2}),
     ],
 )
 @torch.no_grad()
@@ -178,18 +178,19 @@ def test_the_table_is_that_of_one_token_at_a_time(
     assert len({round(row["nats"], 6) for row in found}) == (2 if "window" in options else 3)
 
 
-def test_a_window_makes_streams_segments_and_warm_tokens_indifferent(
+def test_a_window_makes_streams_segments_and_context_tokens_indifferent(
     tool: Tool, folder: Path, text: Path
 ) -> None:
     """Two attention slots reach 2 * (window - 1) back."""
     given = [folder, "--data", text, "--precision", "float64", "--memory", 3, "--window", 4]
     nats = [
-        tool.rows(*given, "--streams", streams, "--segment", segment, "--warm", warm)[0]["nats"]
+        tool.rows(*given, *cut)[0]["nats"]
         for streams in (1, 4, 10)
-        for segment, warm in ((1, 6), (5, 6), (5, 11), (300, 6))
+        for segment, context in ((1, 6), (5, 6), (5, 11), (300, 6))
+        for cut in [("--streams", streams, "--segment", segment, "--context", context)]
     ]
     assert max(nats) - min(nats) < 1e-9
-    short = tool.rows(*given, "--streams", 4, "--segment", 5, "--warm", 5)
+    short = tool.rows(*given, "--streams", 4, "--segment", 5, "--context", 5)
     assert abs(short[0]["nats"] - nats[0]) > 1e-9
 
 
@@ -213,14 +214,19 @@ def test_other_options_give_what_a_model_built_with_them_gives(
     assert tool.rows(folder, "--data", text, "--memory", 5)[0] == own
 
 
-@pytest.mark.parametrize(("streams", "warm"), [(1, 0), (3, 0), (3, 10)])
+@pytest.mark.parametrize(("streams", "context"), [(1, 0), (3, 0), (3, 10)])
 def test_rows_of_memory_that_no_stream_fills_are_not_made_and_change_nothing(
-    tool: Tool, folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch, streams: int, warm: int
+    tool: Tool,
+    folder: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    streams: int,
+    context: int,
 ) -> None:
     size = len(TEXT.encode())
-    made = 2 * streams * 2 * (size // streams + 1 + warm) * D_MODEL * 8
+    made = 2 * streams * 2 * (size // streams + 1 + context) * D_MODEL * 8
     monkeypatch.setattr(measuring, "memory_bytes", lambda device: made)
-    cut = {"streams": streams, "segment": 1, "warm": warm}
+    cut = {"streams": streams, "segment": 1, "context": context}
     given = [f"--{name}={value}" for name, value in cut.items()]
     (row,) = tool.rows(folder, "--data", text, *given, "--memory", 2**20,
         "--precision", "float64",
@@ -275,13 +281,14 @@ def test_what_it_was_measured_with_is_said(
 ) -> None:
     out = tmp_path / "out.json"
     said = tool.output(folder, "--data", text, "--memory", 0, 9, "--window", 4, "--clamp", 6,
-        "--streams", 3, "--segment", 8, "--warm", 2, "--json", out, "--precision", "bfloat16",
+        "--streams", 3, "--segment", 8, "--context", 2, "--json", out, "--precision", "bfloat16",
     ).splitlines()  # fmt: skip
     assert said[0] == (
         "model: made, layout a d a, trained with attention: window none, memory 5, clamp none"
     )
     assert said[2] == (
-        "measured with attention: window 4, clamp 6; 3 streams of 8 tokens, 2 warm; cpu, bfloat16"
+        "measured with attention: window 4, clamp 6; 3 streams of 8 tokens, 2 of context; "
+        "cpu, bfloat16"
     )
     assert said[3:5] == [
         "note: attention: window 4 needs memory 3, found 0: results depend on how the text is cut",
@@ -290,7 +297,7 @@ def test_what_it_was_measured_with_is_said(
     assert [line.split()[0] for line in said[6:]] == ["memory", "0", "9"]
     content = json.loads(out.read_text())
     assert content["trained_with"] == {"attention": {"window": None, "memory": 5, "clamp": None}}
-    assert [content[name] for name in ("streams", "segment", "warm")] == [3, 8, 2]
+    assert [content[name] for name in ("streams", "segment", "context")] == [3, 8, 2]
     assert [content[name] for name in ("device", "precision")] == ["cpu", "bfloat16"]
     assert content["data"] == [str(text)]
 
@@ -318,7 +325,7 @@ def test_precisions_are_close_and_not_the_same(tool: Tool, folder: Path, text: P
 def retrained(experiment_file: Path, tmp_path: Path) -> Path:
     run = tmp_path / "run"
     arguments = [experiment_file, "--run", run, "--layout", "a d a d", "--set", "retrain.steps=12"]
-    arguments += ["--set", "data.warm_tokens=3", "--set", "data.evaluation_segment=11"]
+    arguments += ["--set", "data.context_tokens=3", "--set", "data.evaluation_segment=11"]
     assert retrain.main([*map(str, arguments)]) == 0
     return run / "retrain/layout-adad/seed-0"
 
@@ -338,7 +345,7 @@ def test_the_test_text_gives_the_figure_of_the_result(
     given = [tmp_path / "carried", "--data", tmp_path / "test.txt"]
     (row,) = tool.rows(*given)
     assert abs(row["nats_per_token"] - result["test"]["nats_per_token"]) > 1e-9
-    (row,) = tool.rows(*given, "--streams", 7, "--segment", 11, "--warm", 3)
+    (row,) = tool.rows(*given, "--streams", 7, "--segment", 11, "--context", 3)
     assert row["nats_per_token"] == pytest.approx(result["test"]["nats_per_token"], abs=1e-9)
     shutil.copy(retrained / "result.json", tmp_path / "carried")
     assert tool.rows(*given) == [row]
@@ -354,7 +361,7 @@ def test_the_test_text_gives_the_figure_of_the_result(
         ("--streams 0", "--streams: must be from 1 to 2^30, found 0"),
         ("--segment 0", "--segment: must be from 1 to 2^30, found 0"),
         ("--segment 9999999999999999999999", "--segment: must be from 1 to 2^30, found 9999"),
-        ("--warm -1", "--warm: must be from 0 to 2^30, found -1"),
+        ("--context -1", "--context: must be from 0 to 2^30, found -1"),
         ("--device gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
         ("--device cuda:99", "--device: cuda:99 is not there"),
         ("--json FOLDER/absent/out.json", "must be a file in a folder that is there"),
@@ -417,7 +424,7 @@ def test_a_tokenizer_of_another_model_is_refused(tool: Tool, folder: Path, text:
 @pytest.mark.parametrize(
     "content",
     ["{", "[]", '{"evaluation": 3}', '{"evaluation": {"streams": 1, "segment": 2}}',
-     '{"evaluation": {"streams": "1", "segment": 2, "warm": 0}}', "[" * 100_000],
+     '{"evaluation": {"streams": "1", "segment": 2, "context": 0}}', "[" * 100_000],
 )  # fmt: skip
 def test_a_damaged_result_is_refused(tool: Tool, folder: Path, text: Path, content: str) -> None:
     (folder / "result.json").write_text(content)
@@ -428,7 +435,7 @@ def test_a_result_from_before_it_said_how_the_text_was_cut_is_no_fault(
     tool: Tool, folder: Path, text: Path
 ) -> None:
     (folder / "result.json").write_text('{"name": "made"}')
-    assert "8 streams of 64 tokens, 0 warm" in tool.output(folder, "--data", text)
+    assert "8 streams of 64 tokens, 0 of context" in tool.output(folder, "--data", text)
 
 
 def test_a_model_without_memory_takes_none(tool: Tool, tmp_path: Path, text: Path) -> None:

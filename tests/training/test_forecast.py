@@ -58,7 +58,7 @@ def rows(count: int, segment: int = 7) -> ProbeBatch:
 
 def searches(forward: Forward, estimator: str, **alpha: Any) -> tuple[Any, Any, Any]:
     model = supernet(torch.float32)
-    step, state = search_step(model, forward, estimator, freeze=0.0, **alpha)
+    step, state = search_step(model, forward, estimator, warmup_fraction=0.0, **alpha)
     state.streams = {"weights": model.initial_state(9)}
     step = replace(step, noise=lambda *_: torch.tensor([[9.0, 5.0, 0.0]] * 4))
 

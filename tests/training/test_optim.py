@@ -66,7 +66,7 @@ def test_a_tensor_without_a_gradient_stays() -> None:
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
 @pytest.mark.parametrize("final", [0.0, 0.1])
 def test_the_schedule_starts_at_the_peak_and_ends_at_final(schedule: str, final: float) -> None:
-    config = OptimiserConfig(lr=2.0, warmup_steps=0, schedule=schedule, final=final)
+    config = OptimiserConfig(lr=2.0, warmup_steps=0, schedule=schedule, min_lr_ratio=final)
     assert learning_rate(config, 0, 100) == pytest.approx(2.0, abs=1e-15)
     assert learning_rate(config, 99, 100) == pytest.approx(2.0 * final, abs=1e-15)
 
@@ -83,7 +83,7 @@ def test_constant_stays() -> None:
 
 
 def test_warmup_rises_evenly_to_the_peak() -> None:
-    config = OptimiserConfig(lr=1.0, warmup_steps=3, schedule="linear", final=0.0)
+    config = OptimiserConfig(lr=1.0, warmup_steps=3, schedule="linear", min_lr_ratio=0.0)
     rates = [learning_rate(config, step, 8) for step in range(8)]
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1.0, 0.75, 0.5, 0.25, 0.0])
 

@@ -44,9 +44,9 @@ def search_step(
         {
             "steps": 8,
             "estimator": estimator,
-            "hold": 2,
+            "resample_every": 2,
             "optimiser": {"lr": 0.01, "warmup_steps": 0},
-            "alpha": {"freeze": 0.25, "lr": 0.1, **alpha},
+            "alpha": {"warmup_fraction": 0.25, "lr": 0.1, **alpha},
         }
     )
     plan = SearchPlan(config, 8, memory=5, segment=4)

@@ -76,7 +76,7 @@ def test_a_standstill_is_said() -> None:
     ],
 )
 def test_a_standstill_by_a_low_rate_is_mended_by_a_higher_one(lr: float | str, remedy: str) -> None:
-    alpha = {"lr": lr, "schedule": "constant", "freeze": 0}
+    alpha = {"lr": lr, "schedule": "constant", "warmup_fraction": 0}
     config = SearchConfig.model_validate({"steps": 400, "alpha": alpha})
     plan = SearchPlan(config, 400, 0, 1)
     assert plan.alpha_auto_lr == 0.025

@@ -16,23 +16,23 @@ ALL, ONE, TWO = REST + SLOTS * 12.0, REST + SLOTS * 4.0, REST + SLOTS * 8.0
 @pytest.mark.parametrize(
     ("options", "alpha", "expected"),
     [
-        ({}, {"freeze": 0.0, "data": "shared"}, 20 * 3 * ALL),
+        ({}, {"warmup_fraction": 0.0, "data": "shared"}, 20 * 3 * ALL),
         ({}, {}, 20 * 3 * ONE + 10 * 2 * ALL),
-        ({"estimator": "soft"}, {"freeze": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
-        ({"estimator": "soft"}, {"freeze": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
-        ({"estimator": "dirichlet"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
-        ({"estimator": "straight_through"}, {"freeze": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
-        ({"estimator": "single_path"}, {"freeze": 0.5}, 20 * 3 * ONE + 10 * 2 * ONE),
-        ({"estimator": "two_path"}, {"freeze": 0.5}, 20 * 3 * TWO + 10 * 2 * TWO),
+        ({"estimator": "soft"}, {"warmup_fraction": 0.25}, 20 * 3 * ALL + 15 * 2 * ALL),
+        ({"estimator": "soft"}, {"warmup_fraction": 0.25, "every": 4}, 20 * 3 * ALL + 4 * 2 * ALL),
+        ({"estimator": "dirichlet"}, {"warmup_fraction": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
+        ({"estimator": "straight_through"}, {"warmup_fraction": 0.5}, 20 * 3 * ALL + 10 * 2 * ALL),
+        ({"estimator": "single_path"}, {"warmup_fraction": 0.5}, 20 * 3 * ONE + 10 * 2 * ONE),
+        ({"estimator": "two_path"}, {"warmup_fraction": 0.5}, 20 * 3 * TWO + 10 * 2 * TWO),
         ({"estimator": "spos"}, {}, 20 * 3 * ONE),
         (
             {"estimator": "spos"},
-            {"freeze": 0.5, "estimator": "two_path"},
+            {"warmup_fraction": 0.5, "estimator": "two_path"},
             20 * 3 * ONE + 10 * 2 * TWO,
         ),
         (
-            {"estimator": "soft", "frozen": "spos"},
-            {"freeze": 0.5, "data": "shared"},
+            {"estimator": "soft", "warmup_estimator": "spos"},
+            {"warmup_fraction": 0.5, "data": "shared"},
             10 * 3 * ONE + 10 * 3 * ALL,
         ),
     ],
@@ -60,7 +60,11 @@ def test_two_paths_of_one_candidate_are_one() -> None:
 
 def test_a_step_in_which_alpha_moves_costs_more() -> None:
     config = SearchConfig.model_validate(
-        {"steps": 8, "optimiser": {"warmup_steps": 2}, "alpha": {"freeze": 0.5, "every": 2}}
+        {
+            "steps": 8,
+            "optimiser": {"warmup_steps": 2},
+            "alpha": {"warmup_fraction": 0.5, "every": 2},
+        }
     )
     flops_N = search_flops(SearchPlan(config, 8, memory=0, segment=1), FLOPS, REST, SLOTS)
     both = 3 * ONE + 2 * ALL

@@ -15,9 +15,9 @@ SCHEDULES = ["cosine", "linear", "constant"]
 
 
 def plan_of(weight: float, begin: float = 0.8, **alpha: object) -> SearchPlan:
-    sharpen = {"weight": weight, "begin": begin}
+    penalty = {"weight": weight, "begin": begin}
     config = SearchConfig.model_validate(
-        {"steps": STEPS, "alpha": {"freeze": 0.0, "sharpen": sharpen, **alpha}}
+        {"steps": STEPS, "alpha": {"warmup_fraction": 0.0, "entropy_penalty": penalty, **alpha}}
     )
     return SearchPlan(config, STEPS, memory=0, segment=8)
 
@@ -36,9 +36,11 @@ def test_at_uniform_pi_nothing_pulls() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("every", [1, 4])
-@pytest.mark.parametrize("freeze", [0.0, 0.3])
-def test_it_rises_with_what_alpha_has_travelled(schedule: str, every: int, freeze: float) -> None:
-    plan = plan_of(0.5, 0.8, schedule=schedule, every=every, freeze=freeze)
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.3])
+def test_it_rises_with_what_alpha_has_travelled(
+    schedule: str, every: int, warmup_fraction: float
+) -> None:
+    plan = plan_of(0.5, 0.8, schedule=schedule, every=every, warmup_fraction=warmup_fraction)
     due = [step for step in range(STEPS) if plan.alpha_due(step)]
     total = sum(plan.alpha_lr(step) for step in due)
     spent = 0.0
@@ -46,29 +48,29 @@ def test_it_rises_with_what_alpha_has_travelled(schedule: str, every: int, freez
         if step in due:
             spent += plan.alpha_lr(step)
         wanted = 0.5 * max(0.0, (spent / total - 0.8) / 0.2)
-        assert plan.sharpen(step) == pytest.approx(wanted, abs=1e-12)
-    assert plan.sharpen(STEPS - 1) == 0.5
+        assert plan.entropy_weight(step) == pytest.approx(wanted, abs=1e-12)
+    assert plan.entropy_weight(STEPS - 1) == 0.5
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_last_fifth_has_its_part_of_the_pull_under_every_schedule(schedule: str) -> None:
     """Weight times learning rate, summed: half of a fifth, for the weight rises from 0 to 1."""
     plan = plan_of(1.0, schedule=schedule)
-    pull = sum(plan.sharpen(step) * plan.alpha_lr(step) for step in range(STEPS))
+    pull = sum(plan.entropy_weight(step) * plan.alpha_lr(step) for step in range(STEPS))
     assert pull / sum(plan.alpha_lr(step) for step in range(STEPS)) == pytest.approx(0.1, abs=0.01)
 
 
 def test_a_search_that_sharpens_ends_with_lower_entropy() -> None:
     share = []
     for weight in (0.0, 1.0):
-        step, state = make(60, data="prequential", sharpen={"weight": weight, "begin": 0.5})
+        step, state = make(60, data="prequential", entropy_penalty={"weight": weight, "begin": 0.5})
         share.append(entropy_share(softmax(run(step, state, 60)[-1].numpy())))
     assert share[1] < share[0] - 0.05
 
 
 def test_by_default_it_is_off() -> None:
     plan = SearchPlan(SearchConfig(steps=101), 101, memory=0, segment=8)
-    assert not any(plan.sharpen(step) for step in range(101))
+    assert not any(plan.entropy_weight(step) for step in range(101))
 
 
 def test_descent_lowers_the_entropy() -> None:

@@ -26,13 +26,13 @@ START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
 
 def trained(folder: Path, cut: int | None, **options: str) -> tuple[list[Tensor], Tensor]:
     """Weights and alpha after 24 steps, saved and read back after `cut` of them."""
-    step, state = make(24, estimator="spos", hold=1, **options)
+    step, state = make(24, estimator="spos", resample_every=1, **options)
     state.parameters["alpha"].data = START_LC.clone()
     before = weights(state.model)
     for index in range(24):
         if index == cut:
             save_checkpoint(folder / "x.safetensors", state, "identity")
-            state = make(24, estimator="spos", hold=1, **options)[1]
+            state = make(24, estimator="spos", resample_every=1, **options)[1]
             read_checkpoint(folder / "x.safetensors", state, "identity", 24).restore(state)
         step(state, tiny.batch(seed=1000 + index, first=index == 0))
         state.step += 1
@@ -70,7 +70,7 @@ def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draw
 @pytest.mark.parametrize("estimator", ["soft", "straight_through", "two_path"])
 def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: str) -> None:
     step, state = make(40, estimator=estimator, data="prequential")
-    frozen = step.plan.config.model_copy(update={"frozen": "spos"})
+    frozen = step.plan.config.model_copy(update={"warmup_estimator": "spos"})
     plan = SearchPlan(frozen, 40, 5, 4)
     kinds = []
     for state.step in range(40):
@@ -79,7 +79,7 @@ def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: s
     assert kinds == [True] * 10 + [False] * 30
     draws = [plan.draw(step) for step in range(40)]
     assert draws[:10] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
-    assert draws[10:] == [step // plan.hold for step in range(10, 40)]
+    assert draws[10:] == [step // plan.resample_every for step in range(10, 40)]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,18 @@ def test_frozen_trains_uniform_single_paths_until_alphas_first_step(estimator: s
             r"alpha\.data: split keeps text .*spos",
         ),
         ({"alpha": {"estimator": "spos"}}, "spos gives alpha no gradient; take one that does"),
-        ({"frozen": "spos", "estimator": "single_path"}, r"frozen: has no effect.*single_path"),
-        ({"frozen": "spos", "estimator": "spos"}, "frozen: has no effect with estimator spos"),
-        ({"frozen": "spos"}, "frozen: has no effect with estimator spos"),
         (
-            {"frozen": "spos", "estimator": "soft", "alpha": {"freeze": 0}},
-            r"frozen: .* alpha\.freeze 0; leave it out",
+            {"warmup_estimator": "spos", "estimator": "single_path"},
+            r"warmup_estimator: has no effect.*single_path",
+        ),
+        (
+            {"warmup_estimator": "spos", "estimator": "spos"},
+            "warmup_estimator: has no effect with estimator spos",
+        ),
+        ({"warmup_estimator": "spos"}, "warmup_estimator: has no effect with estimator spos"),
+        (
+            {"warmup_estimator": "spos", "estimator": "soft", "alpha": {"warmup_fraction": 0}},
+            r"warmup_estimator: .* alpha\.warmup_fraction 0; leave it out",
         ),
         ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
     ],

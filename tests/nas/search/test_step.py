@@ -34,15 +34,15 @@ class Stream:
 
 
 def make(
-    steps: int = 12, *, estimator: str = "soft", hold: Any = "auto", **alpha: Any
+    steps: int = 12, *, estimator: str = "soft", resample_every: Any = "auto", **alpha: Any
 ) -> tuple[SearchStep, TrainState]:
     config = SearchConfig.model_validate(
         {
             "steps": steps,
             "estimator": estimator,
-            "hold": hold,
+            "resample_every": resample_every,
             "optimiser": OPTIMISER,
-            "alpha": {"freeze": 0.25, "lr": 0.1, **alpha},
+            "alpha": {"warmup_fraction": 0.25, "lr": 0.1, **alpha},
         }
     )
     plan = SearchPlan(config, steps, memory=5, segment=4)
@@ -132,14 +132,14 @@ def with_dropout(model: LanguageModel) -> None:
 def test_the_weights_steps_do_not_depend_on_alphas(data: str, forward: dict[str, Any]) -> None:
     """Drawn uniformly, the weights hear nothing of alpha but through random numbers."""
     found = []
-    for freeze in (0.25, 0.75):
-        step, state = make(estimator="auto", data=data, freeze=freeze, every=1)
+    for warmup_fraction in (0.25, 0.75):
+        step, state = make(estimator="auto", data=data, warmup_fraction=warmup_fraction, every=1)
         with_dropout(state.model)
         torch.manual_seed(7)
         forward_now = replace(step.weight_step.forward, **forward)
         step = replace(step, weight_step=replace(step.weight_step, forward=forward_now))
         alphas = run(step, state, 12)
-        assert torch.equal(alphas[8], torch.zeros(3, 3)) == (freeze == 0.75)
+        assert torch.equal(alphas[8], torch.zeros(3, 3)) == (warmup_fraction == 0.75)
         found.append([*weights(state.model), torch.get_rng_state()])
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
 
@@ -222,7 +222,7 @@ def test_split_alpha_reads_its_own_stream_in_order_with_its_own_memory() -> None
 
 
 def test_shared_takes_both_gradients_from_one_pass() -> None:
-    step, state = make(data="shared", freeze=0.0)
+    step, state = make(data="shared", warmup_fraction=0.0)
     batch = tiny.batch(seed=5, first=True)
     mix = step.mix(state)
     net = state.model
@@ -237,7 +237,7 @@ def test_shared_takes_both_gradients_from_one_pass() -> None:
 
 @pytest.mark.parametrize("data", ["shared", "prequential"])
 def test_a_draw_of_identity_everywhere_is_a_gradient_of_0(data: str) -> None:
-    step, state = make(data=data, estimator="single_path", freeze=0.0)
+    step, state = make(data=data, estimator="single_path", warmup_fraction=0.0)
     noise_LC = torch.tensor([[0.0, 0.0, 50.0]] * 3)
     replace(step, noise=lambda *_: noise_LC)(state, tiny.batch(first=True))
     assert torch.equal(state.parameters["alpha"], torch.zeros(3, 3))
@@ -249,15 +249,15 @@ def test_hard_draws_are_held_for_as_long_as_the_memory_reaches_back_plus_one() -
         config = SearchConfig(
             steps=9, estimator="single_path", optimiser=OptimiserConfig(warmup_steps=0)
         )
-        assert SearchPlan(config, 9, memory, segment).hold == expected
+        assert SearchPlan(config, 9, memory, segment).resample_every == expected
         soft = config.model_copy(update={"estimator": "soft"})
-        assert SearchPlan(soft, 9, memory, segment).hold == 1
-        three = config.model_copy(update={"hold": 3})
-        assert SearchPlan(three, 9, memory, segment).hold == 3
+        assert SearchPlan(soft, 9, memory, segment).resample_every == 1
+        three = config.model_copy(update={"resample_every": 3})
+        assert SearchPlan(three, 9, memory, segment).resample_every == 3
 
 
 def test_noise_is_drawn_once_a_step_and_held() -> None:
-    step, state = make(steps=12, estimator="straight_through", hold=4)
+    step, state = make(steps=12, estimator="straight_through", resample_every=4)
     asked: list[int] = []
 
     def noise(seed: int, draw: int, slots: int, count: int) -> torch.Tensor:
@@ -299,7 +299,7 @@ def test_the_quickstarts_alpha_is_as_fast_as_alpha_may_be() -> None:
 def test_sharpening_moves_alpha_from_half_of_its_travel_on_only(data: str) -> None:
     paths = []
     for weight in (0.0, 5.0):
-        step, state = make(12, data=data, sharpen={"weight": weight, "begin": 0.5})
+        step, state = make(12, data=data, entropy_penalty={"weight": weight, "begin": 0.5})
         paths.append(run(step, state, 12))
     # alpha moves from step 3 to 11, by a cosine: after three steps 0.63 of its way is behind it.
     same = [torch.equal(a, b) for a, b in zip(*paths, strict=True)]

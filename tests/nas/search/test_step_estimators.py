@@ -38,7 +38,7 @@ def make(
             "steps": STEPS,
             "estimator": weights,
             "optimiser": {"kind": kind, "lr": 0.05, "warmup_steps": 0, "weight_decay": 0.1},
-            "alpha": {"freeze": 0.0, "lr": 0.1, "estimator": alpha, **options},
+            "alpha": {"warmup_fraction": 0.0, "lr": 0.1, "estimator": alpha, **options},
         }
     )
     plan = SearchPlan(config, STEPS, memory=5, segment=4)
@@ -239,4 +239,4 @@ def test_the_passes_that_fill_a_memory_decide_how_long_a_draw_is_held(
     weights: str, alpha: str, data: str, hold: int
 ) -> None:
     step, _ = make(weights, alpha, data=data)
-    assert step.plan.hold == hold
+    assert step.plan.resample_every == hold

@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
-from hpo.queue import Entry, entries
+from hpo.queue import LEASE, Entry, entries
 
 ROOT = Path(__file__).resolve().parents[1]
+T = TypeVar("T")
 
 
 class Clock:
@@ -95,12 +98,13 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 180) -> None:
-    """Wait until something is so."""
+def wait_for(condition: Callable[[], T], limit_s: float = 180) -> T:
+    """Wait until something is so; what the condition then said."""
     until = time.monotonic() + limit_s
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < until, "it never came"
         time.sleep(0.1)
+    return value
 
 
 def processes(*words: str) -> dict[int, list[str]]:
@@ -145,17 +149,23 @@ def _leads(pid: int) -> bool:
 
 def kill_worker_of(entry: Entry) -> int:
     """SIGKILL the worker that runs a trial; its process number."""
-    pid = int(entry.last.system_attrs["parnas:lease"]["pid"])
+    pid = int(entry.last.system_attrs[LEASE]["pid"])
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
-def in_the_middle(folder: Path, running: Sequence[Entry]) -> list[Entry]:
-    """Those running trials whose search has saved a checkpoint and goes on."""
+def in_the_middle(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
+    """Those trials of a worker whose search has saved a checkpoint and goes on.
+
+    A trial runs in the storage a moment before its worker's lease stands there, so an entry read
+    before does not say whose it is.
+    """
     return [
         entry
-        for entry in running
-        if list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/search/*/last*"))
+        for entry in entries
+        if entry.last.state == TrialState.RUNNING
+        and LEASE in entry.last.system_attrs
+        and list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/search/*/last*"))
         and not list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/architecture.json"))
     ]
 

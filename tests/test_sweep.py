@@ -142,13 +142,7 @@ def test_ctrl_c_leaves_a_sweep_that_goes_on_later(experiment_file: Path, tmp_pat
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_for(lambda: (folder / "sweep" / "study.journal").exists())
-        wait_for(
-            lambda: in_the_middle(
-                folder,
-                [e for e in journal_entries(folder) if e.last.state == TrialState.RUNNING],
-            )
-        )
+        wait_for(lambda: in_the_middle(folder, journal_entries(folder)))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
@@ -175,12 +169,9 @@ def test_a_sweep_whose_every_process_is_killed_goes_on(
     file = add_sweep(experiment_file, trials=3)
     arguments = command(file, "--run", folder, *SLOW)
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, start_new_session=True)
-    wait_for(lambda: (folder / "sweep" / "study.journal").exists())
-    wait_for(lambda: any(e.last.state == TrialState.RUNNING for e in journal_entries(folder)))
-    running = [e for e in journal_entries(folder) if e.last.state == TrialState.RUNNING]
-    wait_for(lambda: in_the_middle(folder, running))
+    (running,) = wait_for(lambda: in_the_middle(folder, journal_entries(folder)))
     process.kill()
-    kill_worker_of(running[0])
+    kill_worker_of(running)
     process.wait()
     wait_for(lambda: all_ended(folder))
     again = run(file, "--run", folder, *SLOW)
@@ -238,12 +229,8 @@ def sweep_with_two_kills(
 
 def kill_one(folder: Path, killed: set[int], found: list[Entry]) -> None:
     """Kill the worker of a trial that has a checkpoint and is not done."""
-    running = [
-        entry
-        for entry in found
-        if entry.last.state == TrialState.RUNNING and entry.number not in killed
-    ]
-    for entry in in_the_middle(folder, running)[:1]:
+    others = [entry for entry in found if entry.number not in killed]
+    for entry in in_the_middle(folder, others)[:1]:
         kill_worker_of(entry)
         killed.add(entry.number)
 

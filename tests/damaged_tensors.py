@@ -4,7 +4,7 @@ import functools
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from tests.damage import Kind
 from tests.model.test_saving import pair
 from tests.training.test_checkpoint import STEPS, trained
 from training import checkpoint
-from training.checkpoint import read_best, read_checkpoint, save_best, save_checkpoint
-from training.state import TrainState
+from training.checkpoint import Checkpoints, read_checkpoint, save_checkpoint
+from training.distributed import ALONE
+from training.state import Best, TrainState
 from training.tensor_file import write_tensors
 
 WEIGHT = "model.norm.weight"
@@ -33,11 +34,11 @@ def state_after(steps: int) -> TrainState:
 def into_another_state(read: Any, path: Path, *more: Any) -> Any:
     """Read into a state of the same run; nothing of it may change, whatever the file says."""
     state, random_state = state_after(1), torch.get_rng_state()
-    before = {name: tensor.clone() for name, tensor in checkpoint._tensors_of(state).items()}
+    before = {name: tensor.clone() for name, tensor in checkpoint._tensors_of(state, ALONE).items()}
     try:
         return read(path, state, "me", *more)
     finally:
-        now = checkpoint._tensors_of(state)
+        now = checkpoint._tensors_of(state, ALONE)
         assert now.keys() == before.keys()
         assert all(torch.equal(now[n], before[n]) for n in before if n != "random.cpu")
         assert torch.equal(torch.get_rng_state(), random_state)
@@ -110,11 +111,11 @@ def forged(path: Path, header: dict[str, Any] | None = None, **tensors: Any) -> 
         "step": 3,
         "loss_steps": 3,
         "tokens": 24,
-        "best": asdict(state.best),
+        "best": state.best.model_dump(),
         "elapsed_s": 1.5,
         **(header or {}),
     }
-    every = {**checkpoint._tensors_of(state), **tensors}
+    every = {**checkpoint._tensors_of(state, ALONE), **tensors}
     write_tensors(
         path,
         {name: tensor for name, tensor in every.items() if tensor is not ...},
@@ -176,15 +177,21 @@ def checkpoint_lies(path: Path) -> Iterator[str]:
         yield f"does not fit .*{message}"
 
 
+def read_best(path: Path, state: TrainState, identity: str) -> dict[str, torch.Tensor]:
+    of_step_3 = replace(state, best=Best(nats_per_token=1.0, step=3))
+    return Checkpoints(path.parent, identity, STEPS).read_best(of_step_3)
+
+
 def best_lies(path: Path) -> Iterator[str]:
     yield from header_lies(path)
-    tensors, step = read_best(path, state_after(1), "me")
-    assert step == 3
+    tensors = read_best(path, state_after(1), "me")
     assert torch.equal(tensors[WEIGHT], state_after(3).model.norm.weight)
-    save_best(path, state_after(3), "you")
+    Checkpoints(path.parent, "you", STEPS).save_best(state_after(3))
     yield "belongs to another experiment"
     write_tensors(path, tensors, {"identity": "me", "step": "3"})
-    yield r"best\.safetensors: step: "
+    yield r"best-3\.safetensors: step: "
+    write_tensors(path, tensors, {"identity": "me", "step": 2})
+    yield r"best-3\.safetensors: is of step 2"
     write_tensors(path, {**tensors, "more": torch.zeros(1)}, {"identity": "me", "step": 3})
     yield "more: no such tensor in this run"
 
@@ -217,8 +224,8 @@ KINDS = [
         checkpoint_lies,
     ),
     Kind(
-        "best.safetensors",
-        lambda folder: save_best(folder / "best.safetensors", state_after(3), "me"),
+        "best-3.safetensors",
+        lambda folder: Checkpoints(folder, "me", STEPS).save_best(state_after(3)),
         lambda path: into_another_state(read_best, path),
         best_lies,
     ),

@@ -92,7 +92,7 @@ def test_no_password_of_a_command_is_recorded(tmp_path: Path) -> None:
     cpu = torch.device("cpu")
     path = tmp_path / "environment.json"
     path.write_text(environment(cpu, {}))
-    record_resume(tmp_path, cpu, 3, micro_batches=1)
+    record_resume(tmp_path, cpu, 3, {"micro_batches": 1})
     assert path.read_text().count("sweep.storage=postgresql://u:***@h/db") == 2
     assert "secret" not in path.read_text()
 

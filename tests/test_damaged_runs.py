@@ -130,11 +130,11 @@ def test_a_damaged_environment_ends_no_resume(folder: Path) -> None:
     raw = path.read_bytes()
     for content in (*NO_OBJECTS, b'{"resumed": 3}'):
         path.write_bytes(content)
-        said = record_resume(folder / FOLDER, torch.device("cpu"), 3, micro_batches=1)
+        said = record_resume(folder / FOLDER, torch.device("cpu"), 3, {"micro_batches": 1})
         assert said[0].startswith("torch was not recorded, is ")
         assert [entry["step"] for entry in json.loads(path.read_bytes())["resumed"]] == [3]
     path.write_bytes(raw)
-    assert record_resume(folder / FOLDER, torch.device("cpu"), 3, micro_batches=1) == []
+    assert record_resume(folder / FOLDER, torch.device("cpu"), 3, {"micro_batches": 1}) == []
 
 
 @pytest.mark.figures

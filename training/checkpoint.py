@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,22 +19,12 @@ from training.state import Best, TrainState
 from training.tensor_file import read_header, read_tensors, write_tensors
 from utils.files import words_of
 
-LAST, PREVIOUS, REFUSED = (
-    "last.safetensors",
-    "previous.safetensors",
-    "last.refused.safetensors",
-)
+LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
+REFUSED = "last.refused.safetensors"
 Form = tuple[torch.dtype, tuple[int, ...]]
 _BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
 _OTHER_RANKS_GENERATOR = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
 _Header = TypeVar("_Header", bound="_WeightsHeader")
-
-
-class _BestStep(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    nats_per_token: float
-    step: int = Field(ge=-1)
 
 
 class _WeightsHeader(BaseModel):
@@ -48,21 +38,20 @@ class _WeightsHeader(BaseModel):
 class _StateHeader(_WeightsHeader):
     loss_steps: int = Field(ge=0)
     tokens: int = Field(ge=0)
-    best: _BestStep
+    best: Best
     elapsed_s: float = Field(ge=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and fits its run: restoring it cannot fail half way."""
+    """A checkpoint that was read and fits its run: restoring it cannot fail half way.
+
+    `refused` says what is wrong with the last one, where this is the one before it.
+    """
 
     header: _StateHeader
     tensors: Mapping[str, Tensor]
-
-    @property
-    def step(self) -> int:
-        """Steps done when it was saved."""
-        return self.header.step
+    refused: str | None = None
 
     def restore(self, state: TrainState) -> None:
         """Put a run back to where it was saved."""
@@ -75,18 +64,17 @@ class Checkpoint:
             optimiser.load_state_dict(
                 {"state": slots, "param_groups": optimiser.state_dict()["param_groups"]}
             )
-        device = next(state.model.parameters()).device
         for name, stream in state.streams.items():
-            tensors = {k: v.to(device) for k, v in _under(self.tensors, f"stream.{name}.").items()}
+            tensors = _under(self.tensors, f"stream.{name}.")
             state.streams[name] = StreamState.from_tensors(tensors, like=stream)
-        state.loss_sum = self.tensors["loss_sum"].to(device)
+        state.loss_sum = self.tensors["loss_sum"].to(next(state.model.parameters()).device)
         torch.set_rng_state(self.tensors["random.cpu"])
         if "random.cuda" in self.tensors and torch.cuda.is_available():
             torch.cuda.set_rng_state(self.tensors["random.cuda"])
         state.step = self.header.step
         state.loss_steps = self.header.loss_steps
         state.tokens = self.header.tokens
-        state.best = Best(**self.header.best.model_dump())
+        state.best = self.header.best
         state.elapsed_s = self.header.elapsed_s
 
 
@@ -109,7 +97,7 @@ def save_checkpoint(
         "step": state.step,
         "loss_steps": state.loss_steps,
         "tokens": state.tokens,
-        "best": asdict(state.best),
+        "best": state.best.model_dump(),
         "elapsed_s": state.elapsed_s,
     }
     tensors = _tensors_of(state, ranks)
@@ -121,14 +109,7 @@ def save_checkpoint(
 def read_checkpoint(
     path: Path, state: TrainState, identity: str, steps: int, ranks: Ranks = ALONE
 ) -> Checkpoint:
-    """Read a checkpoint and compare all of it with the run; the run is not touched.
-
-    Args:
-        path: the file.
-        state: the run as it is set up.
-        identity: whose checkpoint it must be.
-        steps: how many steps the run takes in all.
-        ranks: the processes of the run, as many as when it was saved or not; each takes its shard.
+    """Read this rank's shard and compare it with a run of so many steps, which is not touched.
 
     Raises:
         ValueError: the file is damaged, or belongs to another experiment, or does not fit.
@@ -142,35 +123,8 @@ def read_checkpoint(
     return Checkpoint(header, tensors)
 
 
-def save_best(path: Path, state: TrainState, identity: str) -> None:
-    """Write the weights alone, and what is trained beside them.
-
-    Raises:
-        OSError: the disk is full or the folder not writable; the file before stays.
-    """
-    write_tensors(path, _weights_of(state), {"identity": identity, "step": state.step})
-
-
-def read_best(path: Path, state: TrainState, identity: str) -> tuple[dict[str, Tensor], int]:
-    """The weights of the best step and that step; the run is not touched.
-
-    Raises:
-        ValueError: the file is damaged, or belongs to another experiment, or does not fit.
-        OSError: it cannot be read.
-    """
-    tensors, header = _read(path, identity, _WeightsHeader)
-    _check_compatible(path, tensors, state, weights_only=True)
-    return tensors, header.step
-
-
 def read_weights(path: Path, state: TrainState, identity: str, steps: int) -> dict[str, Tensor]:
-    """The weights in the checkpoint of a run that is done; the run is not touched.
-
-    Args:
-        path: the file.
-        state: model and parameters as they are set up; optimisers and streams are not looked at.
-        identity: whose checkpoint it must be.
-        steps: how many steps the run takes in all.
+    """The weights in the checkpoint of a run that is done; of `state` only these are looked at.
 
     Raises:
         ValueError: the file is damaged, of another experiment, does not fit, or is not of the end.
@@ -210,7 +164,7 @@ def _weights_of(state: TrainState) -> dict[str, Tensor]:
     return tensors | {f"parameter.{k}": v for k, v in state.parameters.items()}
 
 
-def _tensors_of(state: TrainState, ranks: Ranks = ALONE) -> dict[str, Tensor]:
+def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
     tensors = _weights_of(state)
     for name, optimiser in state.optimisers.items():
         for index, slots in optimiser.state_dict()["state"].items():
@@ -220,8 +174,7 @@ def _tensors_of(state: TrainState, ranks: Ranks = ALONE) -> dict[str, Tensor]:
                 if value is not None
             }
     for name, stream in state.streams.items():
-        of_all_ranks = {k: ranks.gather(v) for k, v in stream.tensors().items()}
-        tensors |= {f"stream.{name}.{k}": v for k, v in of_all_ranks.items()}
+        tensors |= {f"stream.{name}.{k}": ranks.gather(v) for k, v in stream.tensors().items()}
     tensors["loss_sum"] = state.loss_sum
     generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
     if torch.cuda.is_available():
@@ -261,29 +214,29 @@ def shard_for_rank(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Ten
 def _check_compatible(
     path: Path, tensors: Mapping[str, Tensor], state: TrainState, *, weights_only: bool = False
 ) -> None:
-    if problem := _mismatch(tensors, state, weights_only):
+    if problem := next(_mismatches(tensors, state, weights_only), None):
         raise ValueError(f"{path}: does not fit this experiment ({problem})")
 
 
-def _mismatch(tensors: Mapping[str, Tensor], state: TrainState, weights_only: bool) -> str | None:
-    """The first difference from what a run holds; None where the tensors can be restored."""
+def _mismatches(
+    tensors: Mapping[str, Tensor], state: TrainState, weights_only: bool
+) -> Iterator[str]:
     expected = {name: _form(tensor) for name, tensor in _weights_of(state).items()}
     if not weights_only:
         expected |= _state_forms(state, tensors)
     for name, form in expected.items():
         if name not in tensors:
-            return f"{name}: missing"
-        if _form(tensors[name]) != form:
-            return f"{name}: {_shown(_form(tensors[name]))} instead of {_shown(form)}"
+            yield f"{name}: missing"
+        elif _form(tensors[name]) != form:
+            yield f"{name}: {_shown(_form(tensors[name]))} instead of {_shown(form)}"
     for name, tensor in tensors.items():
         if name not in expected and (weights_only or not _is_optional(name, tensor, state)):
-            return f"{name}: no such tensor in this run"
+            yield f"{name}: no such tensor in this run"
     if not weights_only:
         try:
             torch.Generator().set_state(tensors["random.cpu"])
         except RuntimeError as error:
-            return f"random.cpu: {error}"
-    return None
+            yield f"random.cpu: {error}"
 
 
 def _state_forms(state: TrainState, tensors: Mapping[str, Tensor]) -> dict[str, Form]:
@@ -320,22 +273,13 @@ def _shown(form: Form) -> str:
 
 def _is_optional(name: str, tensor: Tensor, state: TrainState) -> bool:
     """A candidate's own state, which only its first step makes; the GPU's generator on a CPU."""
-    if name == "random.cuda":
-        return True
-    for stream_name, stream in state.streams.items():
-        for slot, states in enumerate(stream.blocks):
-            for index in range(len(states)):
-                if name == f"stream.{stream_name}.blocks.{slot}.{index}":
-                    return tensor.ndim > 0 and len(tensor) == len(stream.seen_B)
-    return False
-
-
-@dataclass(frozen=True)
-class ResumePoint:
-    """The checkpoint to go on from, and why it is not the last one where it is not."""
-
-    checkpoint: Checkpoint
-    refused: str | None
+    rows = {
+        f"stream.{stream_name}.blocks.{slot}.{index}": len(stream.seen_B)
+        for stream_name, stream in state.streams.items()
+        for slot, states in enumerate(stream.blocks)
+        for index in range(len(states))
+    }
+    return name == "random.cuda" or (tensor.ndim > 0 and len(tensor) == rows.get(name))
 
 
 @dataclass(frozen=True)
@@ -344,12 +288,7 @@ class Checkpoints:
 
     The weights of a best step are a file of their own, kept while a checkpoint names the step: a
     resume goes back to the step that its checkpoint calls the best, and may never find a better.
-
-    Attributes:
-        folder: where they lie.
-        identity: whose they are.
-        steps: how many steps the run takes.
-        ranks: the first one writes, all read.
+    The first rank writes, all read. Where writing fails, what was there before stays.
     """
 
     folder: Path
@@ -358,11 +297,7 @@ class Checkpoints:
     ranks: Ranks = ALONE
 
     def save(self, state: TrainState) -> None:
-        """Write the last one; what was the last one becomes the previous one.
-
-        Raises:
-            OSError: the disk is full or the folder not writable; both stay as they were.
-        """
+        """Write the last one; what was the last one becomes the previous one."""
         save_checkpoint(
             self.folder / LAST, state, self.identity, self.folder / PREVIOUS, self.ranks
         )
@@ -370,13 +305,10 @@ class Checkpoints:
             self.remove_unnamed()
 
     def save_best(self, state: TrainState) -> None:
-        """Write the weights of the step that is the best from now on.
-
-        Raises:
-            OSError: the disk is full or the folder not writable; those before stay.
-        """
+        """Write the weights of the step that is the best from now on."""
         if self.ranks.is_first:
-            save_best(self._best(state.step), state, self.identity)
+            header = {"identity": self.identity, "step": state.step}
+            write_tensors(self._best(state.step), _weights_of(state), header)
             self.remove_unnamed(but=state.step)
         self.ranks.wait()
 
@@ -388,18 +320,17 @@ class Checkpoints:
             OSError: they cannot be read.
         """
         path = self._best(state.best.step)
-        tensors, step = read_best(path, state, self.identity)
-        if step != state.best.step:
-            raise ValueError(f"{path}: is of step {step}")
+        tensors, header = _read(path, self.identity, _WeightsHeader)
+        _check_compatible(path, tensors, state, weights_only=True)
+        if header.step != state.best.step:
+            raise ValueError(f"{path}: is of step {header.step}")
         return tensors
 
     def remove_unnamed(self, but: int | None = None) -> None:
         """Remove the weights of steps that no checkpoint calls the best.
 
-        Where a checkpoint cannot be read, nobody knows what it names, and all stay.
-
-        Args:
-            but: a step that the next checkpoint may call the best.
+        Where a checkpoint cannot be read, nobody knows what it names, and all stay. The next
+        checkpoint may name the step `but`.
         """
         named = set[int]() if but is None else {but}
         for path in (self.folder / LAST, self.folder / PREVIOUS):
@@ -417,21 +348,21 @@ class Checkpoints:
     def _best(self, step: int) -> Path:
         return self.folder / f"best-{step}.safetensors"
 
-    def find(self, state: TrainState) -> ResumePoint | None:
+    def find(self, state: TrainState) -> Checkpoint | None:
         """The newest usable one; None where there is none at all. Nothing is changed.
 
         Raises:
             ValueError: there are some, but none that can be used, or the ranks see different ones.
         """
-        newest = self._find(state)
-        if not self.ranks.all_equal(0 if newest is None else newest.checkpoint.step):
+        checkpoint = self._find(state)
+        if not self.ranks.all_equal(0 if checkpoint is None else checkpoint.header.step):
             raise ValueError(
                 f"{self.folder}: the processes found different checkpoints there; all machines "
                 "must see the same run folder"
             )
-        return newest
+        return checkpoint
 
-    def _find(self, state: TrainState) -> ResumePoint | None:
+    def _find(self, state: TrainState) -> Checkpoint | None:
         paths = [self.folder / name for name in (LAST, PREVIOUS)]
         if paths[1].is_dir():
             # The next checkpoint could not be saved: what is the last one then takes this name.
@@ -445,7 +376,7 @@ class Checkpoints:
             except (ValueError, OSError) as error:
                 reasons.append(words_of(error).replace(f"{path}: ", f"{path.name}: ", 1))
             else:
-                return ResumePoint(checkpoint, "; ".join(reasons) or None)
+                return replace(checkpoint, refused="; ".join(reasons) or None)
         raise ValueError(
             f"{self.folder}: no checkpoint can be used ({'; '.join(reasons)}); put a whole one "
             "back, or remove both to start again from step 0"

@@ -19,6 +19,7 @@ from utils.files import named, read_object, write_whole
 from utils.text import masked
 
 Identity = Mapping[str, Any]
+# What a person calls a recorded fact.
 _WORDS = {"commit": "program"}
 
 
@@ -28,15 +29,9 @@ def identity_hash(identity: Identity) -> str:
 
 
 def lock_and_claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> "FolderLock":
-    """Lock a folder, then claim it; nothing is written by whoever does not have the lock.
+    """Lock a folder, then `claim` it; nothing is written by whoever does not have the lock.
 
-    Args:
-        folder: where the phase writes.
-        identity: its own sections and the hashes of its inputs.
-        files: text files saved beside the identity before step 0.
-
-    Returns:
-        The lock, which the caller releases.
+    The caller releases the lock.
 
     Raises:
         ValueError: the folder holds another experiment, or another process has it.
@@ -55,17 +50,9 @@ def lock_and_claim(folder: Path, identity: Identity, files: Mapping[str, str]) -
 
 
 def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
-    """Take a folder for a phase, or find that it is this phase's own already.
+    """Take a folder for a phase and save its text files there; whether it was claimed before.
 
     Only for who holds the folder's lock: two that claim at once would mix their files.
-
-    Args:
-        folder: where the phase writes.
-        identity: its own sections and the hashes of its inputs.
-        files: text files saved beside the identity before step 0.
-
-    Returns:
-        True where the folder holds this phase already (the run resumes).
 
     Raises:
         ValueError: the folder holds another experiment; nothing is written.
@@ -89,9 +76,9 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
     path = folder / "identity.json"
     if not path.exists():
         return False
-    there = read_object(path, "use another --run directory")
-    if there != json.loads(json.dumps(identity)):
-        raise ValueError(_difference(folder, there, identity))
+    saved = read_object(path, "use another --run directory")
+    if saved != json.loads(json.dumps(identity)):
+        raise ValueError(_difference(folder, saved, identity))
     return True
 
 
@@ -101,12 +88,8 @@ class FolderLock:
     The file stays when it is released: who waited for a file that is removed would lock another
     one than who comes later. What a killed process held is free at once.
 
-    Args:
-        folder: the phase's.
-        wait: until another process that has it lets go.
-
     Raises:
-        ValueError: another process has it, and this one does not wait.
+        ValueError: another process has it, and this one does not `wait` until it lets go.
         OSError: the file cannot be made, or the file system knows no locks.
     """
 
@@ -146,8 +129,8 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return "left out" if value is None else f"{value!s:.200}"
 
 
-def _difference(folder: Path, there: Any, here: Identity) -> str:
-    old, new = dict(_flat(there)), dict(_flat(here))
+def _difference(folder: Path, saved: Any, identity: Identity) -> str:
+    old, new = dict(_flat(saved)), dict(_flat(identity))
     absent = object()
     keys = sorted(
         key for key in old.keys() | new.keys() if old.get(key, absent) != new.get(key, absent)
@@ -176,67 +159,46 @@ def record_resume(
     folder: Path,
     device: torch.device,
     step: int,
+    settings: Mapping[str, Any],
     refused: str | None = None,
-    *,
-    micro_batches: int,
-    ranks: int = 1,
-    attention: str = "auto",
-    compiled: bool = False,
 ) -> list[str]:
-    """Add to environment.json what the run goes on on.
+    """Add to environment.json what the run goes on on, and from which step.
 
     Args:
         folder: where the phase writes.
         device: where the model is.
         step: steps done.
+        settings: those outside the identity that change the last digits or dropout's numbers.
         refused: why it is not the last checkpoint that the run goes on from.
-        micro_batches: parts of a step; they change the random numbers of dropout.
-        ranks: processes that share the streams out; they change them too, and orders of sums.
-        attention: its path, which changes the last digits.
-        compiled: whether the slots are, which does too.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
 
     Raises:
-        ValueError: what was recorded of the start is damaged.
+        OSError: the file cannot be read or written.
     """
     path = folder / "environment.json"
-    recorded = _recorded(path)
-    if recorded:
+    try:
         # What older versions did and did not say.
-        recorded = {"ranks": 1, "attention": "auto", "compile": False} | recorded
-    now = {
-        **_facts(device),
-        "micro_batches": micro_batches,
-        "ranks": ranks,
-        "attention": attention,
-        "compile": compiled,
-    }
+        recorded = {"ranks": 1, "attention": "auto", "compile": False} | read_object(path, "")
+    except (FileNotFoundError, ValueError):
+        # Lost or damaged: no result depends on it.
+        recorded = {}
+    now = {**_facts(device), **settings}
     entry = {"step": step, **({"refused": refused} if refused else {}), **now}
     resumed = recorded.get("resumed")
     recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
-    keys = ["torch", "processor", "device", "threads"]
-    keys += ["micro_batches", "ranks", "attention", "compile", "commit"]
+
+    def shown(value: Any) -> Any:
+        return "unknown" if value is None else value
+
     return [
-        f"{_WORDS.get(key, key)} was {_known(recorded.get(key, 'not recorded'))}, "
-        f"is {_known(now[key])}"
-        for key in keys
+        f"{_WORDS.get(key, key)} was {shown(recorded.get(key, 'not recorded'))}, "
+        f"is {shown(now[key])}"
+        for key in ("torch", "processor", "device", "threads", *settings, "commit")
         if recorded.get(key) != now[key]
     ]
-
-
-def _known(value: Any) -> Any:
-    return "unknown" if value is None else value
-
-
-def _recorded(path: Path) -> dict[str, Any]:
-    """What environment.json says; nothing where it is lost, for no result depends on it."""
-    try:
-        return read_object(path, "")
-    except (FileNotFoundError, ValueError):
-        return {}
 
 
 def _facts(device: torch.device) -> dict[str, Any]:
@@ -280,16 +242,15 @@ def _processor() -> str:
 
 def commit() -> str | None:
     """The commit of this program, marked where the code was changed since; None without git."""
-    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).resolve().parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.strip()
+
     try:
-        head = _git(here, "rev-parse", "HEAD").strip()
-        dirty = _git(here, "status", "--porcelain", "--untracked-files=no").strip()
+        head = git("rev-parse", "HEAD")
+        dirty = git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{head}-changed" if dirty else head
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    return done.stdout

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from model import LanguageModel, StreamState
@@ -12,12 +13,16 @@ from model import LanguageModel, StreamState
 Metrics = Mapping[str, Tensor | float]
 
 
-@dataclass
-class Best:
-    """The best validation so far."""
+class Best(BaseModel):
+    """The best validation so far, as a checkpoint holds it; its step is -1 before the first."""
 
-    nats_per_token: float = float("inf")
-    step: int = -1
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    nats_per_token: float
+    step: int = Field(ge=-1)
+
+
+NO_BEST = Best(nats_per_token=float("inf"), step=-1)
 
 
 @dataclass
@@ -32,6 +37,7 @@ class TrainState:
         step: steps done.
         loss_sum: sum of the losses since the last line of the log, in nats.
         loss_steps: how many they are.
+        tokens: that were trained on.
         best: best validation so far.
         elapsed_s: seconds of training before this process.
     """
@@ -44,7 +50,7 @@ class TrainState:
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     loss_steps: int = 0
     tokens: int = 0
-    best: Best = field(default_factory=Best)
+    best: Best = NO_BEST
     elapsed_s: float = 0.0
 
 

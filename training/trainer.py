@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from training.checkpoint import LAST, REFUSED, Checkpoints, restore_weights
 from training.config import RunConfig
 from training.console import Screen
@@ -36,14 +34,9 @@ class Trainer:
 
     Attributes:
         title: what the progress bar calls it.
-        folder: where it writes.
         identity: its own sections and the hashes of its inputs.
         files: text files saved in the folder before step 0.
         summary: what is said before the first step.
-        steps: how many steps it takes.
-        state: model, optimisers, streams.
-        batches: training text.
-        step: the step of this phase.
         nets: what is validated; the last one decides which step is best.
         columns: more columns of a training row.
         recorders: more hooks, called after every step before any other.
@@ -96,14 +89,14 @@ class Trainer:
                 self._lock = lock_and_claim(self.folder, self.identity, self.files)
                 remove_temporary(self.folder)
             self.ranks.wait()
-            newest = self._checkpoints.find(self.state)
-            if newest is not None:
-                newest.checkpoint.restore(self.state)
-                self._refused = newest.refused
+            checkpoint = self._checkpoints.find(self.state)
+            if checkpoint is not None:
+                checkpoint.restore(self.state)
+                self._refused = checkpoint.refused
                 self.resumed(self.state)
             if self.state.step < self.steps:
                 self._check_allowed()
-            if newest is not None and self.ranks.is_first:
+            if checkpoint is not None and self.ranks.is_first:
                 # What was killed between a checkpoint and the removal of what it no longer names.
                 self._checkpoints.remove_unnamed()
             path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
@@ -151,7 +144,6 @@ class Trainer:
     def _open_output(
         self, config: RunConfig, start: int, heard: Set[str], at_the_end: ExitStack
     ) -> tuple[Screen, Writer | None]:
-        """Screen and TensorBoard's writer, after the greeting; silent but for the first rank."""
         screen = Screen(
             self.folder / "train.log" if self.ranks.is_first else None,
             title=self.title,
@@ -180,20 +172,13 @@ class Trainer:
         best = self.state.best.step
         if best == self.state.step:
             return
-        tensors, problem = self._read_best()
-        if problem is not None:
-            raise ValueError(
-                f"{problem}; the weights of the best step, {best}, are lost: put the file back, "
-                f"or remove {self.folder} to train again"
-            )
-        restore_weights(self.state, tensors)
-
-    def _read_best(self) -> tuple[dict[str, Tensor], str | None]:
-        """The best weights, and what is wrong with their file."""
         try:
-            return self._checkpoints.read_best(self.state), None
+            restore_weights(self.state, self._checkpoints.read_best(self.state))
         except (ValueError, OSError) as error:
-            return {}, words_of(error)
+            raise ValueError(
+                f"{words_of(error)}; the weights of the best step, {best}, are lost: put the file "
+                f"back, or remove {self.folder} to train again"
+            ) from None
 
     @property
     def _checkpoints(self) -> Checkpoints:
@@ -203,26 +188,26 @@ class Trainer:
         step = self.state.step
         if not step:
             return self.summary
+        settings = {
+            "micro_batches": config.micro_batches,
+            "ranks": self.ranks.world,
+            "attention": config.attention,
+            "compile": config.compile,
+        }
         device = next(self.state.model.parameters()).device
-        differences = record_resume(
-            self.folder,
-            device,
-            step,
-            self._refused,
-            micro_batches=config.micro_batches,
-            ranks=self.ranks.world,
-            attention=config.attention,
-            compiled=config.compile,
-        )
+        differences = record_resume(self.folder, device, step, settings, self._refused)
         text = f"goes on from step {step} of {self.steps}"
         if self._refused is not None:
-            kept = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
-            text += f", the checkpoint before the last one ({self._refused}{kept})"
-        if self.state.best.step > 0 and (problem := self._read_best()[1]):
-            text += (
-                f"; {problem}: the weights of step {self.state.best.step} are lost, "
-                "so the run can only end well if a later step is better"
-            )
+            aside = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
+            text += f", the checkpoint before the last one ({self._refused}{aside})"
+        if self.state.best.step > 0:
+            try:
+                self._checkpoints.read_best(self.state)
+            except (ValueError, OSError) as error:
+                text += (
+                    f"; {words_of(error)}: the weights of step {self.state.best.step} are lost, "
+                    "so the run can only end well if a later step is better"
+                )
         if differences:
             text += f"; not exactly as it would have: {'; '.join(differences)}"
         return text
@@ -241,27 +226,16 @@ class Trainer:
             "until": self.steps,
             "ranks": self.ranks,
         }
+        shown: dict[str, Any] = {"screen": screen, "writer": writer}
+        saved: dict[str, Any] = {"checkpoints": self._checkpoints}
         return [
-            LogHook(
-                **common,
-                screen=screen,
-                every=config.log_every,
-                columns=self.columns,
-                writer=writer,
-            ),
-            ValidationHook(
-                **common,
-                nets=self.nets,
-                screen=screen,
-                every=config.validate_every,
-                checkpoints=self._checkpoints,
-                writer=writer,
-            ),
+            LogHook(**common, **shown, every=config.log_every, columns=self.columns),
+            ValidationHook(**common, **shown, **saved, every=config.validate_every, nets=self.nets),
             CheckpointHook(
                 **common,
-                checkpoints=self._checkpoints,
-                stop=stop,
+                **saved,
                 every=config.checkpoint_every,
+                stop=stop,
                 before=self.before_checkpoint,
             ),
         ]

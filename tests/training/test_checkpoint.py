@@ -17,7 +17,7 @@ from training.checkpoint import (
 )
 from training.config import OptimiserConfig
 from training.optim import build_optimiser, rate_of
-from training.state import TrainState
+from training.state import Best, TrainState
 from training.step import Forward, WeightStep
 from training.tensor_file import read_tensors
 
@@ -46,7 +46,7 @@ def trained(steps: int, *, seed: int = 0) -> TrainState:
 
 def test_everything_comes_back(tmp_path: Path) -> None:
     state = trained(4)
-    state.elapsed_s, state.best.step, state.best.nats_per_token = 12.5, 2, 3.25
+    state.elapsed_s, state.best = 12.5, Best(nats_per_token=3.25, step=2)
     torch.manual_seed(7)
     save_checkpoint(tmp_path / "last.safetensors", state, "me")
     random = torch.rand(3)

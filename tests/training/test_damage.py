@@ -22,6 +22,7 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import OptimiserConfig
+from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
@@ -52,7 +53,7 @@ def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float |
     state, other = made(2), made(0)
     save_checkpoint(tmp_path / "a.safetensors", state, "me")
     read_checkpoint(tmp_path / "a.safetensors", other, "me", STEPS).restore(other)
-    one, two = checkpoint._tensors_of(state), checkpoint._tensors_of(other)
+    one, two = (checkpoint._tensors_of(each, ALONE) for each in (state, other))
     assert one.keys() == two.keys()
     assert all(torch.equal(one[name], two[name]) for name in one)
 
@@ -68,7 +69,7 @@ def test_what_is_no_file_is_refused_and_the_one_before_is_taken(
         next(damage)
     found = checkpoints.find(state_after(1))
     assert found is not None
-    assert found.checkpoint.step == 3
+    assert found.header.step == 3
     assert found.refused is not None
     assert found.refused.startswith("last.safetensors: ")
     checkpoints.set_aside()
@@ -87,7 +88,7 @@ def test_the_last_two_are_kept_and_a_good_last_one_is_taken(
     (tmp_path / PREVIOUS).write_bytes(b"nonsense")
     found = checkpoints.find(state_after(1))
     assert found is not None
-    assert (found.checkpoint.step, found.refused) == (3, None)
+    assert (found.header.step, found.refused) == (3, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == [LAST, PREVIOUS]
 
 
@@ -111,7 +112,7 @@ def test_a_rename_that_fails_leaves_a_whole_checkpoint(
             checkpoints.save(state_after(1))
     found = checkpoints.find(state_after(1))
     assert found is not None
-    assert found.checkpoint.step == 3
+    assert found.header.step == 3
     assert not list(tmp_path.glob(".*"))
 
 

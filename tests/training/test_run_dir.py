@@ -32,4 +32,4 @@ def test_a_resume_under_another_program_is_not_exact(
     text = environment(CPU, {"micro_batches": 1})
     (tmp_path / "environment.json").write_text(text)
     monkeypatch.setattr("training.run_dir.commit", lambda: after)
-    assert record_resume(tmp_path, CPU, 3, micro_batches=1) == said
+    assert record_resume(tmp_path, CPU, 3, {"micro_batches": 1}) == said

@@ -14,10 +14,10 @@ from model.architecture import (
     TokenizerIdentity,
     load_architecture,
 )
-from model.blocks import BLOCKS, BlockKind, BlockOptions, Candidate
+from model.blocks import BLOCKS, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
-from model.language_model import Costs, LanguageModel, Mix
+from model.language_model import LanguageModel, Mix
 from model.layout import (
     Network,
     block_options,
@@ -29,22 +29,15 @@ from model.layout import (
 )
 from model.ops import Dropout
 from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
-from model.slot import Slot
-from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import StreamState
 
 __all__ = [
     "BLOCKS",
-    "AdaptiveSoftmax",
     "Agreement",
     "Architecture",
     "ArchitectureCosts",
     "AutoSoftmaxConfig",
-    "BlockKind",
-    "BlockOptions",
     "Candidate",
-    "ClusterTables",
-    "Costs",
     "Dropout",
     "Evidence",
     "FlopsKey",
@@ -54,7 +47,6 @@ __all__ = [
     "Mix",
     "ModelConfig",
     "Network",
-    "Slot",
     "SoftmaxConfig",
     "StreamState",
     "TokenizerIdentity",

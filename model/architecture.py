@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,8 +18,8 @@ from pydantic import (
 
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
-from model.layout import Network, layout_letters, network_of
-from model.weight_sharing import tied_slots
+from model.layout import Network, layout_letters, network_of, tied_slots
+from utils.files import read_regular
 from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -135,9 +134,9 @@ class Evidence(Section):
         """What does not fit a layout of so many slots."""
         counts = {"pi": len(self.pi), "margins": len(self.margins)}
         problems = [
-            f"evidence.{name}: {found} entries for {slots} slots"
-            for name, found in counts.items()
-            if found not in (0, slots)
+            f"evidence.{name}: {count} entries for {slots} slots"
+            for name, count in counts.items()
+            if count not in (0, slots)
         ]
         if bool(self.pi) != bool(self.margins):
             problems.append(
@@ -145,12 +144,11 @@ class Evidence(Section):
             )
         problems += [*self._rows()][:1]
         if self.agreement is not None and len(self.agreement.slots) != slots:
-            found = len(self.agreement.slots)
-            problems.append(f"evidence.agreement.slots: {found} entries for {slots} slots")
+            count = len(self.agreement.slots)
+            problems.append(f"evidence.agreement.slots: {count} entries for {slots} slots")
         return problems
 
     def _rows(self) -> Iterator[str]:
-        """What is wrong with rows of pi."""
         for slot, row in enumerate(self.pi):
             if row.keys() != self.pi[0].keys():
                 yield f"evidence.pi[{slot}]: has other labels than evidence.pi[0]"
@@ -169,10 +167,8 @@ def _every_option_given(candidate: Candidate) -> Candidate:
 
 
 def _as_written(candidate: Candidate) -> dict[str, Any]:
-    """The options without those that say what an older file says by lacking them.
-
-    So the same model has the same text and the same hash whichever version wrote it.
-    """
+    # Without options that say what an older file says by lacking them: so the same model has the
+    # same text and the same hash whichever version wrote it.
     return {
         name: value
         for name, value in candidate.model_dump(mode="json").items()
@@ -268,11 +264,7 @@ class Architecture(Section):
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "Architecture":
-        """The inverse of `to_json`.
-
-        Args:
-            text: the file's text.
-            source: the file's name, for messages.
+        """The inverse of `to_json`, of a text from `source`.
 
         Raises:
             ValueError: what is wrong with the text, one line per problem.
@@ -283,25 +275,14 @@ class Architecture(Section):
                 return cls.model_validate_json(text, strict=True)
             except ValidationError as error:
                 errors = error.errors()
-                said = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
-                lines = [f"{dotted(key)}: {words}" if key else words for key, words in said]
-                problems = _few(lines, len(errors))
+                explained = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
+                lines = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
+                problems = first_problems(lines, len(errors))
         raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:
         """The layout, e.g. "a d a i": letters for the default labels, others as they are."""
         return layout_letters(self.slots)
-
-
-def check_is_file(path: Path) -> None:
-    """Refuse what is there and no file: a pipe would keep its reader waiting for ever.
-
-    Raises:
-        OSError: it cannot be looked at, or is not there.
-        ValueError: it is a folder, a pipe or a device.
-    """
-    if not S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: not a file; give the path of a file")
 
 
 def load_architecture(path: Path | str) -> Architecture:
@@ -312,11 +293,8 @@ def load_architecture(path: Path | str) -> Architecture:
         ValueError: what is wrong with the file, one line per problem.
     """
     path = Path(path)
-    check_is_file(path)
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; this is not an architecture")
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_regular(path, MAX_BYTES, "give the path of an architecture").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     return Architecture.from_json(text, str(path))
@@ -327,8 +305,8 @@ def _problems_of_json(text: str) -> list[str]:
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        count = Counter(name for name, _ in pairs)
-        repeated.extend(sorted(name for name in count if count[name] > 1))
+        counts = Counter(name for name, _ in pairs)
+        repeated.extend(sorted(name for name in counts if counts[name] > 1))
         return dict(pairs)
 
     try:
@@ -340,7 +318,7 @@ def _problems_of_json(text: str) -> list[str]:
         return [f"not JSON that can be read: {error}"]
     if repeated:
         lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
-        return _few(lines[:_MOST_SHOWN], len(lines))
+        return first_problems(lines, len(lines))
     # Only for a version that is known can the rest be judged.
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
@@ -350,7 +328,7 @@ def _problems_of_json(text: str) -> list[str]:
     return []
 
 
-def _few(lines: list[str], count: int) -> list[str]:
-    """The lines of the first problems, and how many more there are."""
+def first_problems(lines: list[str], count: int) -> list[str]:
+    """The lines of the first problems, and how many more of them there are."""
     more = count - _MOST_SHOWN
-    return [*lines, f"and {more} more problems"] if more > 0 else lines
+    return [*lines[:_MOST_SHOWN], f"and {more} more problems"] if more > 0 else lines

@@ -3,13 +3,7 @@
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import Activation
@@ -116,8 +110,8 @@ def _tail_widths(
 
 def _fixed_or_auto(value: Any) -> str:
     """Which softmax is meant: a word in the place of the cutoffs can only be auto."""
-    found = value.get("cutoffs") if isinstance(value, dict) else getattr(value, "cutoffs", None)
-    return "auto" if isinstance(found, str) else "fixed"
+    cutoffs = value.get("cutoffs") if isinstance(value, dict) else getattr(value, "cutoffs", None)
+    return "auto" if isinstance(cutoffs, str) else "fixed"
 
 
 class ModelConfig(Section):

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.blocks import Candidate
+from model.blocks import Block, Candidate
 from model.config import SoftmaxConfig
+from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout, drop
 from model.slot import RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import Segment, StreamState
-from model.weight_sharing import tied_slots
 
 # Per slot what is computed there.
 Mix = Sequence[Terms]
@@ -27,10 +27,7 @@ Mix = Sequence[Terms]
 class Costs:
     """FLOPs of the forward pass per token, 2 for a multiply-add of a matrix product.
 
-    Attributes:
-        embedding: projections of the tails.
-        slots: per slot the cost of each candidate by label.
-        softmax: with each token's share of the tails.
+    The embedding's are the projections of the tails, the slots' stand by label of each candidate.
     """
 
     embedding: float
@@ -49,11 +46,11 @@ class LanguageModel(nn.Module):
 
     Args:
         slots: the candidates of each slot, every option set.
-        tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
         d_model: width of the residual stream.
         vocabulary_size: number of ids; id 0 is the most frequent.
         softmax: clusters of the vocabulary, and whether the embedding shares their tables.
         dropout: what training drops.
+        tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -75,9 +72,9 @@ class LanguageModel(nn.Module):
         # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
         self.embedding = None if softmax.tied else ClusterTables(vocabulary_size, d_model, softmax)
         self.tied = tied_slots(slots, tie_slots)
-        made = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
+        modules = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
-        self.slots = cast(Sequence[Slot], made)
+        self.slots = cast(Sequence[Slot], modules)
         self.norm = nn.LayerNorm(d_model)
         self.softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
 
@@ -87,11 +84,9 @@ class LanguageModel(nn.Module):
         return self.softmax if self.embedding is None else self.embedding
 
     def initial_state(self, batch: int, *, cached: bool = False) -> StreamState:
-        """The state of streams that have seen nothing.
+        """The state of so many streams that have seen nothing.
 
-        Args:
-            batch: streams.
-            cached: for an evaluation: the slots keep keys and values instead of their inputs.
+        `cached` is for an evaluation: the slots keep keys and values instead of their inputs.
         """
         like, rows = self.norm.weight, self._memory_rows()
         return StreamState(
@@ -99,7 +94,7 @@ class LanguageModel(nn.Module):
                 like.new_zeros(batch, m, self.d_model) if m and not cached else None for m in rows
             ),
             seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
-            blocks=tuple((None,) * len(slot.labels) for slot, _ in self._slots_in_order()),
+            blocks=tuple((None,) * len(slot.labels) for slot in self._slots_in_order()),
             cache={} if cached else None,
         )
 
@@ -114,11 +109,11 @@ class LanguageModel(nn.Module):
         run_slot: RunSlot = run,
         chunk: int | None = None,
     ) -> tuple[Tensor, StreamState, Tensor | None]:
-        """Read one segment of every stream.
+        """Read one segment of every stream, going on where `state` ended.
 
         Args:
-            ids_BT: the ids, each stream's going on where `state` ended; best on the CPU, also
-                where the model is on a GPU (`ClusterTables.by_cluster`).
+            ids_BT: the ids; best on the CPU, also where the model is on a GPU
+                (`ClusterTables.by_cluster`).
             state: what the streams carry.
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.
@@ -144,7 +139,7 @@ class LanguageModel(nn.Module):
         full = state.least_seen >= self.longest_memory
         segment = Segment(state.seen_B, ids_BT.shape[1], state.cache, full, attention, chunk)
         memory, blocks, aux = [], [], None
-        slots = [slot for slot, _ in self._slots_in_order()]
+        slots = self._slots_in_order()
         for slot, terms, *carried in zip(slots, mix, state.memory, state.blocks, strict=True):
             slot_memory, slot_states = carried
             inputs = (slot, x_BTD, slot_memory, segment, slot_states, terms)
@@ -158,14 +153,9 @@ class LanguageModel(nn.Module):
             if slot_aux is not None:
                 aux = slot_aux if aux is None else aux + slot_aux
         h_BTD = drop(self.norm(x_BTD), self.dropout.residual, self.training)
-        carried_on = StreamState(
-            tuple(memory),
-            state.seen_B + segment.length,
-            tuple(blocks),
-            state.cache,
-            state.least_seen + segment.length,
-        )
-        return h_BTD, carried_on, aux
+        seen_B, least_seen = state.seen_B + segment.length, state.least_seen + segment.length
+        next_state = StreamState(tuple(memory), seen_B, tuple(blocks), state.cache, least_seen)
+        return h_BTD, next_state, aux
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats, float32 or wider."""
@@ -178,26 +168,18 @@ class LanguageModel(nn.Module):
     def flops_per_token(self, batch: int, segment: int, mass_J1: Sequence[float]) -> Costs:
         """What the forward pass of a segment costs per token.
 
-        Args:
-            batch: streams; the encodings of the distances are computed once for all of them.
-            segment: tokens a stream reads at once; the memory is projected once per segment.
-            mass_J1: part of the tokens in the head and in each tail, summing to 1.
+        The encodings of the distances are computed once for a batch of streams, the memory is
+        projected once per segment; `mass_J1` is the part of the tokens in the head and each tail.
         """
         assert abs(sum(mass_J1) - 1) < 1e-6, mass_J1
-
-        def slot_costs(slot: Slot, own: Sequence[int]) -> dict[str, float]:
-            labels = [slot.labels[index] for index in own]
-            blocks = {label: slot.block(label) for label in labels}
-            return {
+        slots = tuple(
+            {
                 label: block.flops(batch, segment, block.memory_rows)
                 for label, block in blocks.items()
             }
-
-        return Costs(
-            embedding=self.tables.embedding_flops(mass_J1),
-            slots=tuple(slot_costs(slot, own) for slot, own in self._slots_in_order()),
-            softmax=self.softmax.flops(mass_J1),
+            for blocks in self._blocks_by_label()
         )
+        return Costs(self.tables.embedding_flops(mass_J1), slots, self.softmax.flops(mass_J1))
 
     @property
     def longest_memory(self) -> int:
@@ -207,14 +189,19 @@ class LanguageModel(nn.Module):
     def _memory_rows(self) -> list[int]:
         """Rows of each slot's memory: as many as its greediest candidate reads."""
         return [
-            max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
-            for slot, own in self._slots_in_order()
+            max((block.memory_rows for block in blocks.values()), default=0)
+            for blocks in self._blocks_by_label()
         ]
 
-    def _slots_in_order(self) -> list[tuple[Slot, tuple[int, ...]]]:
-        """Each slot's module and which of its candidates are the slot's own."""
-        modules = [self.slots[self.tied.module_of(slot)] for slot in range(len(self.tied.own))]
-        return list(zip(modules, self.tied.own, strict=True))
+    def _slots_in_order(self) -> list[Slot]:
+        return [self.slots[self.tied.module_of(slot)] for slot in range(len(self.tied.own))]
+
+    def _blocks_by_label(self) -> list[dict[str, Block]]:
+        """Each slot's own candidates; a module that slots share may hold others beside them."""
+        return [
+            {slot.labels[index]: slot.block(slot.labels[index]) for index in own}
+            for slot, own in zip(self._slots_in_order(), self.tied.own, strict=True)
+        ]
 
     def _only_candidates(self) -> Mix:
         for number, own in enumerate(self.tied.own):

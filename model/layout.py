@@ -1,4 +1,4 @@
-"""Layouts as text ("a d a i", "adai", or labels), and which network a layout is.
+"""Layouts as text ("a d a i", "adai", or labels), which network a layout is, shared weights.
 
 A slot that adds nothing is no part of a network, nor is a label. Layouts of one network begin, by
 one seed, with the same weights, and compute the same with them.
@@ -27,10 +27,8 @@ def layout_letters(slots: Sequence[Candidate]) -> str:
 def parse_layout(text: str, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The candidate of each slot.
 
-    Args:
-        text: labels, or letters of the default candidates, separated by spaces; letters may
-            stand together. A word that is a label is that label.
-        candidates: the candidates to choose from.
+    The text holds labels, or letters of the default candidates, separated by spaces; letters may
+    stand together. A word that is a label is that label.
 
     Raises:
         ValueError: a position (the first is 1) that names no candidate.
@@ -69,9 +67,8 @@ def _choices(by_letter: dict[str, Candidate], by_label: dict[str, Candidate]) ->
 class Network:
     """The canonical form of a layout; layouts are one network where it is equal.
 
-    Attributes:
-        blocks: the options of every block, in the order in which a model draws their weights.
-        order: which of the blocks each slot that adds something applies.
+    `blocks` holds the options of every block, in the order in which a model draws their weights,
+    `order` which of them each slot that adds something applies.
     """
 
     blocks: tuple[str, ...]
@@ -92,12 +89,8 @@ def network_from(
     """The network of a layout, from what `block_options` says of each slot.
 
     Without shared weights that is the row of its blocks. Where slots share weights a block's place
-    says with which others, so what adds nothing can be left out but not moved.
-
-    Args:
-        options_L: of the L slots.
-        labels_L: their labels, by which slots of one module share weights.
-        tie_slots: slots so many apart share the weights of each label; None: none do.
+    says with which others, so what adds nothing can be left out but not moved. Slots `tie_slots`
+    apart share the weights of each label; None: none do.
     """
     modules = len(options_L) if tie_slots is None else min(tie_slots, len(options_L))
     drawn: dict[tuple[int, str], int] = {}
@@ -121,4 +114,47 @@ def network_of(slots: Sequence[Candidate], tie_slots: int | None) -> Network:
     """The network of a layout, from the candidates of its slots."""
     return network_from(
         [block_options(slot) for slot in slots], [slot.label for slot in slots], tie_slots
+    )
+
+
+@dataclass(frozen=True)
+class TiedSlots:
+    """The candidates whose weights each module holds, and per slot its own among its module's.
+
+    Slots so many apart share their weights (as in Lan et al. 2020, ALBERT, arXiv 1909.11942).
+    Differs from the paper: the weights may repeat with any period, and a slot shares per candidate,
+    so that an attention slot and a dense slot of one group have nothing in common.
+    """
+
+    modules: tuple[tuple[Candidate, ...], ...]
+    own: tuple[tuple[int, ...], ...]
+
+    def module_of(self, slot: int) -> int:
+        """The module of a slot."""
+        return slot % len(self.modules)
+
+
+def tied_slots(slots: Sequence[Sequence[Candidate]], period: int | None) -> TiedSlots:
+    """Slots `period` apart share a module; without a period every slot has its own.
+
+    Raises:
+        ValueError: slots that share a module mean different candidates by one label.
+    """
+    count = len(slots) if period is None else min(period, len(slots))
+    modules: list[dict[str, Candidate]] = [{} for _ in range(count)]
+    for slot, candidates in enumerate(slots):
+        for candidate in candidates:
+            shared = modules[slot % count].setdefault(candidate.label, candidate)
+            if shared != candidate:
+                raise ValueError(
+                    f"slots[{slot}]: {candidate.label} has other options than in slot "
+                    f"{slot % count}, with which it shares its weights (tie_slots {period})"
+                )
+    labels = [list(module) for module in modules]
+    return TiedSlots(
+        modules=tuple(tuple(module.values()) for module in modules),
+        own=tuple(
+            tuple(labels[slot % count].index(candidate.label) for candidate in candidates)
+            for slot, candidates in enumerate(slots)
+        ),
     )

@@ -27,11 +27,8 @@ _DTYPES = (torch.float32, torch.bfloat16) if _HAS_BFLOAT16 else (torch.float32,)
 class Dropout:
     """The part of the numbers that training drops, by place; 0 drops nothing.
 
-    Attributes:
-        residual: of what each slot adds, and of the input of the softmax.
-        embedding: of the embeddings.
-        attention: of the attention weights.
-        dense: of the inner layer of a dense block.
+    `residual` is of what each slot adds and of the softmax's input, `attention` of the attention
+    weights, `dense` of the inner layer of a dense block.
     """
 
     residual: float = 0.0
@@ -167,22 +164,13 @@ def relu_layers(
     rate: float,
     training: bool,
 ) -> Tensor:
-    """Both layers applied to every row.
-
-    Args:
-        x_BTD: rows.
-        inner_FD: W1.
-        inner_F: b1.
-        outer_DF: W2.
-        outer_D: b2.
-        rate: dropout of the inner layer.
-        training: whether anything is dropped.
-    """
+    """W2 drop(relu(W1 x + b1)) + b2 for every row, the inner layer dropped at `rate`."""
     if x_BTD.device.type != "cpu" or torch.compiler.is_compiling():
         h_BTF = project(x_BTD, inner_FD, inner_F).relu()
         return project(drop(h_BTF, rate, training), outer_DF, outer_D)
-    given = (x_BTD, inner_FD, inner_F, outer_DF, outer_D)
-    out: Tensor = _ReluLayers.apply(*given, rate if training else 0.0)  # type: ignore[no-untyped-call]
+    layers = (inner_FD, inner_F, outer_DF, outer_D)
+    rate = rate if training else 0.0
+    out: Tensor = _ReluLayers.apply(x_BTD, *layers, rate)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -245,16 +233,11 @@ def _scaled(matrix: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
 
 
 def to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors on a device, in one copy, which pinned memory lets run by itself.
-
-    Args:
-        tensors: of one dtype and device; flattened where they have to move.
-        device: where they are wanted.
-    """
+    """Tensors of one dtype and device, flattened, in one copy, which pinned memory lets overlap."""
     if all(tensor.device == device for tensor in tensors):
         return [tensor.flatten() for tensor in tensors]
     flat_N = torch.cat([tensor.flatten() for tensor in tensors])
     if device.type == "cuda" and flat_N.device.type == "cpu":
         flat_N = flat_N.pin_memory()
-    there_N = flat_N.to(device, non_blocking=True)
-    return list(torch.split(there_N, [tensor.numel() for tensor in tensors]))
+    moved_N = flat_N.to(device, non_blocking=True)
+    return list(torch.split(moved_N, [tensor.numel() for tensor in tensors]))

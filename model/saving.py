@@ -17,13 +17,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from model.architecture import Architecture, check_is_file, load_architecture
+from model.architecture import Architecture, first_problems, load_architecture
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.language_model import LanguageModel
+from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout
-from model.weight_sharing import tied_slots
-from utils.files import write_whole
+from utils.files import check_is_file, write_whole
 
 ARCHITECTURE_FILE = "architecture.json"
 TENSOR_FILE = "model.safetensors"
@@ -35,14 +35,14 @@ _DTYPES = {"F64", "F32", "BF16", "F16"}
 
 def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> LanguageModel:
     """A model with fresh weights."""
-    return LanguageModel(
-        [[candidate] for candidate in architecture.slots],
-        d_model=architecture.d_model,
-        vocabulary_size=architecture.vocabulary_size,
-        softmax=architecture.softmax,
-        dropout=dropout,
-        tie_slots=architecture.tie_slots,
-    )
+    return LanguageModel(**_arguments(architecture), dropout=dropout)
+
+
+def _arguments(architecture: Architecture) -> dict[str, Any]:
+    """The arguments of the `LanguageModel` that is meant."""
+    names = ("d_model", "vocabulary_size", "softmax", "tie_slots")
+    slots = [[candidate] for candidate in architecture.slots]
+    return {"slots": slots, **{name: getattr(architecture, name) for name in names}}
 
 
 def save_model(folder: Path | str, model: LanguageModel, architecture: Architecture) -> None:
@@ -54,8 +54,8 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     """
     folder = Path(folder)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if problems := _differences(found, architecture) or _not_finite(tensors):
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if problems := _differences(shapes, architecture) or _not_finite(tensors):
         raise ValueError(_lines("model", problems))
     folder.mkdir(parents=True, exist_ok=True)
     # One entry only: safetensors writes several in an order that changes from call to call.
@@ -66,15 +66,11 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
 
 
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:
-    """Read a model folder; the model is on the CPU and in evaluation mode.
+    """Read what `save_model` wrote; the model is on the CPU and in evaluation mode.
 
     The shapes in the file are compared with the architecture before any memory is taken for a
-    tensor, and the tensors with the digest that was saved with them, where there is one.
-
-    Args:
-        folder: what `save_model` wrote.
-        adjust: other values of options that no weight depends on (`adjusted`), for example
-            {"memory": 512, "clamp": 128}.
+    tensor, and the tensors with the digest that was saved with them, where there is one. `adjust`
+    gives options that no weight depends on other values (`adjusted`).
 
     Raises:
         OSError: a file cannot be read.
@@ -96,9 +92,9 @@ def _read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
             dtypes = {name: part.get_dtype() for name, part in slices.items()}
-            if problems := _differences(found, architecture) + _dtype_problems(dtypes):
+            if problems := _differences(shapes, architecture) + _dtype_problems(dtypes):
                 raise ValueError(
                     f"{path}: does not fit the {ARCHITECTURE_FILE} beside it; copy both files of "
                     f"one model, or train it again\n{_lines(str(path), problems)}"
@@ -106,13 +102,13 @@ def _read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
             expected = _expected_digest(path, file.metadata() or {}, architecture)
             # safetensors hands out views of the mapped file: they change when the file does,
             # and their alignment, and so the last bits of a product, is not a tensor's own.
-            tensors = {name: file.get_tensor(name).clone() for name in found}
+            tensors = {name: file.get_tensor(name).clone() for name in shapes}
     except SafetensorError as error:
         raise _damaged(path, f"or not a safetensors file ({error})") from None
     if expected is not None and tensors_digest(tensors) != expected:
         raise _damaged(path, "its tensors are not those that were saved")
     if problems := _not_finite(tensors):
-        raise _damaged(path, ", ".join(problems[:8]))
+        raise _damaged(path, ", ".join(first_problems(problems, len(problems))))
     return tensors
 
 
@@ -123,10 +119,10 @@ def _expected_digest(
     before = metadata.get(_BEFORE_DIGESTS)
     try:
         meta = {"architecture": before} if before else json.loads(metadata[_META])
-        found, tensors = meta["architecture"], None if before else str(meta["tensors"])
+        digest, tensors = meta["architecture"], None if before else str(meta["tensors"])
     except (KeyError, TypeError, ValueError, RecursionError):
         raise _damaged(path, "its metadata cannot be read") from None
-    if found != _digest(architecture):
+    if digest != _digest(architecture):
         raise ValueError(
             f"{path}: was saved with another {ARCHITECTURE_FILE}, of the same shapes; copy both "
             "files of one model, or train it again"
@@ -147,25 +143,21 @@ def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def _lines(source: str, problems: list[str]) -> str:
-    """The first problems, and how many more there are."""
-    shown = problems[:8] + [f"and {len(problems) - 8} more problems"] * (len(problems) > 8)
-    return "\n".join(f"{source}: {problem}" for problem in shown)
+    return "\n".join(f"{source}: {line}" for line in first_problems(problems, len(problems)))
 
 
-def _differences(found: Mapping[str, tuple[int, ...]], architecture: Architecture) -> list[str]:
-    """What the tensors lack, have too much, or have in another shape than the architecture's."""
+def _differences(shapes: Mapping[str, tuple[int, ...]], architecture: Architecture) -> list[str]:
     expected = shapes_of_architecture(architecture).tensors
-    problems = [f"{name}: missing" for name in expected if name not in found]
-    problems += [f"{name}: no such tensor in the model" for name in found if name not in expected]
+    problems = [f"{name}: missing" for name in expected if name not in shapes]
+    problems += [f"{name}: no such tensor in the model" for name in shapes if name not in expected]
     return problems + [
-        f"{name}: shape {list(found[name])}, the architecture says {list(expected[name])}"
+        f"{name}: shape {list(shapes[name])}, the architecture says {list(expected[name])}"
         for name in expected
-        if name in found and found[name] != expected[name]
+        if name in shapes and shapes[name] != expected[name]
     ]
 
 
 def _dtype_problems(dtypes: dict[str, str]) -> list[str]:
-    """All tensors must have one floating-point type."""
     first = next(iter(dtypes.values()), None)
     return [
         f"{name}: type {dtype}; the tensors of a model have one type of {sorted(_DTYPES)}"
@@ -186,29 +178,25 @@ def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
     A label whose slots differ stands once for each set of values, as `label`, `label (2)` and so
     on; labels without such options are absent.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    sets_of: dict[str, list[dict[str, Any]]] = {}
     for candidate in architecture.slots:
         options = {
             name: getattr(candidate, name)
             for name in type(candidate).model_fields
             if name in candidate.adjustable
         }
-        sets = found.setdefault(candidate.label, [])
+        sets = sets_of.setdefault(candidate.label, [])
         if options and options not in sets:
             sets.append(options)
     return {
         label if number == 1 else f"{label} ({number})": options
-        for label, sets in found.items()
+        for label, sets in sets_of.items()
         for number, options in enumerate(sets, 1)
     }
 
 
 def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> Architecture:
-    """The same model with these options in every slot that has them; costs no longer hold.
-
-    Args:
-        architecture: of the trained model.
-        options: for example {"memory": 512, "clamp": 128}.
+    """The same model with options like {"memory": 512} in every slot that has them, without costs.
 
     Raises:
         ValueError: no slot has such an option, or a value is out of bounds.
@@ -238,12 +226,7 @@ def _with(candidate: Candidate, options: Mapping[str, int | None]) -> Candidate:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The sizes of a model.
-
-    Attributes:
-        tensors: the shape of every tensor of its state dict.
-        memory_rows: rows of memory of all slots, for one stream.
-    """
+    """Shapes of a model's state dict, and rows of memory of all slots for one stream."""
 
     tensors: dict[str, tuple[int, ...]]
     memory_rows: int
@@ -273,36 +256,24 @@ def shapes_of(
         small = LanguageModel(
             kinds, d_model=d_model, vocabulary_size=vocabulary_size, softmax=softmax
         )
-    tensors: dict[str, tuple[int, ...]] = {}
-    of_kind: list[dict[str, tuple[int, ...]]] = [{} for _ in kinds]
-    for name, tensor in small.state_dict().items():
-        first, _, rest = name.partition(".")
-        if first == "slots":
-            number, _, inner = rest.partition(".")
-            of_kind[int(number)][inner] = tuple(tensor.shape)
-        else:
-            tensors[name] = tuple(tensor.shape)
-    number_of = {kind: number for number, kind in enumerate(kinds)}
-    for place, module in enumerate(tied.modules):
-        for inner, shape in of_kind[number_of[module]].items():
-            tensors[f"slots.{place}.{inner}"] = shape
+    slot_of = dict(zip(kinds, small.slots, strict=True))
+    tensors = {n: tuple(t.shape) for n, t in small.state_dict().items() if n[:6] != "slots."}
+    shapes = {
+        kind: {name: tuple(tensor.shape) for name, tensor in slot.state_dict().items()}
+        for kind, slot in slot_of.items()
+    }
     rows = 0
+    for place, module in enumerate(tied.modules):
+        tensors |= {f"slots.{place}.{name}": shape for name, shape in shapes[module].items()}
     for place, own in enumerate(tied.own):
-        module = tied.modules[tied.module_of(place)]
-        slot = small.slots[number_of[module]]
-        rows += max((slot.block(module[index].label).memory_rows for index in own), default=0)
+        slot = slot_of[tied.modules[tied.module_of(place)]]
+        rows += max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
     return Shapes(tensors, rows)
 
 
 def shapes_of_architecture(architecture: Architecture) -> Shapes:
     """The sizes of a derived model."""
-    return shapes_of(
-        [[candidate] for candidate in architecture.slots],
-        d_model=architecture.d_model,
-        vocabulary_size=architecture.vocabulary_size,
-        softmax=architecture.softmax,
-        tie_slots=architecture.tie_slots,
-    )
+    return shapes_of(**_arguments(architecture))
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
@@ -311,9 +282,6 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     Against damage, not against malice: whoever changes a file can change its digest too. Bytes
     count, not values: 0.0 and -0.0 differ, and a NaN equals itself. A tensor that is not
     contiguous or not on the CPU is copied, one at a time.
-
-    Returns:
-        64 hexadecimal digits.
     """
     digest = hashlib.sha256()
     for name in sorted(tensors):

@@ -16,7 +16,6 @@ from model.state import Segment
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
 Terms = Sequence[tuple[int, Tensor | None]]
 
-
 # The new residual stream, memory and states, and the auxiliary loss.
 Result = tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]
 RunSlot = Callable[..., Result]
@@ -57,18 +56,11 @@ class Slot(nn.Module):
         states: tuple[Tensor | None, ...],
         terms: Terms,
     ) -> Result:
-        """Apply the candidates that `terms` names.
+        """Apply the candidates that `terms` names to the residual stream.
 
-        Args:
-            x_BTD: the residual stream.
-            memory_BMD: the inputs before it, None where nothing reads them.
-            segment: how many tokens are read, and which rows of memory are valid.
-            states: the candidates' own states.
-            terms: which candidates are computed, and their weights.
-
-        Returns:
-            The residual stream, the memory and the states for the next segment, and the weighted
-            sum of the auxiliary losses (None where there is none).
+        The memory holds the inputs before it (None where nothing reads them), the states are the
+        candidates' own; both are returned as the next segment needs them. The auxiliary loss is
+        the weighted sum of the blocks', None where there is none.
         """
         out_BTD, aux, next_states = x_BTD, None, list(states)
         for index, weight in terms:

@@ -22,13 +22,8 @@ class ClusterTables(nn.Module):
 
     `projections[t]` (d_t, D) takes a hidden state to tail t's width, and a row of tail t's table
     back to width D. Tail t starts from N(0, 0.02) and its projection from N(0, 1 / d_t): logits
-    and embeddings of all clusters then start at one scale.
-
-    Args:
-        vocabulary_size: number of ids.
-        d_model: width of the model.
-        config: cutoffs and widths of the tails.
-        extra_rows: further rows at the end of the head.
+    and embeddings of all clusters then start at one scale. `extra_rows` more stand at the end of
+    the head.
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -50,27 +45,24 @@ class ClusterTables(nn.Module):
             self.projections.append(_normal(width, d_model, std=width**-0.5))
 
     def by_cluster(self, id_N: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Where the ids lie in the tables.
+        """The head's entry of each id, and of each tail the places of its ids and their table rows.
 
-        To find the rows of a tail the host must know their number: where the ids are on a GPU it
-        waits for each. Ids on the CPU cost no wait, wherever the tables are.
-
-        Returns:
-            The head's entry of each id (that of its tail where it has one), and of each tail the
-            places of its ids and their rows in its table; all on the tables' device.
+        An id of a tail has the tail's entry. All results are on the tables' device. To find the
+        rows of a tail the host must know their number: where the ids are on a GPU it waits for
+        each. Ids on the CPU cost no wait, wherever the tables are.
 
         Raises:
             ValueError: ids on the CPU are not of this vocabulary.
         """
         self._check(id_N)
-        words, found = self.bounds[0], []
+        words, rows = self.bounds[0], []
         entry_N = id_N.clamp(max=words - 1)
         for tail, (low, high) in enumerate(pairwise(self.bounds)):
             row_R = ((id_N >= low) & (id_N < high)).nonzero().flatten()
             entry_N = entry_N.index_fill(0, row_R, words + tail)
-            found += [row_R, id_N[row_R] - low]
-        entry_N, *found = to_device([entry_N, *found], self.head.device)
-        return entry_N, list(zip(found[::2], found[1::2], strict=True))
+            rows += [row_R, id_N[row_R] - low]
+        entry_N, *rows = to_device([entry_N, *rows], self.head.device)
+        return entry_N, list(zip(rows[::2], rows[1::2], strict=True))
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         """The embeddings of the ids, times sqrt(D) (Baevski and Auli 2018), on the tables' device.
@@ -170,5 +162,4 @@ def _normal(rows: int, columns: int, *, std: float) -> nn.Parameter:
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """The logits in float32 or wider."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -41,32 +41,25 @@ class StreamState:
         """Forget what some streams have seen (a bool per stream), or all of them."""
         if which_B is None:
             which_B = torch.ones_like(self.seen_B, dtype=torch.bool)
-        which_B = which_B.to(self.seen_B.device)
-
-        def cleared(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None:
-                return None
-            return tensor.masked_fill(which_B.view(-1, *[1] * (tensor.dim() - 1)), 0)
-
+        reset_B = which_B.to(self.seen_B.device)
         return replace(
-            self,
-            memory=tuple(map(cleared, self.memory)),
-            seen_B=self.seen_B.masked_fill(which_B, 0),
-            blocks=tuple(tuple(map(cleared, slot)) for slot in self.blocks),
+            self._changed(lambda t: t.masked_fill(reset_B.view(-1, *[1] * (t.dim() - 1)), 0)),
             least_seen=0,
         )
 
     def rows(self, which: slice) -> "StreamState":
         """The state of some of the streams."""
+        return self._changed(lambda tensor: tensor[which])
 
-        def part(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor[which]
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> "StreamState":
+        def changed(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
 
-        return StreamState(
-            memory=tuple(map(part, self.memory)),
-            seen_B=self.seen_B[which],
-            blocks=tuple(tuple(map(part, slot)) for slot in self.blocks),
-            least_seen=self.least_seen,
+        return replace(
+            self,
+            memory=tuple(map(changed, self.memory)),
+            seen_B=change(self.seen_B),
+            blocks=tuple(tuple(map(changed, slot)) for slot in self.blocks),
         )
 
     @staticmethod
@@ -76,9 +69,9 @@ class StreamState:
             return parts[0]
 
         def whole(tensors: tuple[Tensor | None, ...]) -> Tensor | None:
-            found = [tensor for tensor in tensors if tensor is not None]
-            assert len(found) in (0, len(parts)), "the parts ran through different blocks"
-            return torch.cat(found) if found else None
+            present = [tensor for tensor in tensors if tensor is not None]
+            assert len(present) in (0, len(parts)), "the parts ran through different blocks"
+            return torch.cat(present) if present else None
 
         slots = zip(*(part.blocks for part in parts), strict=True)
         return StreamState(
@@ -98,35 +91,11 @@ class StreamState:
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], like: "StreamState") -> "StreamState":
-        """The inverse of `tensors`.
+        """The inverse of `tensors`, for tensors that fit (`training.checkpoint` compares them).
 
-        Args:
-            tensors: what `tensors` gave.
-            like: a state of the same model for as many streams, e.g. `model.initial_state(B)`;
-                it gives the slots, the shapes and the device.
-
-        Raises:
-            ValueError: the tensors are those of another model or of other streams.
+        `like` is a state of the same model for as many streams, e.g. `model.initial_state(B)`; it
+        gives the slots and the device.
         """
-        expected = {"seen": like.seen_B} | {
-            f"memory.{slot}": memory
-            for slot, memory in enumerate(like.memory)
-            if memory is not None
-        }
-        state_names = {
-            f"blocks.{slot}.{index}"
-            for slot, states in enumerate(like.blocks)
-            for index in range(len(states))
-        }
-        differing = set(tensors) - state_names ^ set(expected)
-        if differing:
-            raise ValueError(f"stream state: {', '.join(sorted(differing))}: not of this model")
-        for name, tensor in expected.items():
-            if tensors[name].shape != tensor.shape:
-                raise ValueError(
-                    f"stream state: {name}: shape {tuple(tensors[name].shape)}, "
-                    f"expected {tuple(tensor.shape)}"
-                )
         # Copies: tensors that come from a file may be views of it.
         device = like.seen_B.device
         moved = {name: tensor.to(device, copy=True) for name, tensor in tensors.items()}
@@ -144,8 +113,6 @@ class StreamState:
 @dataclass(frozen=True)
 class Segment:
     """T tokens of every stream; masks and encodings are made once and then shared by the slots.
-
-    In compiled code each slot makes its own (`once`).
 
     Attributes:
         seen_B: tokens of each stream before the segment: so many rows of memory are valid.
@@ -181,10 +148,7 @@ class Segment:
     def mask(self, memory: int, window: int | None, dtype: torch.dtype) -> Tensor:
         """0 where a query sees a key, -inf elsewhere; (B, T, S), or (1, T, S) if all are alike.
 
-        Args:
-            memory: M.
-            window: keys that a query sees, itself included; None: all before it.
-            dtype: of the result.
+        A query sees `window` keys, itself included, or all before it.
         """
         return self.once(("mask", memory, window, dtype), lambda: self._mask(memory, window, dtype))
 
@@ -197,11 +161,9 @@ class Segment:
         )
 
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
-        """What `make` gives; made once for all slots.
-
-        Compiled code makes it where it is read: a slot must be the same code whether it is the
-        first to ask or not, and the compiler needs no memory for a mask.
-        """
+        """What `make` gives; made once for all slots."""
+        # Compiled code makes it where it is read: a slot must be the same code whether it is the
+        # first to ask or not, and the compiler needs no memory for a mask.
         if torch.compiler.is_compiling():
             return make()
         if key not in self._made:
@@ -239,10 +201,8 @@ def sinusoid(
 ) -> Tensor:
     """Encodings of the distances S-1 ... 0, in this order: the sines and then the cosines.
 
-    A distance above `clamp` has the encoding of `clamp`.
-
-    The angles are computed in float32 or wider, whatever the model's dtype: in bfloat16
-    neighbouring distances beyond 256 would be one.
+    A distance above `clamp` has the encoding of `clamp`. The angles are computed in float32 or
+    wider, whatever the model's dtype: in bfloat16 neighbouring distances beyond 256 would be one.
     """
     wide = torch.promote_types(dtype, torch.float32)
     distance_S = torch.arange(distances - 1, -1, -1, dtype=wide, device=device)

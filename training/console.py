@@ -21,11 +21,7 @@ def bits(row: Mapping[str, Any]) -> str:
 
 
 def announce(text: str) -> None:
-    """One line on the screen, now: what follows takes long, or is another part.
-
-    Raises:
-        OSError: the output is closed or full.
-    """
+    """One line on the screen, now: what follows takes long, or is another part."""
     with named("standard output"):
         print(text, flush=True)
 
@@ -33,18 +29,13 @@ def announce(text: str) -> None:
 class Screen:
     """Progress of one phase on the screen and in its train.log.
 
-    Args:
-        log: the file; None in processes beside the first one, which show nothing.
-        title: of the phase.
-        start: the steps that are done already.
-        work: of each step, in any unit: what the time that is left is reckoned by.
+    `log` is None in processes beside the first one, which show nothing. `start` steps are done
+    already. The time that is left is reckoned by the `work` of each step, in any unit.
     """
 
     def __init__(self, log: Path | None, *, title: str, start: int, work: Sequence[float]) -> None:
-        self._log = log
-        self._title = title
-        self._steps = len(work)
-        self._start = start
+        self._log, self._title = log, title
+        self._steps, self._start = len(work), start
         self._work_N = np.concatenate([[0.0], np.cumsum(work)])
         self._began = time.monotonic()
         # None: on a terminal alone.
@@ -79,7 +70,9 @@ class Screen:
             shown |= {"tau": f"{row['tau']:.2f}", "H(pi)": f"{row['entropy']:.2f}"}
         shown["tok/s"] = f"{row['tokens_per_s']:.0f}"
         self._bar.set_postfix(shown)
-        left_s = (time.monotonic() - self._began) * self._left_over_done(row["step"])
+        done = self._work_N[row["step"]]
+        left_over_done = (self._work_N[-1] - done) / (done - self._work_N[self._start])
+        left_s = (time.monotonic() - self._began) * float(left_over_done)
         line = f"{self._title} {row['step']:>6}/{self._steps}  " + "  ".join(
             f"{name} {value}" for name, value in shown.items()
         )
@@ -87,11 +80,6 @@ class Screen:
         if self._bar.disable:
             self._show(line)
         self._record(line)
-
-    def _left_over_done(self, step: int) -> float:
-        """The work that is left over that which was done since the start."""
-        done = self._work_N[step]
-        return float((self._work_N[-1] - done) / (done - self._work_N[self._start]))
 
     def valid_line(self, row: dict[str, Any], train_perplexity: float | None) -> None:
         """Show one validation and add its row to the table of train.log."""

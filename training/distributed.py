@@ -28,22 +28,16 @@ def _or_lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        words = str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0][:200]
-        raise Lost(f"another process of this run was lost ({words})") from error
+        reason = str(error).partition("\n")[0].rpartition("] ")[2].partition(". ")[0][:200]
+        raise Lost(f"another process of this run was lost ({reason})") from error
 
 
 @dataclass(frozen=True)
 class Ranks:
     """One of several processes; every method is a no-op where there is one only.
 
-    Whatever exchanges something must be called by all processes in the same order.
-
-    Attributes:
-        rank: which one this is, from 0.
-        world: how many there are.
-        local_rank: which one this is of those of its machine.
-        local_world: how many its machine has.
-        steps: who exchanges within a step, with little patience.
+    Whatever exchanges something must be called by all processes in the same order. `local_` is of
+    the processes of one machine; the group `steps` exchanges within a step, with little patience.
     """
 
     rank: int = 0
@@ -86,11 +80,11 @@ class Ranks:
         if self.world == 1:
             return
         trained = list(parameters)
-        there = torch.tensor([p.grad is not None for p in trained], dtype=torch.uint8)
+        has_gradient = torch.tensor([p.grad is not None for p in trained], dtype=torch.uint8)
         with _or_lost():
-            dist.all_reduce(there, dist.ReduceOp.MAX, group=self.steps)
-        for parameter, found in zip(trained, there.tolist(), strict=True):
-            if found and parameter.grad is None:
+            dist.all_reduce(has_gradient, dist.ReduceOp.MAX, group=self.steps)
+        for parameter, anywhere in zip(trained, has_gradient.tolist(), strict=True):
+            if anywhere and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         self.sum([*(p.grad for p in trained if p.grad is not None), *others])
 
@@ -151,10 +145,9 @@ class Ranks:
         """The rows of all ranks in order, on the CPU where there are several ranks."""
         if self.world == 1:
             return tensor
-        rows = [int(count) for count in self.total([*self._mine(len(tensor))])]
         parts = []
-        for rank, count in enumerate(rows):
-            part = tensor.new_empty(count, *tensor.shape[1:])
+        for rank, count in enumerate(self.total(self._mine(len(tensor)))):
+            part = tensor.new_empty(int(count), *tensor.shape[1:])
             part = tensor.contiguous() if rank == self.rank else part
             with _or_lost():
                 dist.broadcast(part, src=rank)
@@ -165,8 +158,7 @@ class Ranks:
         """What the lowest rank says that has something to say."""
         if self.world == 1:
             return text
-        said = text is not None
-        speaks = [int(number) for number in self.total([*self._mine(int(said))])]
+        speaks = self.total(self._mine(int(text is not None)))
         return self.broadcast_str(text, speaks.index(1)) if 1 in speaks else None
 
     def broadcast_str(self, text: str | None, source: int = 0) -> str:
@@ -193,7 +185,7 @@ class Ranks:
         self.wait()
 
     def _mine(self, number: int) -> list[int]:
-        """A list with one place for each rank, zero but for this one's."""
+        """The number in this rank's place of a list with one for each, the others 0."""
         return [number if rank == self.rank else 0 for rank in range(self.world)]
 
 

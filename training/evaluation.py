@@ -11,56 +11,38 @@ from torch import Tensor
 from model import LanguageModel, Mix
 from model.ops import to_device
 from training.distributed import Ranks
+from training.state import Batch
 
 # Of a pass that reads several segments: tokens, and how often a query meets a row of the memory.
 MOST_TOKENS, MOST_MEETINGS = 1024, 2**20
 
 
-class EvaluationBatch(Protocol):
+class EvaluationBatch(Batch, Protocol):
     """One segment of all streams, and which of its targets count."""
 
     @property
-    def input_BT(self) -> Tensor: ...  # noqa: D102
-    @property
-    def target_BT(self) -> Tensor: ...  # noqa: D102
-    @property
     def score_BT(self) -> Tensor: ...  # noqa: D102
-    @property
-    def first(self) -> bool: ...  # noqa: D102
 
 
 class Streams(Protocol):
-    """The evaluation text cut into streams."""
+    """The segments of a text cut into streams, how many targets count, and its words if known."""
 
     @property
-    def scored(self) -> int:
-        """How many targets count in all."""
-        ...
-
+    def scored(self) -> int: ...  # noqa: D102
     @property
-    def words(self) -> int | None:
-        """How many words the text has, where that is known."""
-        ...
-
-    def __iter__(self) -> Iterator[EvaluationBatch]:
-        """The segments in order."""
-        ...
+    def words(self) -> int | None: ...  # noqa: D102
+    def __iter__(self) -> Iterator[EvaluationBatch]: ...
 
 
 S = TypeVar("S", bound="Divisible")
 
 
 class Divisible(Streams, Protocol):
-    """An evaluation text whose streams can be shared out."""
+    """An evaluation text of so many streams, of which `part` gives some."""
 
     @property
-    def streams(self) -> int:
-        """How many there are."""
-        ...
-
-    def part(self: S, rows: slice) -> S:
-        """Some of the streams."""
-        ...
+    def streams(self) -> int: ...  # noqa: D102
+    def part(self: S, rows: slice) -> S: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -108,12 +90,12 @@ class Evaluation:
 
 def joined(parts: Sequence[Evaluation]) -> Evaluation:
     """The totals of several passes over the same text, as if it were one text."""
-    one = parts[0]
+    first = parts[0]
     return Evaluation(
         nats=sum(part.nats for part in parts),
         tokens=sum(part.tokens for part in parts),
-        bytes=None if one.bytes is None else one.bytes * len(parts),
-        words=None if one.words is None else one.words * len(parts),
+        bytes=None if first.bytes is None else first.bytes * len(parts),
+        words=None if first.words is None else first.words * len(parts),
     )
 
 
@@ -129,9 +111,11 @@ def evaluate(
 ) -> Evaluation:
     """Score a text once; no dropout, no Gumbel noise, no random number is drawn.
 
+    Each pass starts with empty memories, and the model is put back into its training mode.
+
     Args:
-        model: the network; it is put back into its training mode afterwards.
-        streams: the text; each pass starts with empty memories.
+        model: the network.
+        streams: the text.
         byte_length_V: bytes of raw text that each id stands for; None where text may be lost.
         device: where the model lives.
         mix: a SuperNet's fixed weights.
@@ -180,7 +164,6 @@ def evaluate_cells(
 def _read(
     model: LanguageModel, streams: Streams, device: torch.device, mix: Mix | None, *, cached: bool
 ) -> Iterator[tuple[EvaluationBatch, Tensor]]:
-    """Each segment with the nats of its targets."""
     state = None
     for group in _groups(streams, model.longest_memory if cached else 0):
         rows, length = group[0].input_BT.shape

@@ -1,34 +1,114 @@
-"""What happens around a step; each hook decides for itself whether it is due."""
+"""What happens around a step: log, validate, checkpoint, and stop where the run diverged."""
 
+import json
 import math
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from training.checkpoint import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
-from training.divergence import check_finite
 from training.evaluation import Evaluation
-from training.metrics import MetricsFile
 from training.signals import Stopped, StopRequest
 from training.state import Best, Metrics, TrainState
-from utils.files import named
+from utils.files import append_line, named, write_whole
 
+LOSS_BOUND_NATS = 50.0
 EVENTS = "TensorBoard's event file"
+
+
+class Diverged(Exception):
+    """The loss is not a number or beyond any sense, or something that is trained is not finite."""
+
+
+class MetricsFile:
+    """metrics.jsonl: one JSON object a line, cut back to the checkpoint's step on a resume.
+
+    `path` is None in processes beside the first one, which write nothing.
+    """
+
+    def __init__(self, path: Path | None, step: int) -> None:
+        self.path = path
+        if path is not None:
+            lines = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
+            write_whole(path, "".join(lines))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one row and hand it to the system at once."""
+        if self.path is not None:
+            append_line(self.path, json.dumps(row))
+
+    def sync(self) -> None:
+        """Make the rows so far durable, before a checkpoint that relies on them."""
+        if self.path is not None:
+            with named(self.path), self.path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far."""
+        return [] if self.path is None else read_rows(self.path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file that its run may still be writing; none where there is no file.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
+    return [json.loads(line) for line in _whole_lines(path)]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """The lines of the file; a torn last line, left by a kill, is not one."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    lines = content.splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            step = None
+        if not isinstance(step, int):
+            raise ValueError(
+                f"{path}:{number}: damaged line; repair it, or delete the file: the run then goes "
+                "on, and only what the figures show of its past is lost"
+            )
+    return [line.decode() for line in lines]
 
 
 class Writer(Protocol):
     """TensorBoard's writer, as far as it is used."""
 
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        """Record one number."""
-        ...
+    def add_scalar(self, tag: str, value: float, step: int) -> None: ...  # noqa: D102
 
-    def close(self) -> None:
-        """Write what is left."""
-        ...
+    def close(self) -> None: ...  # noqa: D102
+
+
+def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:
+    """Send a row's numbers to TensorBoard, where it is wanted."""
+    if writer is None:
+        return
+    with named(EVENTS):
+        for key, value in row.items():
+            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}:
+                writer.add_scalar(f"{prefix}/{key}", value, row["step"])
+
+
+def close(writer: Writer) -> None:
+    """Write what TensorBoard still holds back."""
+    with named(EVENTS):
+        writer.close()
 
 
 @dataclass
@@ -46,6 +126,47 @@ class Clock:
     def training_s(self) -> float:
         """Seconds of this process that were not validation."""
         return time.monotonic() - self.began - self.validation_s
+
+
+def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
+    """Stop all ranks where one holds NaN or inf, or where the last loss is implausible.
+
+    Raises:
+        Diverged: names the step, the tensor and what to try.
+    """
+    problem = ranks.first_message(_divergence(state, loss_nats))
+    if problem is not None:
+        raise Diverged(
+            f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
+            "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
+        )
+
+
+def _divergence(state: TrainState, loss_nats: float) -> str | None:
+    for name, tensor in _trained(state):
+        # A sum is several times faster, and no NaN or infinity can hide in it.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            return f"{name} is not finite"
+    for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
+        if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
+            return f"the loss is {loss:.3g} nats"
+    return None
+
+
+def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:
+    """Everything that the steps move, by name."""
+    names: dict[Tensor, str] = {}
+    for name, weight in [*state.model.named_parameters(), *state.parameters.items()]:
+        names[weight] = name
+        yield f"parameter {name}", weight
+    for optimiser in state.optimisers.values():
+        for moved, slots in optimiser.state.items():
+            for slot, value in slots.items():
+                if isinstance(value, Tensor):
+                    yield f"the optimiser's {slot} of {names[moved]}", value
+    for stream in state.streams.values():
+        for name, value in stream.tensors().items():
+            yield f"stream {name}", value
 
 
 @dataclass(kw_only=True)
@@ -67,8 +188,8 @@ class LogHook(_Periodic):
     """Writes a training row; only then does the device synchronise."""
 
     screen: Screen
-    columns: Callable[[TrainState], Mapping[str, float]] = lambda state: {}
-    writer: Writer | None = None
+    columns: Callable[[TrainState], Mapping[str, float]]
+    writer: Writer | None
     _tokens: int | None = None
     _at_s: float = 0.0
 
@@ -76,7 +197,6 @@ class LogHook(_Periodic):
         """Log where a line is due."""
         if self._tokens is None:
             self._tokens = state.tokens - int(metrics["tokens"])
-            self._at_s = 0.0
         self.screen.advance(state.step)
         if not self.is_due(state):
             return
@@ -107,22 +227,6 @@ class LogHook(_Periodic):
         }
 
 
-def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:
-    """Send a row's numbers to TensorBoard, where it is wanted."""
-    if writer is None:
-        return
-    with named(EVENTS):
-        for key, value in row.items():
-            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}:
-                writer.add_scalar(f"{prefix}/{key}", value, row["step"])
-
-
-def close(writer: Writer) -> None:
-    """Write what TensorBoard still holds back."""
-    with named(EVENTS):
-        writer.close()
-
-
 @dataclass(kw_only=True)
 class ValidationHook(_Periodic):
     """Evaluates one or more nets; the last one named decides which step is best."""
@@ -130,7 +234,7 @@ class ValidationHook(_Periodic):
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
     screen: Screen
     checkpoints: Checkpoints
-    writer: Writer | None = None
+    writer: Writer | None
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
@@ -161,11 +265,11 @@ class ValidationHook(_Periodic):
 
 @dataclass(kw_only=True)
 class CheckpointHook(_Periodic):
-    """Saves the state, also when a signal came."""
+    """Saves the state, also when a signal came; `before` saves first what belongs to it."""
 
     checkpoints: Checkpoints
     stop: StopRequest
-    before: Callable[[], None] = lambda: None
+    before: Callable[[], None]
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Save where it is due; raise Stopped after the save where a signal came."""

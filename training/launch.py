@@ -19,15 +19,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Launch:
-    """One of several processes, by the environment variables that torchrun sets.
-
-    Attributes:
-        rank: which one it is, from 0.
-        world: how many there are on all machines.
-        local_rank: which one it is of those of its machine.
-        local_world: how many there are on its machine.
-        machines: how many machines there are.
-    """
+    """One of several processes, by torchrun's variables; `local_` is of its machine alone."""
 
     rank: int
     world: int
@@ -55,13 +47,10 @@ def launched() -> Launch | None:
 
 
 def is_first_to_say(text: str, *, lost: bool) -> bool:
-    """Whether this process prints a message that others may have as well.
+    """Whether this process prints a message that others may have as well; each is printed once.
 
-    The launcher's store counts; where it cannot be reached everybody speaks.
-
-    Args:
-        text: the message; each one is printed once.
-        lost: that another process is gone, which is news only where nobody said why.
+    That another process is `lost` is news only where nobody said why. The launcher's store counts;
+    where it cannot be reached everybody speaks.
     """
     if launched() is None:
         return True
@@ -75,7 +64,7 @@ def is_first_to_say(text: str, *, lost: bool) -> bool:
 
     try:
         store, _, _ = next(iter(rendezvous("env://", timeout=_STORE_PATIENCE)))
-        said_before = store.add("parnas/said", 1) > 1
-        return not said_before if lost else store.add(sha256(text.encode()).hexdigest(), 1) == 1
+        is_first_message = store.add("parnas/said", 1) == 1
+        return is_first_message if lost else store.add(sha256(text.encode()).hexdigest(), 1) == 1
     except RuntimeError:
         return True

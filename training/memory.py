@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model import StreamState
 from model.slot import run
 from training.distributed import ALONE
 from training.optim import slots_of
@@ -33,10 +32,8 @@ Maker = Callable[[Forward, Batch], Step]
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the storages that operations make while it is entered, forwards and backwards.
 
-    It sees what operations hand over, not what a kernel takes for itself while it runs.
-
-    Attributes:
-        moments: after each operation, the bytes that live of what was made since entering.
+    `moments` holds, after each operation, the bytes that live of what was made since entering. It
+    sees what operations hand over, not what a kernel takes for itself while it runs.
     """
 
     def __init__(self) -> None:
@@ -52,7 +49,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run an operation and enter what it made."""
+        """Run an operation and count what it made."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         made = {_key(tensor): tensor for tensor in _tensors((result,))}
@@ -60,11 +57,11 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # A view of what was there before is nothing new.
         fresh = fresh and fresh - {_key(t) for t in _tensors((*args, *kwargs.values()))}
         for key in fresh:
-            self._enter(key, made[key].untyped_storage())
+            self._count(key, made[key].untyped_storage())
         self.moments.append(self._live)
         return result
 
-    def _enter(self, key: int, storage: torch.UntypedStorage) -> None:
+    def _count(self, key: int, storage: torch.UntypedStorage) -> None:
         size = storage.nbytes()
 
         def freed(_: object) -> None:
@@ -93,10 +90,8 @@ class Forecast:
     """Bytes at the worst moment of the worst step, beyond what the process had before the model.
 
     Attributes:
-        weights: all parameters.
         gradients: of the weights that one step trains.
         optimiser: what it keeps for each weight, once all have been trained.
-        streams: the memories that are carried.
         activations: all else: what the passes keep for the backward pass, and what passes.
         overhead: what lies free between them, where the process keeps what is freed.
     """
@@ -131,10 +126,10 @@ def forecast(
     Every moment is a constant (gradients, cast weights, encodings of distances) and a part that
     grows with the streams; two counts tell them apart, so that the worst moment of the real step
     is found, which need not be that of the small ones. No weight, stream, gradient or random number
-    of the run is changed.
+    of the run, which is before its first step, is changed.
 
     Args:
-        state: before its first step.
+        state: of the run.
         batch: a real one; it gives sizes and the parts of the clusters.
         forward: how the run computes losses.
         makers: each makes a step of a kind that may come; the greediest counts.
@@ -154,24 +149,25 @@ def forecast(
                 _count(state, _rows_like(batch, few * n), forward, make, step)
                 for n in (_FEW, _MORE)
             )
-        found = _largest(low.moments, high.moments, grown)
-        if found > peak:
-            peak, gradients = found, high.gradients
+        largest = _largest(low.moments, high.moments, grown)
+        if largest > peak:
+            peak, gradients = largest, high.gradients
     weights = _bytes(state.model.parameters())
-    kept = len([name for name in slots_of(state.optimisers["weights"]) if name != "step"])
-    keeps = forward.device.type == "cpu" and keeps_freed_memory()
+    moments = [name for name in slots_of(state.optimisers["weights"]) if name != "step"]
     streams = [_bytes(stream.tensors().values()) for stream in state.streams.values()]
     missing = (sum(streams) + max(streams)) * (parts - few) // parts
     counted = gradients + sum(streams)
     tensors = Forecast(
         weights=weights,
         gradients=gradients,
-        optimiser=kept * weights,
+        optimiser=len(moments) * weights,
         streams=sum(streams),
         activations=max(peak + missing - counted, 0),
         overhead=0,
     )
-    return replace(tensors, overhead=round(_OVERHEAD * tensors.total) if keeps else 0)
+    if forward.device.type == "cpu" and keeps_freed_memory():
+        return replace(tensors, overhead=round(_OVERHEAD * tensors.total))
+    return tensors
 
 
 @contextmanager
@@ -195,26 +191,21 @@ class _Count:
 
 
 class _Still(torch.optim.Optimizer):
-    """An optimiser that moves nothing.
-
-    Attributes:
-        began: how many moments there were when the gradients were first set free.
-    """
+    """An optimiser that moves nothing; `freed_at` is the moment that first frees gradients."""
 
     def __init__(self, parameters: list[nn.Parameter], ledger: Ledger) -> None:
         super().__init__(parameters, {"lr": 0.0})
-        self.ledger, self.began = ledger, 0
-        self._standing = True
+        self.ledger = ledger
+        self.freed_at: int | None = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Note the moment; a search sets them free before alpha's pass and again after it."""
-        if self._standing:
-            self.began = len(self.ledger.moments)
-        self._standing = False
+        # A search frees them before alpha's pass and again after it.
+        if self.freed_at is None:
+            self.freed_at = len(self.ledger.moments)
         super().zero_grad(set_to_none)
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Leave everything as it is."""
+        pass
 
 
 def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int) -> _Count:
@@ -226,7 +217,9 @@ def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, numbe
         scratch = TrainState(
             model=state.model,
             optimisers={"weights": optimiser, "alpha": _Still(others or weights, ledger)},
-            streams=_streams(state, len(batch.input_BT)),
+            streams={
+                name: state.model.initial_state(len(batch.input_BT)) for name in state.streams
+            },
             parameters=state.parameters,
             step=number,
             loss_sum=torch.zeros_like(state.loss_sum),
@@ -235,14 +228,9 @@ def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, numbe
     gradients = _bytes(p.grad for p in weights if p.grad is not None)
     for parameter in (*weights, *others):
         parameter.grad = None
-    moments = [
-        live + gradients * (moment < optimiser.began) for moment, live in enumerate(ledger.moments)
-    ]
+    freed_at = optimiser.freed_at or 0
+    moments = [live + gradients * (n < freed_at) for n, live in enumerate(ledger.moments)]
     return _Count(moments, gradients)
-
-
-def _streams(state: TrainState, rows: int) -> dict[str, StreamState]:
-    return {name: state.model.initial_state(rows) for name in state.streams}
 
 
 def _rows_like(batch: Batch, rows: int) -> ProbeBatch:

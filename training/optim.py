@@ -65,21 +65,20 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
 def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) -> Tensor:
     """Clip by value, then each tensor by its norm, then the whole by its norm.
 
-    Returns:
-        The norm of the whole gradient before anything was clipped.
+    Returns the norm of the whole gradient before anything was clipped.
     """
-    found = [p for p in parameters if p.grad is not None]
+    trained = [p for p in parameters if p.grad is not None]
     if config.clip_value is None and config.clip_each_norm is None:
         limit = float("inf") if config.clip_norm is None else config.clip_norm
-        return nn.utils.clip_grad_norm_(found, limit)
-    norm = nn.utils.get_total_norm([p.grad for p in found if p.grad is not None])
+        return nn.utils.clip_grad_norm_(trained, limit)
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
     if config.clip_value is not None:
-        nn.utils.clip_grad_value_(found, config.clip_value)
+        nn.utils.clip_grad_value_(trained, config.clip_value)
     if config.clip_each_norm is not None:
-        for parameter in found:
+        for parameter in trained:
             nn.utils.clip_grad_norm_(parameter, config.clip_each_norm)
     if config.clip_norm is not None:
-        nn.utils.clip_grad_norm_(found, config.clip_norm)
+        nn.utils.clip_grad_norm_(trained, config.clip_norm)
     return norm
 
 
@@ -95,11 +94,7 @@ class Lamb(torch.optim.Optimizer):
     """
 
     def __init__(
-        self,
-        params: Iterable[dict[str, Any]],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
+        self, params: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
         super().__init__(params, defaults)
@@ -169,13 +164,7 @@ def rate_of(config: OptimiserConfig, steps: int) -> Callable[[int], float]:
 
 @dataclass(frozen=True)
 class Stages:
-    """What a retraining's settings come to for a text.
-
-    Attributes:
-        config: the settings.
-        first: steps from scratch.
-        fine_tune: steps at the lower learning rate, 0 without such a stage.
-    """
+    """A retraining's steps from scratch and then at the lower rate, 0 without such a stage."""
 
     config: RetrainConfig
     first: int
@@ -196,11 +185,7 @@ class Stages:
 
 
 def stages_of(config: RetrainConfig, steps_per_epoch: int) -> Stages:
-    """The stages, with epochs in steps.
-
-    Raises:
-        ValueError: the warm-up would not end before the last step.
-    """
+    """The stages, with epochs in steps; ValueError where the warm-up is longer than the first."""
     first = steps_in(config.steps, config.epochs, steps_per_epoch)
     check_warmup(config.optimiser, first)
     stage = config.fine_tune

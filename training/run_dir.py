@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,29 +27,8 @@ def identity_hash(identity: Identity) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def lock_and_claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> "FolderLock":
-    """Lock a folder, then `claim` it; nothing is written by whoever does not have the lock.
-
-    The caller releases the lock.
-
-    Raises:
-        ValueError: the folder holds another experiment, or another process has it.
-        OSError: the folder cannot be written.
-    """
-    # Another experiment's folder is refused before so much as a lock file is made in it.
-    is_claimed(folder, identity)
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as on_error:
-        lock = FolderLock(folder)
-        on_error.callback(lock.release)
-        # Looks again: the folder may have been claimed, and let go, before it was locked here.
-        claim(folder, identity, files)
-        on_error.pop_all()
-    return lock
-
-
-def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
-    """Take a folder for a phase and save its text files there; whether it was claimed before.
+def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
+    """Take a folder for a phase, unless it is its own already, and save its text files there.
 
     Only for who holds the folder's lock: two that claim at once would mix their files.
 
@@ -58,13 +36,12 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> bool:
         ValueError: the folder holds another experiment; nothing is written.
     """
     if is_claimed(folder, identity):
-        return True
+        return
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_whole(folder / name, text)
     text = json.dumps(identity, indent=1, sort_keys=True) + "\n"
     write_whole(folder / "identity.json", text)
-    return False
 
 
 def is_claimed(folder: Path, identity: Identity) -> bool:
@@ -83,7 +60,7 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
 
 
 class FolderLock:
-    """Keeps a second process out of a phase's folder for as long as this one lives.
+    """Keeps a second process out of an existing folder for as long as this one lives.
 
     The file stays when it is released: who waited for a file that is removed would lock another
     one than who comes later. What a killed process held is free at once.

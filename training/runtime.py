@@ -46,7 +46,21 @@ def compiled_run(device: torch.device) -> RunSlot:
     Raises:
         ValueError: the compiler that torch needs on this device is missing.
     """
-    if missing := _missing(device):
+    missing = None
+    if device.type == "cuda":
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            missing = "torch finds no working Triton for this GPU"
+    else:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+        from torch._inductor.exc import InvalidCxxCompiler
+
+        try:
+            get_cpp_compiler()
+        except InvalidCxxCompiler:
+            missing = "torch finds no C++ compiler (g++, or what CXX names)"
+    if missing is not None:
         raise ValueError(f"run.compile: {missing}; install it, or set run.compile=false")
     import torch._dynamo
 
@@ -56,30 +70,12 @@ def compiled_run(device: torch.device) -> RunSlot:
     return compiled
 
 
-def _missing(device: torch.device) -> str | None:
-    if device.type == "cuda":
-        from torch.utils._triton import has_triton
-
-        return None if has_triton() else "torch finds no working Triton for this GPU"
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        return "torch finds no C++ compiler (g++, or what CXX names)"
-    return None
-
-
 @contextmanager
 def numbers_of(key: Sequence[int], device: torch.device) -> Iterator[None]:
     """Draw inside from generators that a key decides; afterwards torch's own go on as before.
 
-    The key stands for all state: a resume draws the same again without anything being saved.
-
-    Args:
-        key: whole numbers from 0 on; each sequence has numbers of its own.
-        device: whose generator it is, beside the CPU's.
+    The key, whole numbers from 0 on, stands for all state: a resume draws the same again without
+    anything being saved. The generators are the CPU's and the device's.
     """
     seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0]) % 2**63
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -18,11 +18,9 @@ from training.state import Batch, Metrics, TrainState
 
 @dataclass(frozen=True)
 class Forward:
-    """How losses are computed.
+    """How losses are computed: on which device, in which precision, and how memory is saved.
 
     Attributes:
-        device: where the model lives.
-        precision: of the matrix products.
         micro_batches: into how many parts the streams of a batch are split, to save memory.
         recompute: whether slots are computed again in the backward pass, to save memory.
         ranks: the processes that share the streams of a batch out.
@@ -52,11 +50,11 @@ class Forward:
         mix: Callable[[], Mix | None],
         backward: Callable[[Tensor], None],
     ) -> tuple[Tensor, StreamState]:
-        """The loss of this rank's streams of a batch, part by part.
+        """The loss of this rank's streams of a batch of all ranks, part by part.
 
         Args:
             state: holds the model.
-            batch: inputs and targets of all ranks.
+            batch: inputs and targets.
             stream: what this rank's streams carry.
             mix: makes the mix anew for each part, as a backward pass uses its graph up; every
                 call must give the same numbers.
@@ -109,13 +107,7 @@ def stream_at(state: TrainState, name: str, batch: Batch) -> StreamState:
 
 @dataclass(frozen=True)
 class WeightStep:
-    """Forward, backward, clip, update.
-
-    Attributes:
-        forward: how losses are computed.
-        config: how gradients are clipped.
-        rate: the learning rate of a step.
-    """
+    """Forward, backward, clip as `config` says, update; `rate` is the learning rate of a step."""
 
     forward: Forward
     config: OptimiserConfig

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.saving import tensors_digest
-from utils.files import Part, write_whole
+from utils.files import Part, check_is_file, write_whole
 
 VERSION = 2
 _DTYPES = {
@@ -36,11 +35,7 @@ def write_tensors(
 ) -> None:
     """Write the file whole or not at all, without a second copy of the tensors in memory.
 
-    Args:
-        path: the file.
-        tensors: by name.
-        header: what JSON can hold.
-        keep_old_as: a name for the file that was there before.
+    The file that was there before is kept under the name `keep_old_as`, if there is one.
 
     Raises:
         OSError: the disk is full or the folder not writable; the file before stays.
@@ -51,9 +46,7 @@ def write_tensors(
         for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     }
     text = json.dumps({"version": VERSION, **header}, sort_keys=True)
-    layout: dict[str, Any] = {
-        "__metadata__": {"parnas": text, "sha256": _checksum(text, ours)},
-    }
+    layout: dict[str, Any] = {"__metadata__": {"parnas": text, "sha256": _checksum(text, ours)}}
     end = 0
     for name, tensor in ours.items():
         start, end = end, end + tensor.nbytes
@@ -64,7 +57,8 @@ def write_tensors(
         }
     head = json.dumps(layout, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
-    parts: list[Part] = [len(head).to_bytes(8, "little"), head, *map(_bytes_of, ours.values())]
+    contents = (tensor.reshape(-1).view(torch.uint8).numpy().data for tensor in ours.values())
+    parts: list[Part] = [len(head).to_bytes(8, "little"), head, *contents]
     write_whole(path, parts, keep_old_as)
 
 
@@ -80,8 +74,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = _header(metadata.get("parnas"))
         # Copies: what stays a view of the mapped file is aligned otherwise, and last bits of
         # later sums may depend on that.
-        names = file.keys()
-        tensors = {name: file.get_tensor(name).clone() for name in names}
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if metadata.get("sha256") != _checksum(metadata["parnas"], tensors):
             raise ValueError("damaged checkpoint (the checksum is another)")
     return tensors, header
@@ -95,10 +88,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The open file, whose name stands in every error about its content."""
-    # Opening a pipe would wait for its other end.
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: is not a file")
+    check_is_file(path)
     # The library calls every file missing that it may not open.
     path.open("rb").close()
     try:
@@ -126,9 +116,4 @@ def _header(text: str | None) -> dict[str, Any]:
 
 
 def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the header and the digest of the tensors."""
     return hashlib.sha256((text + tensors_digest(tensors)).encode()).hexdigest()
-
-
-def _bytes_of(tensor: Tensor) -> memoryview:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data

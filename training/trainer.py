@@ -12,15 +12,23 @@ from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
-from training.hooks import EVENTS, CheckpointHook, Clock, LogHook, ValidationHook, Writer, close
+from training.hooks import (
+    EVENTS,
+    CheckpointHook,
+    Clock,
+    LogHook,
+    MetricsFile,
+    ValidationHook,
+    Writer,
+    close,
+)
 from training.launch import Lost
-from training.metrics import MetricsFile
 from training.run_dir import (
     FolderLock,
     Identity,
+    claim,
     identity_hash,
     is_claimed,
-    lock_and_claim,
     record_resume,
 )
 from training.signals import StopRequest
@@ -83,10 +91,14 @@ class Trainer:
         with ExitStack() as on_error:
             on_error.callback(self.close)
             if self.ranks.is_first:
+                # Another experiment's folder is refused before so much as a lock is made in it.
                 if not is_claimed(self.folder, self.identity):
                     # Claimed now, it would refuse the smaller experiment that is the remedy.
                     self._check_allowed()
-                self._lock = lock_and_claim(self.folder, self.identity, self.files)
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = FolderLock(self.folder)
+                # Looks again: it may have been claimed, and let go, before it was locked here.
+                claim(self.folder, self.identity, self.files)
                 remove_temporary(self.folder)
             self.ranks.wait()
             checkpoint = self._checkpoints.find(self.state)

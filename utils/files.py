@@ -155,6 +155,12 @@ def make_durable(path: Path) -> None:
         os.close(opened)
 
 
+def check_is_file(path: Path) -> None:
+    """Raise ValueError for a folder, a pipe, of which a reader would wait for ever, or a device."""
+    if not S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path}: not a file; give the path of a file")
+
+
 def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:
     """The content of a regular file: a pipe would be waited for, a device read for ever.
 

@@ -10,9 +10,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.attention_kernels import AttentionInputs, select_kernel
+from model.attention_kernels import (
+    AttentionInputs,
+    append_to_kv_cache,
+    attend_cached,
+    select_kernel,
+)
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.kv_cache import append, attend_cached
 from model.ops import Dropout, project
 from model.state import Segment
 
@@ -91,10 +95,7 @@ class AttentionBlock(nn.Module):
     def forward(
         self, c_BSD: Tensor, segment: Segment, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None, None]:
-        """Attend from every token of the segment.
-
-        In an evaluation the state holds the keys and values of the memory, (B, H, 2, M, K).
-        """
+        """In an evaluation the state holds the keys and values of the memory, (B, H, 2, M, K)."""
         memory, heads = self.memory_rows, (self.n_heads, self.d_head)
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
@@ -108,7 +109,7 @@ class AttentionBlock(nn.Module):
             new_BH2TK = both_BS2HK.permute(0, 3, 2, 1, 4)
             if state is None:
                 state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
-            whole_BH2SK = append(state, new_BH2TK)
+            whole_BH2SK = append_to_kv_cache(state, new_BH2TK)
             r_SHK = segment.once_per_evaluation(
                 (self, segment.length), lambda: self._distances(segment, q_BTE)
             )

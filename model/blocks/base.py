@@ -7,12 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-    model_serializer,
-)
+from pydantic import Field, ValidationError, field_validator, model_serializer
 from torch import Tensor, nn
 
 from model.state import Segment
@@ -33,13 +28,11 @@ class BlockOptions(Section):
     An option that is left out takes the model section's value, or where that has none of this name
     its own default (`completed`). Only what was given is ever written out, so a candidate that is
     saved and read again means the same.
-
-    Attributes:
-        adjustable: options that no weight depends on; a trained model runs with other values too.
-        added: options that older architecture files lack, and what those files mean by it.
     """
 
+    # Options that no weight depends on: a trained model runs with other values too.
     adjustable: ClassVar[frozenset[str]] = frozenset()
+    # Options that older architecture files lack, and what those files mean by it.
     added: ClassVar[Mapping[str, Any]] = {}
 
     kind: str
@@ -54,34 +47,25 @@ class BlockOptions(Section):
 
     @model_serializer
     def _given_options(self) -> dict[str, Any]:
+        missing = self.missing
         return {
-            name: getattr(self, name)
-            for name in type(self).model_fields
-            if name in {"kind", "label"} | self.model_fields_set
+            name: getattr(self, name) for name in type(self).model_fields if name not in missing
         }
 
     @property
     def missing(self) -> list[str]:
         """The options that were left out."""
-        return [
-            name
-            for name in type(self).model_fields
-            if name not in {"kind", "label"} | self.model_fields_set
-        ]
+        given = {"kind", "label"} | self.model_fields_set
+        return [name for name in type(self).model_fields if name not in given]
 
     def completed(self, d_model: int, defaults: Mapping[str, Any]) -> Self:
-        """The same candidate with every option set.
-
-        Args:
-            d_model: width of the residual stream.
-            defaults: the model section's values, by the options' names.
+        """The same candidate with every option set; `defaults` are the model section's values.
 
         Raises:
             ValueError: the sizes do not fit together.
         """
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        taken = {name: defaults.get(name, getattr(self, name)) for name in self.missing}
-        values = {"kind": self.kind, "label": self.label, **taken, **given}
+        options = {name: getattr(self, name) for name in type(self).model_fields}
+        values = options | {name: defaults.get(name, options[name]) for name in self.missing}
         try:
             return type(self).model_validate(self._derived(values, d_model))
         except ValidationError as error:
@@ -122,16 +106,11 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class BlockKind:
-    """A line of the registry.
-
-    Attributes:
-        letter: stands for the default candidate of this kind in a layout.
-        options: what a candidate of this kind may say.
-        block: makes the block from (options, d_model, dropout).
-    """
+    """A line of the registry; the letter stands for this kind's default candidate in a layout."""
 
     letter: str
     options: type[BlockOptions]
+    # Makes the block from (options, d_model, dropout).
     block: Callable[..., nn.Module]
 
     @property

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import BLOCKS, Candidate, Dropout, Slot
+from model import BLOCKS, Candidate, Dropout
 from model.blocks.dense import DenseBlock
+from model.slot import Slot
 from model.state import Segment
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
 

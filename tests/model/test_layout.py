@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from model import (
     BLOCKS,
     Architecture,
-    BlockKind,
     Candidate,
     Dropout,
     LanguageModel,
@@ -21,6 +20,7 @@ from model import (
     network_of,
     parse_layout,
 )
+from model.blocks import BlockKind
 from model.blocks.identity import IdentityBlock
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, tokens
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model import BLOCKS, BlockKind, BlockOptions, Dropout, Slot
-from model.blocks.base import Label
+from model import BLOCKS, Dropout
+from model.blocks.base import BlockKind, BlockOptions, Label
 from model.ops import NO_DROPOUT
+from model.slot import Slot
 from model.state import Segment
 from tests.model.tiny import D_MODEL, candidate, normal, randomise
 

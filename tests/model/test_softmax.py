@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import AdaptiveSoftmax, ClusterTables, SoftmaxConfig
+from model import SoftmaxConfig
+from model.softmax import AdaptiveSoftmax, ClusterTables
 from tests.model.tiny import normal, randomise
 
 V, D = 20, 8

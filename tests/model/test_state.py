@@ -169,16 +169,6 @@ def test_own_states_of_candidates_return_from_their_tensors() -> None:
     assert torch.equal(back.blocks[0][1], torch.ones(2, 3))
 
 
-def test_the_state_of_another_model_is_refused() -> None:
-    model = language_model(layers(memory=6))
-    tensors = model.initial_state(2).tensors()
-    with pytest.raises(ValueError, match=r"seen: shape \(2,\), expected \(3,\)"):
-        StreamState.from_tensors(tensors, like=model.initial_state(3))
-    del tensors["memory.3"]
-    with pytest.raises(ValueError, match=r"memory\.3: not of this model"):
-        StreamState.from_tensors(tensors, like=model.initial_state(2))
-
-
 def test_the_host_knows_how_much_every_stream_has_seen() -> None:
     model = language_model(layers(memory=6))
     _, state, _ = model(tokens(3, 4), model.initial_state(3))

@@ -11,7 +11,7 @@ import search
 from nas.search.step import SearchStep
 from tests.test_faults import code_of
 from tests.training.test_checkpoint import trained
-from training.divergence import Diverged, check_finite
+from training.hooks import Diverged, check_finite
 from training.state import TrainState
 from training.tensor_file import read_tensors
 

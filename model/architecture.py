@@ -79,25 +79,20 @@ class Agreement(Section):
 
     @model_validator(mode="after")
     def _fits_itself(self) -> "Agreement":
-        problems = []
         if len(set(self.searches)) < len(self.searches):
-            problems.append(f"searches: must differ, found {list(self.searches)!s:.60}")
+            raise ValueError(f"searches: must differ, found {list(self.searches)!s:.60}")
         low, high = self.interval or (0.0, 0.0)
         if not -1 <= low <= high <= 1:
-            problems.append(f"interval: must rise and lie in [-1, 1], found [{low}, {high}]")
-        if problems:
-            raise ValueError("\n".join(problems))
+            raise ValueError(f"interval: must rise and lie in [-1, 1], found [{low}, {high}]")
         return self
 
     @model_serializer(mode="wrap")
     def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out where it is not known, so that older files stay the same, byte for byte.
         content: dict[str, Any] = written(self)
-        return {
-            name: value
-            for name, value in content.items()
-            if name != "p_by_chance" or value is not None
-        }
+        if self.p_by_chance is None:
+            del content["p_by_chance"]
+        return content
 
 
 class Evidence(Section):
@@ -318,7 +313,7 @@ def _problems_of_json(text: str) -> list[str]:
         return [f"not JSON that can be read: {error}"]
     if repeated:
         lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
-        return first_problems(lines, len(lines))
+        return first_problems(lines)
     # Only for a version that is known can the rest be judged.
     version = value.get("version") if isinstance(value, dict) else None
     if version is None:
@@ -328,7 +323,9 @@ def _problems_of_json(text: str) -> list[str]:
     return []
 
 
-def first_problems(lines: list[str], count: int) -> list[str]:
-    """The lines of the first problems, and how many more of them there are."""
-    more = count - _MOST_SHOWN
-    return [*lines[:_MOST_SHOWN], f"and {more} more problems"] if more > 0 else lines
+def first_problems(
+    lines: list[str], count: int | None = None, most: int = _MOST_SHOWN
+) -> list[str]:
+    """The lines of the first problems, and how many more of the `count` there are."""
+    more = (len(lines) if count is None else count) - most
+    return [*lines[:most], f"and {more} more problems"] if more > 0 else lines

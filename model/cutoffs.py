@@ -152,11 +152,7 @@ def optimal_cutoffs(
 
 
 def sorted_counts(count_V: ArrayLike) -> FloatArray:
-    """The counts or probabilities by falling size.
-
-    Raises:
-        ValueError: there is none, one is negative or not finite, or all are 0.
-    """
+    """The counts or probabilities by falling size; ValueError where they are none."""
     sorted_V = np.sort(np.asarray(count_V, dtype=np.float64).ravel())[::-1]
     if not len(sorted_V):
         raise ValueError("there are no counts")
@@ -174,7 +170,6 @@ def sorted_counts(count_V: ArrayLike) -> FloatArray:
 def _through(
     best_W: FloatArray, costs: ClusterCosts, tail: int
 ) -> Callable[[Numbers, Numbers], FloatArray]:
-    """Cost of all words below an end when the tail that ends there has this start."""
     return lambda start, end: best_W[start] + costs.tail(tail, start, end)
 
 

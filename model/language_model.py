@@ -125,9 +125,8 @@ class LanguageModel(nn.Module):
                 once with the result of one after the other. With kept keys and values only.
 
         Returns:
-            h_BTD: what `nll` and `log_prob` take.
-            state: the state after the segment.
-            aux_loss: sum of the blocks' auxiliary losses; None where there is none.
+            What `nll` and `log_prob` take, the state after the segment, and the sum of the blocks'
+            auxiliary losses (None where there is none).
 
         Raises:
             ValueError: no mix for a slot with several candidates.

@@ -165,7 +165,7 @@ def relu_layers(
     training: bool,
 ) -> Tensor:
     """W2 drop(relu(W1 x + b1)) + b2 for every row, the inner layer dropped at `rate`."""
-    if x_BTD.device.type != "cpu" or torch.compiler.is_compiling():
+    if _by_torch(x_BTD):
         h_BTF = project(x_BTD, inner_FD, inner_F).relu()
         return project(drop(h_BTF, rate, training), outer_DF, outer_D)
     layers = (inner_FD, inner_F, outer_DF, outer_D)

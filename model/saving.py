@@ -39,7 +39,6 @@ def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> La
 
 
 def _arguments(architecture: Architecture) -> dict[str, Any]:
-    """The arguments of the `LanguageModel` that is meant."""
     names = ("d_model", "vocabulary_size", "softmax", "tie_slots")
     slots = [[candidate] for candidate in architecture.slots]
     return {"slots": slots, **{name: getattr(architecture, name) for name in names}}
@@ -108,7 +107,7 @@ def _read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:
     if expected is not None and tensors_digest(tensors) != expected:
         raise _damaged(path, "its tensors are not those that were saved")
     if problems := _not_finite(tensors):
-        raise _damaged(path, ", ".join(first_problems(problems, len(problems))))
+        raise _damaged(path, ", ".join(first_problems(problems, most=8)))
     return tensors
 
 
@@ -143,7 +142,7 @@ def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def _lines(source: str, problems: list[str]) -> str:
-    return "\n".join(f"{source}: {line}" for line in first_problems(problems, len(problems)))
+    return "\n".join(f"{source}: {line}" for line in first_problems(problems, most=8))
 
 
 def _differences(shapes: Mapping[str, tuple[int, ...]], architecture: Architecture) -> list[str]:

@@ -64,10 +64,16 @@ class Slot(nn.Module):
         """
         out_BTD, aux, next_states = x_BTD, None, list(states)
         for index, weight in terms:
-            block = self.block(self.labels[index])
+            label, c_BSD = self.labels[index], x_BTD
+            block = self.block(label)
             if block.adds_nothing:
                 continue
-            c_BSD = self._context(self.labels[index], x_BTD, memory_BMD, segment.cached)
+            # Where keys and values are cached, the block's state stands for the memory.
+            if block.memory_rows and not segment.cached:
+                assert memory_BMD is not None
+                c_BSD = torch.cat([memory_BMD[:, -block.memory_rows :], x_BTD], dim=1)
+            if label in self.norms:
+                c_BSD = self.norms[label](c_BSD)
             delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
             out_BTD = add_dropped(out_BTD, delta_BTD, self.dropout, self.training, weight)
             next_states[index] = None if state is None else state.detach()
@@ -75,17 +81,6 @@ class Slot(nn.Module):
                 block_aux = block_aux if weight is None else weight * block_aux
                 aux = block_aux if aux is None else aux + block_aux
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
-
-    def _context(
-        self, label: str, x_BTD: Tensor, memory_BMD: Tensor | None, cached: bool
-    ) -> Tensor:
-        """The normalised [memory; x] that a candidate reads; x alone where it keeps the rest."""
-        rows = self.block(label).memory_rows
-        c_BSD = x_BTD
-        if rows and not cached:
-            assert memory_BMD is not None
-            c_BSD = torch.cat([memory_BMD[:, -rows:], x_BTD], dim=1)
-        return self.norms[label](c_BSD) if label in self.norms else c_BSD
 
 
 def run(slot: Slot, *inputs: Any) -> Result:

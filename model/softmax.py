@@ -65,11 +65,7 @@ class ClusterTables(nn.Module):
         return entry_N, list(zip(rows[::2], rows[1::2], strict=True))
 
     def embed(self, ids_BT: Tensor) -> Tensor:
-        """The embeddings of the ids, times sqrt(D) (Baevski and Auli 2018), on the tables' device.
-
-        With tables from N(0, 0.02) the factor brings the residual stream to the size of what
-        the slots add to it.
-        """
+        """The embeddings of the ids times sqrt(D) (Baevski and Auli 2018), where the tables are."""
         entry_N, tails = self.by_cluster(ids_BT.flatten())
         out_ND = F.embedding(entry_N.clamp(max=self.bounds[0] - 1), self.head)
         for (row_R, word_R), table, projection in zip(
@@ -77,6 +73,7 @@ class ClusterTables(nn.Module):
         ):
             tail_RD = F.embedding(word_R, table) @ projection
             out_ND = out_ND.index_copy(0, row_R, tail_RD.to(out_ND.dtype))
+        # With tables from N(0, 0.02) the residual stream gets the size of what slots add to it.
         return out_ND.view(*ids_BT.shape, -1) * self.d_model**0.5
 
     def _check(self, id_N: Tensor) -> None:
@@ -105,9 +102,8 @@ class AdaptiveSoftmax(ClusterTables):
     """Log-probabilities of the next id; without cutoffs a plain softmax.
 
     There are no biases; the layout is that of torch.nn.AdaptiveLogSoftmaxWithLoss: `head` holds
-    the head's words and then a row per tail. Results are float32 or wider, in the order of the
-    rows given. A tail that no target of a batch lies in gets a gradient of zero (in torch's
-    module: none).
+    the head's words and then a row per tail. Results are float32 or wider. A tail that no target
+    of a batch lies in gets a gradient of zero (in torch's module: none).
     """
 
     def __init__(self, vocabulary_size: int, d_model: int, config: SoftmaxConfig) -> None:
@@ -147,10 +143,7 @@ class AdaptiveSoftmax(ClusterTables):
         return _wide(F.linear(F.linear(h_ND, self.projections[tail]), self.tables[tail]))
 
     def flops(self, mass_J1: Sequence[float]) -> float:
-        """FLOPs of `nll` per token, given the part of the targets in each cluster.
-
-        Every token pays for the head, also for its entries that stand for tails.
-        """
+        """FLOPs of `nll` per token, given the part of the targets in each cluster."""
         tails = zip(mass_J1[1:], self.tables, self.projections, strict=True)
         return 2.0 * self.head.numel() + sum(
             2.0 * mass * (table.numel() + projection.numel()) for mass, table, projection in tails

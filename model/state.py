@@ -39,9 +39,8 @@ class StreamState:
 
     def reset(self, which_B: Tensor | None = None) -> "StreamState":
         """Forget what some streams have seen (a bool per stream), or all of them."""
-        if which_B is None:
-            which_B = torch.ones_like(self.seen_B, dtype=torch.bool)
-        reset_B = which_B.to(self.seen_B.device)
+        all_B = torch.ones_like(self.seen_B, dtype=torch.bool)
+        reset_B = all_B if which_B is None else which_B.to(self.seen_B.device)
         return replace(
             self._changed(lambda t: t.masked_fill(reset_B.view(-1, *[1] * (t.dim() - 1)), 0)),
             least_seen=0,

@@ -13,17 +13,37 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save, save_file
 
 from model import load_model, save_model
+from tests import tiny
 from tests.damage import Kind
 from tests.model.test_saving import pair
-from tests.training.test_checkpoint import STEPS, trained
 from training import checkpoint
 from training.checkpoint import Checkpoints, read_checkpoint, save_checkpoint
+from training.config import OptimiserConfig
 from training.distributed import ALONE
+from training.optim import build_optimiser, rate_of
 from training.state import Best, TrainState
+from training.step import Forward, WeightStep
 from training.tensor_file import write_tensors
 
+STEPS = 50
 WEIGHT = "model.norm.weight"
 MOMENT = "optimiser.weights.0.exp_avg"
+
+
+MIX = [[(0, None)], [(1, None)], [(2, None)]]
+
+
+def trained(steps: int, *, seed: int = 0) -> TrainState:
+    """A state after some steps of AdamW with single-path draws, so that moments differ."""
+    model = tiny.supernet(seed=seed)
+    config = OptimiserConfig(warmup_steps=0)
+    state = tiny.state_of(model, parameters={"alpha": torch.nn.Parameter(torch.zeros(3, 3))})
+    state.optimisers["weights"] = build_optimiser(model, config)
+    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
+    for index in range(steps):
+        step(state, tiny.batch(seed=index), lambda: MIX)
+        state.step += 1
+    return state
 
 
 @functools.cache

@@ -29,11 +29,7 @@ class Launch:
 
 
 def launched() -> Launch | None:
-    """How this process was launched; None where it is the only one.
-
-    Raises:
-        ValueError: a variable is no number.
-    """
+    """How this process was launched; None where it is the only one."""
     if not all(os.environ.get(name) for name in _NAMES) or os.environ["WORLD_SIZE"] == "1":
         return None
     try:

@@ -145,13 +145,13 @@ def forecast(
     peak = gradients = 0
     for make in makers:
         with _aside(forward.device):
-            low, high = (
+            (low, _), (high, of_step) = (
                 _count(state, _rows_like(batch, few * n), forward, make, step)
                 for n in (_FEW, _MORE)
             )
-        largest = _largest(low.moments, high.moments, grown)
+        largest = _largest(low, high, grown)
         if largest > peak:
-            peak, gradients = largest, high.gradients
+            peak, gradients = largest, of_step
     weights = _bytes(state.model.parameters())
     moments = [name for name in slots_of(state.optimisers["weights"]) if name != "step"]
     streams = [_bytes(stream.tensors().values()) for stream in state.streams.values()]
@@ -172,7 +172,6 @@ def forecast(
 
 @contextmanager
 def _aside(device: torch.device) -> Iterator[None]:
-    """Leave torch's random numbers as they are; so little work is done by one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -180,14 +179,6 @@ def _aside(device: torch.device) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-@dataclass(frozen=True)
-class _Count:
-    """What a small step holds after each operation, and the gradients it leaves, in bytes."""
-
-    moments: list[int]
-    gradients: int
 
 
 class _Still(torch.optim.Optimizer):
@@ -208,8 +199,13 @@ class _Still(torch.optim.Optimizer):
         pass
 
 
-def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int) -> _Count:
-    """One step, as if the gradients of another one before it stood until it sets them free."""
+def _count(
+    state: TrainState, batch: Batch, forward: Forward, make: Maker, number: int
+) -> tuple[list[int], int]:
+    """Bytes that a step holds after each operation, and those of the gradients that it leaves.
+
+    It is as if the gradients of another step before it stood until it sets them free.
+    """
     weights, others = list(state.model.parameters()), list(state.parameters.values())
     take, ledger = make(forward, batch), Ledger()
     optimiser = _Still(weights, ledger)
@@ -230,7 +226,7 @@ def _count(state: TrainState, batch: Batch, forward: Forward, make: Maker, numbe
         parameter.grad = None
     freed_at = optimiser.freed_at or 0
     moments = [live + gradients * (n < freed_at) for n, live in enumerate(ledger.moments)]
-    return _Count(moments, gradients)
+    return moments, gradients
 
 
 def _rows_like(batch: Batch, rows: int) -> ProbeBatch:

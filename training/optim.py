@@ -85,9 +85,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) 
 class Lamb(torch.optim.Optimizer):
     """LAMB (You et al. 2020, arXiv 1904.00962, Algorithm 2).
 
-    Adam's direction with decoupled decay, scaled per tensor to the tensor's own norm.
-
-    With phi the identity: r = m / (sqrt(v) + eps) + decay * w, moments bias-corrected, and
+    Adam's direction with decoupled decay, scaled per tensor to the tensor's own norm: with phi the
+    identity, r = m / (sqrt(v) + eps) + decay * w, moments bias-corrected, and
     w := w - lr * |w| / |r| * r. Where |w| or |r| is 0 the ratio is 1.
 
     Differs from the paper: gradients are not normalised first; clip_norm does that where wanted.

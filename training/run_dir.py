@@ -139,20 +139,13 @@ def record_resume(
     settings: Mapping[str, Any],
     refused: str | None = None,
 ) -> list[str]:
-    """Add to environment.json what the run goes on on, and from which step.
+    """Add to environment.json from which step, and on what, a run goes on.
 
-    Args:
-        folder: where the phase writes.
-        device: where the model is.
-        step: steps done.
-        settings: those outside the identity that change the last digits or dropout's numbers.
-        refused: why it is not the last checkpoint that the run goes on from.
+    The settings are those outside the identity that change the last digits or dropout's numbers;
+    `refused` says why it is not the last checkpoint that the run goes on from.
 
     Returns:
         What differs from the start of the run; such a resume is no longer exact.
-
-    Raises:
-        OSError: the file cannot be read or written.
     """
     path = folder / "environment.json"
     try:

@@ -88,7 +88,6 @@ class Forward:
 
 
 def _parts(rows: int, count: int) -> list[slice]:
-    """The rows in `count` parts whose sizes differ by at most one."""
     count = min(count, rows)
     bounds = [index * rows // count for index in range(count + 1)]
     return [slice(low, high) for low, high in pairwise(bounds)]

@@ -4,6 +4,7 @@ V vocabulary   J tails
 """
 
 import random
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import cutoffs as module
-from model.cutoffs import MEASURED, ClusterCosts, CostConstants, optimal_cutoffs, sorted_counts
+from model.cutoffs import MEASURED, ClusterCosts, CostConstants, optimal_cutoffs
 
 # Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
 EXACT = CostConstants(launch_s=8.0, multiply_add_s=1.0, logit_s=2.0, threshold=0.0)
@@ -53,20 +54,6 @@ def brute_force(
     return cost, reverse[::-1]
 
 
-def quadratic(costs: ClusterCosts, first: int) -> tuple[float, dict[tuple[int, int], int]]:
-    """The least cost by the dynamic programme over all pairs, and the start of every cluster."""
-    vocabulary, tails = len(costs.count_V), len(costs.widths)
-    best = {end: float(costs.head(end)) for end in range(first, vocabulary + 1)}
-    starts = {}
-    for tail in range(tails):
-        longer = {}
-        for end in range(first + tail + 1, vocabulary + 1):
-            choices = [(best[i] + costs.tail(tail, i, end), i) for i in best if i < end]
-            longer[end], starts[tail, end] = min(choices)
-        best = longer
-    return best[vocabulary], starts
-
-
 def random_case(rng: random.Random) -> tuple[list[float], dict[str, Any]]:
     tails = rng.randint(1, 4)
     count_V = [float(rng.randint(0, 60)) for _ in range(rng.randint(tails + 5, 14))]
@@ -103,25 +90,6 @@ def test_it_is_what_brute_force_finds(seed: int) -> None:
     assert sum(ranked[: found[0]]) >= options["least_head_mass"] * sum(ranked) - 1e-9
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("threshold", [0.0, 1e5])
-def test_it_is_what_the_quadratic_programme_finds(seed: int, threshold: float) -> None:
-    rng = np.random.default_rng(seed)
-    count_V = sorted_counts(rng.pareto(1.0, size=150))
-    constants = CostConstants(1e-5, 1e-10, 3e-9, threshold)
-    costs = ClusterCosts(count_V, 32, (16, 8, 4), 64, constants)
-    mass = 0.2 * (seed % 3)
-    first = next(end for end in range(1, 150) if costs.mass_W[end] >= mass)
-    least, starts = quadratic(costs, first)
-    found = optimal_cutoffs(
-        count_V, d_model=32, widths=(16, 8, 4), tokens=64, constants=constants, least_head_mass=mass
-    )
-    assert sum(costs.clusters(found)) == pytest.approx(least, rel=1e-12)
-    for tail in range(3):
-        ends = [end for t, end in starts if t == tail]
-        assert all(starts[tail, low] <= starts[tail, high] for low, high in pairwise(sorted(ends)))
-
-
 @given(
     counts=st.lists(st.floats(0, 1), min_size=4, max_size=20).filter(lambda v: max(v) > 0.01),
     ends=st.lists(st.integers(0, 20), min_size=4, max_size=4),
@@ -140,8 +108,12 @@ def test_the_cost_of_a_cluster_is_monge(
     assert costs.tail(0, a, c) + costs.tail(0, b, d) <= nested * (1 + 1e-12) + 1e-9
 
 
-def test_the_best_starts_are_those_of_a_full_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layer by layer, ties included, and never falling."""
+@pytest.mark.parametrize("seed", [None, *range(6)])
+@pytest.mark.parametrize("threshold", [0.0, 1e5])
+def test_the_best_starts_are_those_of_a_full_search(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, threshold: float
+) -> None:
+    """Layer by layer, ties of equal counts included, and never falling."""
     layers = []
     inner = module._best_starts
 
@@ -156,11 +128,14 @@ def test_the_best_starts_are_those_of_a_full_search(monkeypatch: pytest.MonkeyPa
         return best_W, start_W
 
     monkeypatch.setattr(module, "_best_starts", spying)
-    count_V = [1.0] * 64
-    optimal_cutoffs(
-        count_V, d_model=4, widths=(4, 2, 1), tokens=64, constants=EXACT, least_head_mass=0.1
-    )
-    assert [len(layer) for layer in layers] == [64 - 2 - 7, 64 - 1 - 8]
+    options: dict[str, Any] = {"d_model": 4, "widths": (4, 2, 1), "tokens": 64}
+    constants, count_V = replace(EXACT, threshold=threshold), [1.0] * 64
+    if seed is not None:
+        count_V = list(np.random.default_rng(seed).pareto(1.0, size=150))
+    optimal_cutoffs(count_V, **options, constants=constants, least_head_mass=0.1)
+    if seed is None:
+        assert [len(layer) for layer in layers] == [64 - 2 - 7, 64 - 1 - 8]
+    assert len(layers) == 2
     assert all((np.diff(layer) >= 0).all() for layer in layers)
 
 

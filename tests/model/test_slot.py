@@ -61,20 +61,6 @@ def segment_of(x_BTD: Tensor) -> Segment:
 NO_STATES = (None, None, None)
 
 
-def test_output_is_the_weighted_sum_of_deltas() -> None:
-    slot, x_BTD, memory_BMD = slot_of(*THREE), normal(2, 4, D_MODEL), normal(2, 6, D_MODEL, seed=4)
-    weight_C = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-
-    def output(terms: Any) -> Tensor:
-        return slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, terms)[0]
-
-    deltas = [output([(index, None)]) - x_BTD for index in range(3)]
-    mixed = output([(index, weight_C[index]) for index in range(3)])
-    wanted = x_BTD + sum(w * delta for w, delta in zip(weight_C, deltas, strict=True))
-    torch.testing.assert_close(mixed, wanted, rtol=0, atol=1e-12)
-    assert torch.equal(deltas[2], torch.zeros_like(x_BTD))
-
-
 def test_each_candidate_has_its_own_norm_and_identity_none() -> None:
     slot = slot_of(*THREE)
     assert set(slot.norms) == {"attention", "dense"}

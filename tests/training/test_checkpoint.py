@@ -1,94 +1,59 @@
-"""Checkpoints are whole or absent, refuse what is not theirs, and hold no pickle."""
+"""Checkpoints: whole or absent, compared before they are restored, the last two of them kept."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests import tiny
+from tests.damage import no_files
+from tests.damaged_tensors import CHECKPOINT, MIX, STEPS, state_after, trained
 from training import checkpoint, tensor_file
 from training.checkpoint import (
     LAST,
     PREVIOUS,
     Checkpoints,
+    _tensors_of,
     read_checkpoint,
     save_checkpoint,
 )
 from training.config import OptimiserConfig
+from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of
-from training.state import Best, TrainState
+from training.state import NO_BEST, Best, TrainState
 from training.step import Forward, WeightStep
-from training.tensor_file import read_tensors
-
-STEPS = 50
+from training.tensor_file import read_tensors, write_tensors
 
 
-def load_checkpoint(path: Path, state: TrainState, identity: str) -> None:
-    read_checkpoint(path, state, identity, STEPS).restore(state)
+def through_a_file(path: Path, state: TrainState, other: TrainState) -> None:
+    save_checkpoint(path, state, "me")
+    read_checkpoint(path, other, "me", STEPS).restore(other)
 
 
-MIX = [[(0, None)], [(1, None)], [(2, None)]]
-
-
-def trained(steps: int, *, seed: int = 0) -> TrainState:
-    """A state after some steps of AdamW with single-path draws, so that moments differ."""
-    model = tiny.supernet(seed=seed)
-    config = OptimiserConfig(warmup_steps=0)
-    state = tiny.state_of(model, parameters={"alpha": torch.nn.Parameter(torch.zeros(3, 3))})
-    state.optimisers["weights"] = build_optimiser(model, config)
-    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
-    for index in range(steps):
-        step(state, tiny.batch(seed=index), lambda: MIX)
-        state.step += 1
-    return state
+def assert_same_tensors(state: TrainState, other: TrainState) -> None:
+    """Weights, moments, memories, sum of losses and random numbers."""
+    one, two = (_tensors_of(each, ALONE) for each in (state, other))
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_everything_comes_back(tmp_path: Path) -> None:
     state = trained(4)
     state.elapsed_s, state.best = 12.5, Best(nats_per_token=3.25, step=2)
+    other = trained(1, seed=5)
     torch.manual_seed(7)
     save_checkpoint(tmp_path / "last.safetensors", state, "me")
     random = torch.rand(3)
-    other = trained(1, seed=5)
-    load_checkpoint(tmp_path / "last.safetensors", other, "me")
+    read_checkpoint(tmp_path / "last.safetensors", other, "me", STEPS).restore(other)
     assert torch.equal(torch.rand(3), random)
     assert (other.step, other.tokens, other.loss_steps) == (4, 32, 4)
     assert (other.elapsed_s, other.best) == (12.5, state.best)
     assert torch.equal(other.loss_sum, state.loss_sum)
-    mine, theirs = state.model.state_dict(), other.model.state_dict()
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    one, two = (s.optimisers["weights"].state_dict()["state"] for s in (state, other))
-    assert one.keys() == two.keys()
-    for index in one:
-        for slot in one[index]:
-            assert torch.equal(one[index][slot], two[index][slot])
-    one, two = state.streams["weights"].tensors(), other.streams["weights"].tensors()
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_a_best_step_that_is_not_there_yet_comes_back(tmp_path: Path) -> None:
-    state = trained(1)
-    save_checkpoint(tmp_path / "a.safetensors", state, "me")
-    load_checkpoint(tmp_path / "a.safetensors", other := trained(2), "me")
-    assert other.best.nats_per_token == float("inf")
-
-
-def test_another_experiment_is_refused(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "a.safetensors", trained(1), "me")
-    with pytest.raises(ValueError, match=r"a\.safetensors: belongs to another experiment"):
-        load_checkpoint(tmp_path / "a.safetensors", trained(1), "you")
-
-
-@pytest.mark.parametrize("keep", [0.0, 0.01, 0.5, 0.999])
-def test_a_truncated_file_is_refused_by_name(tmp_path: Path, keep: float) -> None:
-    path = tmp_path / "a.safetensors"
-    save_checkpoint(path, trained(1), "me")
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * keep)])
-    with pytest.raises(ValueError, match=r"a\.safetensors: damaged checkpoint"):
-        load_checkpoint(path, trained(1), "me")
+    assert_same_tensors(state, other)
 
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,3 +113,119 @@ def test_a_checkpoint_that_is_renamed_between_two_looks_is_no_error(
 
     monkeypatch.setattr(checkpoint, "read_header", late)
     assert "step 3" in checkpoints.newest()
+
+
+@pytest.mark.parametrize(
+    ("kind", "momentum"),
+    [(kind, None) for kind in ("adamw", "adam", "lamb", "adagrad", "sgd")] + [("sgd", 0.9)],
+)
+def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float | None) -> None:
+    config = OptimiserConfig.model_validate({"kind": kind, "momentum": momentum, "warmup_steps": 0})
+
+    def made(steps: int) -> TrainState:
+        state = tiny.state_of(tiny.supernet())
+        state.optimisers["weights"] = build_optimiser(state.model, config)
+        step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
+        for index in range(steps):
+            step(state, tiny.batch(seed=index), lambda: MIX)
+            state.step += 1
+        return state
+
+    state, other = made(2), made(0)
+    through_a_file(tmp_path / "a.safetensors", state, other)
+    assert_same_tensors(state, other)
+    assert other.best == state.best == NO_BEST
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path, "me", STEPS)
+
+
+@pytest.mark.parametrize("nth", range(6))
+def test_what_is_no_file_is_refused_and_the_one_before_is_taken(
+    checkpoints: Checkpoints, tmp_path: Path, nth: int
+) -> None:
+    for _ in range(2):
+        checkpoints.save(state_after(3))
+    damage = no_files(CHECKPOINT, tmp_path / LAST)
+    for _ in range(nth + 1):
+        next(damage)
+    found = checkpoints.find(state_after(1))
+    assert found is not None
+    assert found.header.step == 3
+    assert found.refused is not None
+    assert found.refused.startswith("last.safetensors: ")
+    checkpoints.set_aside()
+    checkpoints.save(state_after(1))
+    steps = [read_tensors(tmp_path / name)[1]["step"] for name in (LAST, PREVIOUS)]
+    assert steps == [1, 3]
+
+
+def test_the_last_two_are_kept_and_a_good_last_one_is_taken(
+    checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    assert checkpoints.find(state_after(1)) is None
+    for steps in (1, 1, 3):
+        checkpoints.save(state_after(steps))
+    assert read_tensors(tmp_path / PREVIOUS)[1]["step"] == 1
+    (tmp_path / PREVIOUS).write_bytes(b"nonsense")
+    found = checkpoints.find(state_after(1))
+    assert found is not None
+    assert (found.header.step, found.refused) == (3, None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LAST, PREVIOUS]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rename_that_fails_leaves_a_whole_checkpoint(
+    checkpoints: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    checkpoints.save(state_after(1))
+    checkpoints.save(state_after(3))
+    calls, replace = [], os.replace
+
+    def failing_once(*names: Any) -> None:
+        calls.append(names)
+        if len(calls) == failing:
+            raise OSError(5, "Input/output error")
+        replace(*names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", failing_once)
+        with pytest.raises(OSError, match=r"Input/output error: '.*last\.safetensors'"):
+            checkpoints.save(state_after(1))
+    found = checkpoints.find(state_after(1))
+    assert found is not None
+    assert found.header.step == 3
+    assert not list(tmp_path.glob(".*"))
+
+
+def header_end(content: bytes) -> int:
+    return 8 + int.from_bytes(content[:8], "little")
+
+
+def test_our_files_are_laid_out_as_the_librarys_own(tmp_path: Path) -> None:
+    tensors = {
+        "a": torch.arange(3),
+        "b": torch.randn(2, 3),
+        "c": torch.zeros((), dtype=torch.float64),
+        "d": torch.zeros(0, 4),
+        "e": torch.randn(5).bfloat16(),
+        "f": torch.tensor([True, False, True]),
+        "g": torch.randint(255, (7,), dtype=torch.uint8),
+        "h": torch.randn(4, 3).T,
+    }
+    write_tensors(tmp_path / "ours", tensors, {"x": 1})
+    back, header = read_tensors(tmp_path / "ours")
+    assert header == {"version": 2, "x": 1}
+    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    del tensors["f"]  # of two types of one width the library writes the wider range first
+    write_tensors(tmp_path / "ours", tensors, {"x": 1})
+    theirs = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(theirs, tmp_path / "theirs", metadata={"x": "y"})
+    one, two = ((tmp_path / name).read_bytes() for name in ("ours", "theirs"))
+    assert one[header_end(one) :] == two[header_end(two) :]
+    layouts = [json.loads(content[8 : header_end(content)]) for content in (one, two)]
+    for layout in layouts:
+        del layout["__metadata__"]
+    assert layouts[0] == layouts[1]

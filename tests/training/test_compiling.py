@@ -39,8 +39,7 @@ def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, 
     wanted = losses(estimator, data)
     for options in ({}, {"recompute": True}, {"attention": "fused"}):
         found = losses(estimator, data, run_slot=run_slot, **options)
-        for a, b in zip(found, wanted, strict=True):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.slow
@@ -48,8 +47,7 @@ def test_compiled_slots_computed_again_drop_the_same_numbers() -> None:
     forward = replace(FORWARD, run_slot=compiled_run(torch.device("cpu")))
     wanted = all_of_a_run(forward, "soft", data="shared")
     found = all_of_a_run(replace(forward, recompute=True), "soft", data="shared")
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.slow

@@ -1,16 +1,21 @@
 """Metrics, divergence, and what a stop does."""
 
-import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests import tiny
+import search
+from nas.search.step import SearchStep
+from tests.damaged_tensors import trained
+from tests.test_faults import code_of
 from training.hooks import Diverged, MetricsFile, check_finite
-from training.run_dir import claim
 from training.signals import StopRequest
+from training.state import TrainState
+from training.tensor_file import read_tensors
 
 
 def test_rows_after_the_checkpoint_are_dropped_on_a_resume(tmp_path: Path) -> None:
@@ -30,20 +35,6 @@ def test_a_torn_last_line_is_dropped_and_a_damaged_one_is_refused(tmp_path: Path
         MetricsFile(path, 9)
 
 
-def test_divergence_names_the_step_the_tensor_and_a_remedy() -> None:
-    state = tiny.state_of(tiny.supernet())
-    state.step = 7
-    check_finite(state, 3.0)
-    with pytest.raises(Diverged, match=r"step 7: the loss is nan nats; lower optimiser\.lr"):
-        check_finite(state, float("nan"))
-    with pytest.raises(Diverged, match="the loss is 80 nats"):
-        check_finite(state, 80.0)
-    with torch.no_grad():
-        state.model.norm.weight[0] = float("inf")
-    with pytest.raises(Diverged, match=r"parameter norm\.weight is not finite"):
-        check_finite(state, 3.0)
-
-
 def test_a_signal_is_remembered_once_and_a_second_one_interrupts() -> None:
     stop = StopRequest()
     before = signal.getsignal(signal.SIGTERM)
@@ -55,13 +46,121 @@ def test_a_signal_is_remembered_once_and_a_second_one_interrupts() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_folder_belongs_to_one_identity(tmp_path: Path) -> None:
-    identity = {"search": {"steps": 5, "tau": {"end": None}}, "corpus": "abc"}
-    folder = tmp_path / "phase"
-    for text in ("a: 1\n", "other\n"):
-        claim(folder, identity, {"experiment.yaml": text})
-    assert (folder / "experiment.yaml").read_text() == "a: 1\n"
-    changed = {**identity, "search": {"steps": 6, "tau": {"end": 0.1}}}
-    with pytest.raises(ValueError, match=r"search\.steps is 5 there and 6 here"):
-        claim(folder, changed, {})
-    assert json.loads((folder / "identity.json").read_text()) == identity
+# --- nothing that is not finite is logged, validated or saved -------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+
+
+def spoil_alpha(state: TrainState) -> None:
+    state.parameters["alpha"].data[1, 2] = NAN
+
+
+def spoil_moment(state: TrainState) -> None:
+    weight = state.model.norm.weight
+    state.optimisers["weights"].state[weight]["exp_avg_sq"][0] = INF
+
+
+def spoil_memory(state: TrainState) -> None:
+    memory = next(m for m in state.streams["weights"].memory if m is not None)
+    memory[0, 0, 0] = -INF
+
+
+def spoil_loss(state: TrainState) -> None:
+    state.loss_sum += INF
+
+
+def spoil_weight(state: TrainState) -> None:
+    state.model.norm.weight.data[0] = INF
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (spoil_weight, r"parameter norm\.weight is not finite"),
+        (spoil_alpha, "parameter alpha is not finite"),
+        (spoil_moment, r"the optimiser's exp_avg_sq of norm\.weight is not finite"),
+        (spoil_memory, r"stream memory\.\d is not finite"),
+        (spoil_loss, "the loss is inf nats"),
+    ],
+)
+def test_every_part_of_the_state_is_looked_at(
+    spoil: Callable[[TrainState], None], said: str
+) -> None:
+    state = trained(2)
+    check_finite(state, 3.0)
+    for loss, shown in ((NAN, "nan"), (80.0, "80")):
+        with pytest.raises(Diverged, match=f"diverged at step 2: the loss is {shown} nats; lower"):
+            check_finite(state, loss)
+    spoil(state)
+    with pytest.raises(Diverged, match=f"diverged at step 2: {said}; lower optimiser.lr"):
+        check_finite(state, 3.0)
+
+
+def test_numbers_whose_sum_is_too_large_are_finite_each() -> None:
+    state = trained(2)
+    state.parameters["alpha"].data.fill_(3e38)
+    check_finite(state, 3.0)
+
+
+def loss_of_one_step(state: TrainState, metrics: dict[str, Any]) -> None:
+    state.loss_sum += INF
+    metrics["loss_nats"] = torch.tensor(INF)
+
+
+def alpha_nan(state: TrainState, metrics: dict[str, Any]) -> None:
+    state.parameters["alpha"].data[0, 0] = NAN
+
+
+def moment_inf(state: TrainState, metrics: dict[str, Any]) -> None:
+    slots = next(iter(state.optimisers["weights"].state.values()))
+    slots["exp_avg"].fill_(INF)
+
+
+# Spoiled is step 16. What looks next is the log, the validation, or the checkpoint.
+@pytest.mark.parametrize(
+    ("log_every", "validate_every", "checkpoint_every", "found"),
+    [(5, 100, 7, 20), (100, 10, 7, 20), (100, 100, 6, 18)],
+)
+@pytest.mark.parametrize("spoil", [loss_of_one_step, alpha_nan, moment_inf])
+def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resume(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[TrainState, dict[str, Any]], None],
+    log_every: int,
+    validate_every: int,
+    checkpoint_every: int,
+    found: int,
+) -> None:
+    step = SearchStep.__call__
+
+    def spoiled(self: SearchStep, state: TrainState, batch: Any) -> Any:
+        metrics = dict(step(self, state, batch))
+        if state.step == 15:
+            spoil(state, metrics)
+        return metrics
+
+    monkeypatch.setattr(SearchStep, "__call__", spoiled)
+    arguments = [experiment_file, "--run", tmp_path / "run"]
+    # The forecast of memory takes alpha's first step, which is not to be the spoiled one; and with
+    # all candidates computed the optimiser's first tensor is the same after a resume.
+    arguments += ["--set", "search.estimator=soft", "--set", "search.alpha.warmup_fraction=0.25"]
+    arguments += ["--set", f"run.log_every={log_every}"]
+    arguments += ["--set", f"run.validate_every={validate_every}"]
+    arguments += ["--set", f"run.checkpoint_every={checkpoint_every}"]
+    place = tmp_path / "run/search/seed-0"
+    lines = []
+    for _ in range(2):
+        assert code_of(search, *arguments) == 3
+        error = capsys.readouterr().err
+        lines.append(error.splitlines()[-1])
+        for name, saved in (("last", 2), ("previous", 1)):
+            tensors, header = read_tensors(place / f"{name}.safetensors")
+            assert header["step"] == saved * checkpoint_every
+            assert all(t.isfinite().all() for t in tensors.values())
+    assert lines[0].startswith(f"diverged at step {found}: ")
+    assert lines[0] == lines[1]
+    rows = (place / "metrics.jsonl").read_text()
+    assert "NaN" not in rows
+    assert "Infinity" not in rows

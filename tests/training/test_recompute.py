@@ -91,20 +91,21 @@ def test_a_search_is_the_same_bit_for_bit(estimator: str, data: str, parts: int)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
 
 
-@pytest.mark.parametrize("options", [{"tie_slots": 2}, {"dtype": torch.float32}])
-def test_so_it_is_with_tied_slots_and_under_autocast(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "options"),
+    [
+        ("straight_through", {"tie_slots": 2}),
+        ("straight_through", {"dtype": torch.float32}),
+        ("soft", {"tie_slots": 2, "dtype": torch.float32}),
+    ],
+)
+def test_so_it_is_with_tied_slots_and_under_autocast(
+    estimator: str, options: dict[str, Any]
+) -> None:
     precision = "bfloat16" if "dtype" in options else "float32"
     forward = replace(FORWARD, precision=precision)
-    kept = all_of_a_run(forward, "straight_through", **options)
-    again = all_of_a_run(replace(forward, recompute=True), "straight_through", **options)
-    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
-
-
-def test_tied_slots_under_autocast_share_the_cast_weights() -> None:
-    forward = replace(FORWARD, precision="bfloat16")
-    options: dict[str, Any] = {"tie_slots": 2, "dtype": torch.float32}
-    kept = all_of_a_run(forward, "soft", **options)
-    again = all_of_a_run(replace(forward, recompute=True), "soft", **options)
+    kept = all_of_a_run(forward, estimator, **options)
+    again = all_of_a_run(replace(forward, recompute=True), estimator, **options)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
 
 

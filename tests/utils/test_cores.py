@@ -1,12 +1,15 @@
-"""What counts as another's use of the machine."""
+"""The cores that a process may use, and what counts as another's use of the machine."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from training.distributed import Ranks
 from utils import cores
-from utils.cores import other_cores, read_cpu
+from utils.cores import other_cores, read_cpu, usable_cores
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def read(path: Path, monkeypatch: pytest.MonkeyPatch, counters: str) -> cores.CpuReading:
@@ -58,3 +61,29 @@ def test_other_processes_are_counted_without_our_own_time() -> None:
     after = cores.CpuReading(all_s=104.0, own_s=12.0, at_s=2.0)
     assert other_cores(before, after) == pytest.approx(1.0)
     assert other_cores(before, cores.CpuReading(all_s=101.9, own_s=12.0, at_s=2.0)) == 0.0
+
+
+def test_cores_are_those_that_the_process_may_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    assert usable_cores() == 3
+    assert Ranks(local_world=2).threads == 1
+
+
+def test_without_bound_processes_all_cores_are_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert usable_cores() == 6
+    assert Ranks(local_world=2).threads == 3
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1
+
+
+PACKAGES = (
+    "benchmarks", "data", "hpo", "model", "nas", "pipeline", "report", "tools", "training", "utils",
+)  # fmt: skip
+
+
+def test_nobody_else_asks_for_what_some_systems_lack() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    askers = [path for path in paths if "sched_getaffinity" in path.read_text(encoding="utf-8")]
+    assert askers == [ROOT / "utils/cores.py"]

@@ -259,11 +259,7 @@ class Architecture(Section):
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "Architecture":
-        """The inverse of `to_json`, of a text from `source`.
-
-        Raises:
-            ValueError: what is wrong with the text, one line per problem.
-        """
+        """The inverse of `to_json`; ValueError has a line for each problem of the text."""
         problems = _problems_of_json(text)
         if not problems:
             try:
@@ -281,12 +277,7 @@ class Architecture(Section):
 
 
 def load_architecture(path: Path | str) -> Architecture:
-    """Read an architecture file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: what is wrong with the file, one line per problem.
-    """
+    """Read an architecture file; ValueError has a line for each problem of the file."""
     path = Path(path)
     try:
         text = read_regular(path, MAX_BYTES, "give the path of an architecture").decode("utf-8")

@@ -200,11 +200,7 @@ class ModelConfig(Section):
         )
 
     def completed_candidates(self) -> tuple[Candidate, ...]:
-        """The candidates with every option filled in.
-
-        Raises:
-            ValueError: the sizes of a candidate do not fit together.
-        """
+        """The candidates with every option filled in; ValueError where sizes do not fit."""
         completed, problems = [], []
         options = {name for kind in BLOCKS.values() for name in kind.options.model_fields}
         defaults = self.model_dump(include=options)

@@ -109,18 +109,10 @@ def optimal_cutoffs(
     """The first id of each tail, for which a training step costs least.
 
     Among cutoffs of equal cost, those with the smallest last one are taken, then with the smallest
-    last but one, and so on.
-
-    Args:
-        count_V: how often each word occurs, or how probable it is, in any order.
-        d_model: width of the head.
-        widths: width of each tail; their number is that of the cutoffs.
-        tokens: of one training step.
-        constants: of the machine.
-        least_head_mass: part of the tokens that the head must hold, from 0 to 1.
-
-    Raises:
-        ValueError: the counts are no counts, or too few for so many clusters.
+    last but one, and so on. `count_V` says how often each word occurs, or how probable it is, in
+    any order; `widths` are those of the tails, `tokens` those of one training step. The head must
+    hold the part `least_head_mass` of the tokens, from 0 to 1. ValueError: the counts are no
+    counts, or too few for so many clusters.
     """
     count_V = sorted_counts(count_V)
     if not 0 <= least_head_mass <= 1:

@@ -28,10 +28,8 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> tuple[Candidate,
     """The candidate of each slot.
 
     The text holds labels, or letters of the default candidates, separated by spaces; letters may
-    stand together. A word that is a label is that label.
-
-    Raises:
-        ValueError: a position (the first is 1) that names no candidate.
+    stand together. A word that is a label is that label. ValueError names the positions (the first
+    is 1) that name no candidate.
     """
     by_label = {candidate.label: candidate for candidate in candidates}
     by_letter = {
@@ -137,8 +135,7 @@ class TiedSlots:
 def tied_slots(slots: Sequence[Sequence[Candidate]], period: int | None) -> TiedSlots:
     """Slots `period` apart share a module; without a period every slot has its own.
 
-    Raises:
-        ValueError: slots that share a module mean different candidates by one label.
+    ValueError: slots that share a module mean different candidates by one label.
     """
     count = len(slots) if period is None else min(period, len(slots))
     modules: list[dict[str, Candidate]] = [{} for _ in range(count)]

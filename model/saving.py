@@ -47,9 +47,7 @@ def _arguments(architecture: Architecture) -> dict[str, Any]:
 def save_model(folder: Path | str, model: LanguageModel, architecture: Architecture) -> None:
     """Write the model folder; each file is whole or absent at any moment.
 
-    Raises:
-        ValueError: the model is not one of this architecture, or holds nan or inf.
-        OSError: the folder cannot be written.
+    ValueError: the model is not one of this architecture, or holds nan or inf.
     """
     folder = Path(folder)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -197,8 +195,7 @@ def adjustable_options(architecture: Architecture) -> dict[str, dict[str, Any]]:
 def adjusted(architecture: Architecture, options: Mapping[str, int | None]) -> Architecture:
     """The same model with options like {"memory": 512} in every slot that has them, without costs.
 
-    Raises:
-        ValueError: no slot has such an option, or a value is out of bounds.
+    ValueError: no slot has such an option, or a value is out of bounds.
     """
     for name in options:
         if not any(name in candidate.adjustable for candidate in architecture.slots):
@@ -244,11 +241,7 @@ def shapes_of(
     softmax: SoftmaxConfig,
     tie_slots: int | None = None,
 ) -> Shapes:
-    """The sizes that a LanguageModel of these arguments has; thousands of slots take no time.
-
-    Raises:
-        ValueError: a cutoff is not below the vocabulary, or slots that share weights differ.
-    """
+    """The sizes that a LanguageModel of these arguments has; thousands of slots take no time."""
     tied = tied_slots(slots, tie_slots)
     kinds = list(dict.fromkeys(tied.modules))
     with torch.device("meta"):

@@ -24,9 +24,6 @@ class ClusterTables(nn.Module):
     back to width D. Tail t starts from N(0, 0.02) and its projection from N(0, 1 / d_t): logits
     and embeddings of all clusters then start at one scale. `extra_rows` more stand at the end of
     the head.
-
-    Raises:
-        ValueError: a cutoff is not below the vocabulary.
     """
 
     def __init__(
@@ -49,10 +46,8 @@ class ClusterTables(nn.Module):
 
         An id of a tail has the tail's entry. All results are on the tables' device. To find the
         rows of a tail the host must know their number: where the ids are on a GPU it waits for
-        each. Ids on the CPU cost no wait, wherever the tables are.
-
-        Raises:
-            ValueError: ids on the CPU are not of this vocabulary.
+        each. Ids on the CPU cost no wait, wherever the tables are; ValueError where they are not of
+        this vocabulary.
         """
         self._check(id_N)
         words, rows = self.bounds[0], []
@@ -113,10 +108,7 @@ class AdaptiveSoftmax(ClusterTables):
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats; a tail is computed only where a target lies in it.
 
-        On a GPU, targets that are still on the CPU save a wait for each tail.
-
-        Raises:
-            ValueError: targets on the CPU are not of this vocabulary.
+        On a GPU, targets that are still on the CPU save a wait for each tail (`by_cluster`).
         """
         h_ND = h_BTD.flatten(0, -2)
         entry_N, tails = self.by_cluster(target_BT.flatten())

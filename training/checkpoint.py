@@ -88,9 +88,7 @@ def save_checkpoint(
     """Write everything that a resume needs into one safetensors file.
 
     The first rank writes the memories and random numbers of all; the others wait until it has.
-
-    Raises:
-        OSError: the disk is full or the folder not writable; the checkpoint before stays.
+    Where it cannot be written (OSError) the checkpoint before stays.
     """
     header = {
         "identity": identity,
@@ -111,9 +109,7 @@ def read_checkpoint(
 ) -> Checkpoint:
     """Read this rank's shard and compare it with a run of so many steps, which is not touched.
 
-    Raises:
-        ValueError: the file is damaged, or belongs to another experiment, or does not fit.
-        OSError: it cannot be read.
+    ValueError: the file is damaged, or belongs to another experiment, or does not fit.
     """
     tensors, header = _read(path, identity, _StateHeader)
     if max(header.step, header.loss_steps, header.best.step) > steps:
@@ -126,9 +122,7 @@ def read_checkpoint(
 def read_weights(path: Path, state: TrainState, identity: str, steps: int) -> dict[str, Tensor]:
     """The weights in the checkpoint of a run that is done; of `state` only these are looked at.
 
-    Raises:
-        ValueError: the file is damaged, of another experiment, does not fit, or is not of the end.
-        OSError: it cannot be read.
+    ValueError: the file is damaged, of another experiment, does not fit, or is not of the end.
     """
     tensors, header = _read(path, identity, _StateHeader)
     if header.step != steps:
@@ -313,12 +307,7 @@ class Checkpoints:
         self.ranks.wait()
 
     def read_best(self, state: TrainState) -> dict[str, Tensor]:
-        """The weights of the step that the run calls the best; the run is not touched.
-
-        Raises:
-            ValueError: they are damaged, or belong to another experiment or step, or do not fit.
-            OSError: they cannot be read.
-        """
+        """The weights of the run's best step; ValueError where their file does not fit the run."""
         path = self._best(state.best.step)
         tensors, header = _read(path, self.identity, _WeightsHeader)
         _check_compatible(path, tensors, state, weights_only=True)
@@ -351,8 +340,7 @@ class Checkpoints:
     def find(self, state: TrainState) -> Checkpoint | None:
         """The newest usable one; None where there is none at all. Nothing is changed.
 
-        Raises:
-            ValueError: there are some, but none that can be used, or the ranks see different ones.
+        ValueError: there are some, but none that can be used, or the ranks see different ones.
         """
         checkpoint = self._find(state)
         if not self.ranks.all_equal(0 if checkpoint is None else checkpoint.header.step):

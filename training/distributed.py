@@ -193,12 +193,7 @@ ALONE = Ranks()
 
 
 def join() -> Ranks:
-    """Meet the other processes that torchrun has started; without it there are none.
-
-    Raises:
-        Lost: they do not come.
-        ValueError: torchrun's variables are damaged.
-    """
+    """Meet the other processes that torchrun has started, if any; Lost: they do not come."""
     launch = launched()
     if launch is None:
         return ALONE

@@ -112,14 +112,9 @@ def evaluate(
     """Score a text once; no dropout, no Gumbel noise, no random number is drawn.
 
     Each pass starts with empty memories, and the model is put back into its training mode.
-
-    Args:
-        model: the network.
-        streams: the text.
-        byte_length_V: bytes of raw text that each id stands for; None where text may be lost.
-        device: where the model lives.
-        mix: a SuperNet's fixed weights.
-        cached: keep keys and values of the memory instead of making them anew in every segment.
+    `byte_length_V` holds the bytes of raw text that each id stands for (None where text may be
+    lost), `mix` a SuperNet's fixed weights. Keys and values of the memory are `cached`, or made
+    anew in every segment.
     """
     training = model.training
     model.eval()
@@ -146,11 +141,7 @@ def evaluate(
 def evaluate_cells(
     model: LanguageModel, streams: Streams, *, device: torch.device, mix: Mix | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Score a text once, each segment of each stream for itself: what errors are reckoned from.
-
-    Returns:
-        Nats and numbers of scored targets, segments x streams, in float64 on the CPU.
-    """
+    """Nats and numbers of scored targets, segments x streams, in float64 on the CPU."""
     training = model.training
     model.eval()
     nats, tokens = [], []

@@ -57,11 +57,7 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a file that its run may still be writing; none where there is no file.
-
-    Raises:
-        ValueError: a line is damaged.
-    """
+    """All rows of a file that its run may still be writing; ValueError for a damaged line."""
     return [json.loads(line) for line in _whole_lines(path)]
 
 
@@ -131,8 +127,7 @@ class Clock:
 def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
     """Stop all ranks where one holds NaN or inf, or where the last loss is implausible.
 
-    Raises:
-        Diverged: names the step, the tensor and what to try.
+    Diverged names the step, the tensor and what to try.
     """
     problem = ranks.first_message(_divergence(state, loss_nats))
     if problem is not None:

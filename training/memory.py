@@ -128,12 +128,9 @@ def forecast(
     is found, which need not be that of the small ones. No weight, stream, gradient or random number
     of the run, which is before its first step, is changed.
 
-    Args:
-        state: of the run.
-        batch: a real one; it gives sizes and the parts of the clusters.
-        forward: how the run computes losses.
-        makers: each makes a step of a kind that may come; the greediest counts.
-        step: the number of the step, where some steps do more than others.
+    The batch is a real one: it gives sizes and the parts of the clusters. Each of the makers makes
+    a step of a kind that may come, of number `step` where some steps do more than others; the
+    greediest counts.
     """
     rows = forward.ranks.count(batch.input_BT.shape[0])
     parts = min(forward.micro_batches, rows)

@@ -30,10 +30,8 @@ def identity_hash(identity: Identity) -> str:
 def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
     """Take a folder for a phase, unless it is its own already, and save its text files there.
 
-    Only for who holds the folder's lock: two that claim at once would mix their files.
-
-    Raises:
-        ValueError: the folder holds another experiment; nothing is written.
+    Only for who holds the folder's lock: two that claim at once would mix their files. ValueError:
+    the folder holds another experiment; nothing is written.
     """
     if is_claimed(folder, identity):
         return
@@ -45,11 +43,7 @@ def claim(folder: Path, identity: Identity, files: Mapping[str, str]) -> None:
 
 
 def is_claimed(folder: Path, identity: Identity) -> bool:
-    """Whether a folder is this phase's own already; nothing is written.
-
-    Raises:
-        ValueError: the folder holds another experiment.
-    """
+    """Whether a folder is this phase's own already; ValueError where it is another experiment's."""
     path = folder / "identity.json"
     if not path.exists():
         return False
@@ -143,9 +137,7 @@ def record_resume(
 
     The settings are those outside the identity that change the last digits or dropout's numbers;
     `refused` says why it is not the last checkpoint that the run goes on from.
-
-    Returns:
-        What differs from the start of the run; such a resume is no longer exact.
+    Returns what differs from the start of the run; such a resume is no longer exact.
     """
     path = folder / "environment.json"
     try:

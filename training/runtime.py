@@ -41,10 +41,8 @@ def compiled_run(device: torch.device) -> RunSlot:
 
     Slots are compiled one by one, so that a search has a graph for each candidate and not for each
     layout. Every size has a graph of its own (`dynamic=False`): otherwise code would depend on
-    which sizes came first, and a resumed run on where it was resumed.
-
-    Raises:
-        ValueError: the compiler that torch needs on this device is missing.
+    which sizes came first, and a resumed run on where it was resumed. ValueError: the compiler that
+    torch needs on this device is missing.
     """
     missing = None
     if device.type == "cuda":

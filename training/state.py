@@ -30,15 +30,11 @@ class TrainState:
     """One home for everything that changes from step to step.
 
     Attributes:
-        model: the language model.
         optimisers: by name; "weights" always, "alpha" in a search.
         streams: memories of this process's streams, carried from batch to batch, by name.
         parameters: trained parameters outside the model (alpha, rho of a learnable tau).
-        step: steps done.
         loss_sum: sum of the losses since the last line of the log, in nats.
         loss_steps: how many they are.
-        tokens: that were trained on.
-        best: best validation so far.
         elapsed_s: seconds of training before this process.
     """
 

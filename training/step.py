@@ -52,13 +52,9 @@ class Forward:
     ) -> tuple[Tensor, StreamState]:
         """The loss of this rank's streams of a batch of all ranks, part by part.
 
-        Args:
-            state: holds the model.
-            batch: inputs and targets.
-            stream: what this rank's streams carry.
-            mix: makes the mix anew for each part, as a backward pass uses its graph up; every
-                call must give the same numbers.
-            backward: called with each part's share of the loss, auxiliary losses included.
+        `mix` makes the mix anew for each part, as a backward pass uses its graph up; every call
+        must give the same numbers. `backward` is called with each part's share of the loss,
+        auxiliary losses included.
 
         Returns:
             This rank's share of the batch's mean nats, without auxiliary losses, and what its

@@ -35,10 +35,8 @@ def write_tensors(
 ) -> None:
     """Write the file whole or not at all, without a second copy of the tensors in memory.
 
-    The file that was there before is kept under the name `keep_old_as`, if there is one.
-
-    Raises:
-        OSError: the disk is full or the folder not writable; the file before stays.
+    The file that was there before is kept under the name `keep_old_as`, if there is one; where
+    writing fails (OSError) it stays.
     """
     # The order is the library's own: wide types first, so that every tensor is aligned.
     ours = {
@@ -65,9 +63,7 @@ def write_tensors(
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a file that `write_tensors` wrote.
 
-    Raises:
-        ValueError: the file is damaged, another program's or of another version.
-        OSError: it cannot be read.
+    ValueError: the file is damaged, another program's or of another version.
     """
     with _opened(path) as file:
         metadata = file.metadata() or {}

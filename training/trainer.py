@@ -41,7 +41,6 @@ class Trainer:
     """Everything that tells one phase from another.
 
     Attributes:
-        title: what the progress bar calls it.
         identity: its own sections and the hashes of its inputs.
         files: text files saved in the folder before step 0.
         summary: what is said before the first step.
@@ -85,7 +84,6 @@ class Trainer:
         Raises:
             ValueError: the folder holds another experiment, another process trains there, none
                 of its checkpoints can be used, or steps are left and may not be taken.
-            OSError: the folder cannot be written.
             Lost: another process of the run is gone.
         """
         with ExitStack() as on_error:
@@ -176,11 +174,7 @@ class Trainer:
         return screen, writer
 
     def take_best(self) -> None:
-        """Put the weights of the best step into the model, once all steps are done.
-
-        Raises:
-            ValueError: they are lost; says how to go on.
-        """
+        """Put the weights of the best step into the model; ValueError where they are lost."""
         best = self.state.best.step
         if best == self.state.step:
             return

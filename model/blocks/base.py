@@ -59,11 +59,7 @@ class BlockOptions(Section):
         return [name for name in type(self).model_fields if name not in given]
 
     def completed(self, d_model: int, defaults: Mapping[str, Any]) -> Self:
-        """The same candidate with every option set; `defaults` are the model section's values.
-
-        Raises:
-            ValueError: the sizes do not fit together.
-        """
+        """The same candidate, with `defaults` for what is missing; ValueError: sizes do not fit."""
         options = {name: getattr(self, name) for name in type(self).model_fields}
         values = options | {name: defaults.get(name, options[name]) for name in self.missing}
         try:

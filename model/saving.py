@@ -248,18 +248,15 @@ def shapes_of(
         small = LanguageModel(
             kinds, d_model=d_model, vocabulary_size=vocabulary_size, softmax=softmax
         )
-    slot_of = dict(zip(kinds, small.slots, strict=True))
     tensors = {n: tuple(t.shape) for n, t in small.state_dict().items() if n[:6] != "slots."}
-    shapes = {
-        kind: {name: tuple(tensor.shape) for name, tensor in slot.state_dict().items()}
-        for kind, slot in slot_of.items()
-    }
-    rows = 0
-    for place, module in enumerate(tied.modules):
-        tensors |= {f"slots.{place}.{name}": shape for name, shape in shapes[module].items()}
-    for place, own in enumerate(tied.own):
-        slot = slot_of[tied.modules[tied.module_of(place)]]
-        rows += max((slot.block(slot.labels[index]).memory_rows for index in own), default=0)
+    shapes_of_kind: dict[tuple[Candidate, ...], dict[str, tuple[int, ...]]] = {}
+    rows_of: dict[Candidate, int] = {}
+    for kind, slot in zip(kinds, small.slots, strict=True):
+        shapes_of_kind[kind] = {name: tuple(t.shape) for name, t in slot.state_dict().items()}
+        rows_of |= {candidate: slot.block(candidate.label).memory_rows for candidate in kind}
+    for place, kind in enumerate(tied.modules):
+        tensors |= {f"slots.{place}.{name}": shape for name, shape in shapes_of_kind[kind].items()}
+    rows = sum(max((rows_of[candidate] for candidate in slot), default=0) for slot in slots)
     return Shapes(tensors, rows)
 
 

@@ -139,10 +139,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda v: v["slots"][1].update(d_ffn=None),
         "slots[1].d_ffn: expected an integer, found nothing",
     ),
-    "text_number": (
-        lambda v: v.update(d_model="8"),
-        "d_model: expected an integer, found '8'",
-    ),
+    "text_number": (lambda v: v.update(d_model="8"), "d_model: expected an integer, found '8'"),
     "bool_number": (
         lambda v: v["slots"][1].update(d_ffn=True),
         "slots[1].d_ffn: expected an integer, found true",
@@ -155,10 +152,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
         lambda v: v["slots"][1].update(clamp=None),
         "slots[1].clamp: unknown key; another kind than this one has 'clamp'",
     ),
-    "huge": (
-        lambda v: v.update(d_model=10**9),
-        "d_model: must be at most 65536, found 1000000000",
-    ),
+    "huge": (lambda v: v.update(d_model=10**9), "d_model: must be at most 65536, found 1000000000"),
     "version": (
         lambda v: v.update(version=2, slots="other"),
         "version: 2 is unknown; this program reads version 1",

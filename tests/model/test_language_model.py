@@ -20,14 +20,7 @@ from model import (
     save_model,
 )
 from tests.model.test_architecture import architecture
-from tests.model.tiny import (
-    D_MODEL,
-    VOCABULARY,
-    candidate,
-    language_model,
-    randomise,
-    tokens,
-)
+from tests.model.tiny import D_MODEL, VOCABULARY, candidate, language_model, randomise, tokens
 
 LAYERS = [[candidate(kind)] for kind in ("attention", "dense", "identity", "attention")]
 SOFTMAXES: list[dict[str, Any]] = [

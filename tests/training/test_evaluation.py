@@ -48,11 +48,7 @@ def test_with_words_the_row_has_both_numbers() -> None:
     ],
 )
 def test_short_segments_are_read_together(
-    memory: int,
-    segment: int,
-    most: dict[str, int],
-    passes: int,
-    monkeypatch: pytest.MonkeyPatch,
+    memory: int, segment: int, most: dict[str, int], passes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in most.items():
         monkeypatch.setattr(evaluation, name, value)

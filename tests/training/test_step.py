@@ -48,7 +48,7 @@ def test_micro_batches_give_the_gradient_and_the_memories_of_the_whole(parts: in
         torch.testing.assert_close(tensor, found[1][1][name], rtol=0, atol=1e-12)
 
 
-def to_device(clip_norm: float | None) -> tuple[float, float]:
+def moved_and_norm(clip_norm: float | None) -> tuple[float, float]:
     """How far one step of plain SGD moves the weights, and the norm it reports."""
     state = tiny.state_of(tiny.supernet())
     before = torch.cat([p.detach().clone().flatten() for p in state.model.parameters()])
@@ -58,10 +58,10 @@ def to_device(clip_norm: float | None) -> tuple[float, float]:
 
 
 def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_reported() -> None:
-    free, norm = to_device(None)
+    free, norm = moved_and_norm(None)
     assert norm > 0.2
     assert free == pytest.approx(0.5 * norm, rel=1e-6)
-    clipped, same_norm = to_device(0.1)
+    clipped, same_norm = moved_and_norm(0.1)
     assert same_norm == norm
     assert clipped == pytest.approx(0.5 * 0.1, rel=1e-4)
 

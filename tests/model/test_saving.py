@@ -365,6 +365,11 @@ def test_how_a_tensor_lies_in_memory_does_not_count() -> None:
     assert tensors_digest({"b": lies_otherwise}) == tensors_digest({"b": tensors()["b"]})
 
 
+def test_a_parameter_is_taken_as_a_tensor() -> None:
+    parameter = torch.nn.Parameter(tensors()["b"])
+    assert tensors_digest({"b": parameter}) == tensors_digest({"b": tensors()["b"]})
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("cutoffs", [(), (5, 11)])
 @pytest.mark.parametrize("tie_slots", [None, 1, 2, 9])

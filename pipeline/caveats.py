@@ -16,6 +16,7 @@ from model import Agreement, Evidence
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
+from training.run_dir import FolderLock
 from utils.files import append_line, read_object, write_whole
 
 FILE = "caveats.json"
@@ -111,9 +112,14 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
         OSError: the file cannot be written.
     """
     path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
-    others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
-    entries = sorted([*others, entry], key=lambda one: one["searches"])
-    write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
+    # Searches of other seeds may end at this moment, and what they add must not get lost.
+    lock = FolderLock(folder, wait=True)
+    try:
+        others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
+        entries = sorted([*others, entry], key=lambda one: one["searches"])
+        write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
+    finally:
+        lock.release()
 
 
 def _joint(path: Path) -> list[dict[str, Any]]:

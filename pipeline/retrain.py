@@ -32,7 +32,7 @@ from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
-from utils.files import make_durable, named, words_of, write_whole
+from utils.files import make_durable, named, remove_folder, words_of, write_whole
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
@@ -138,7 +138,7 @@ def _problem_of(folder: Path) -> str | None:
 
 
 def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict[str, Any]:
-    state, rows = trainer.state, trainer.metrics_file.rows()
+    state = trainer.state
     return {
         "name": architecture.name,
         "seed": plan.experiment.run.seed,
@@ -149,7 +149,7 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
         "parameters": parameter_count(state.model),
         "flops_per_token": plan.flops_per_token(state.model),
         "best_step": state.best.step,
-        "validations": len({row["step"] for row in rows if row["kind"] == "valid"}),
+        "validations": state.validations,
         "evaluation": plan.cut(),
         "valid": plan.evaluate(state.model, plan.streams("valid")).row(),
         "test": plan.evaluate(state.model, plan.streams("test")).row(),
@@ -192,16 +192,23 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
 
 @contextmanager
 def _folder_made_whole(folder: Path) -> Iterator[Path]:
-    """Where to write a folder that then takes this one's place, whole or not at all."""
-    work = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    """Where to write a folder that then takes this one's place, whole or not at all.
+
+    Only for who holds a lock on it: what a killed process left half written is removed.
+    """
+    work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in ("new", "old"))
     with named(folder):
+        for left in folder.parent.glob(f".{folder.name}.*.tmp"):
+            remove_folder(left)
         try:
             yield work
             for path in work.iterdir():
                 make_durable(path)
             if folder.exists():
-                shutil.rmtree(folder)
+                # Not removed in its place: that takes time, in which a kill would leave no model.
+                os.replace(folder, old)
             os.replace(work, folder)
             make_durable(folder.parent)
         finally:
-            shutil.rmtree(work, ignore_errors=True)
+            for left in (work, old):
+                shutil.rmtree(left, ignore_errors=True)

@@ -132,6 +132,7 @@ def forged(path: Path, header: dict[str, Any] | None = None, **tensors: Any) -> 
         "loss_steps": 3,
         "tokens": 24,
         "best": state.best.model_dump(),
+        "validations": 1,
         "elapsed_s": 1.5,
         **(header or {}),
     }
@@ -147,13 +148,14 @@ HEADERS: list[dict[str, Any]] = [
     *({"step": wrong} for wrong in ("3", True, 3.5, None, 0, -3, STEPS + 1, 1 << 70, ...)),
     *({"loss_steps": wrong} for wrong in (STEPS + 1, -1)),
     *({"tokens": wrong} for wrong in ("many", -1)),
+    *({"validations": wrong} for wrong in (STEPS + 1, -1, ...)),
     *({"elapsed_s": wrong} for wrong in (float("nan"), -1.0, [1])),
     *({"best": wrong} for wrong in ({}, None, {"nats_per_token": "low", "step": 1})),
     {"best": {"nats_per_token": 1.0, "step": STEPS + 1}},
     {"best": {"nats_per_token": 1.0, "step": 1, "more": 2}},
     *({"identity": wrong} for wrong in ("you", None, ...)),
     {"colour": "red"},
-    *({"version": wrong} for wrong in (1, 3, "2")),
+    *({"version": wrong} for wrong in (2, 4, "3")),
 ]
 TENSORS: list[tuple[str, Any, str]] = [
     (WEIGHT, ..., f"{WEIGHT}: missing"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from training.run_dir import FolderLock
 from training.trainer import Trainer
 
 _FORK = multiprocessing.get_context("fork")
@@ -76,3 +77,16 @@ def _start(start: Callable[[], object], ready: Any, answered: Any, opened: Any, 
         patched.setattr(Trainer, "open", at_once)
         code: Any = start()
     sys.exit(int(code or 0))
+
+
+def others_may_have(folder: Path) -> bool:
+    """Whether another process gets the lock of a folder."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            FolderLock(folder)
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -212,6 +212,34 @@ def test_a_damaged_line_of_the_metrics_says_what_to_do_and_that_works(
     run(search, experiment_file, "--run", half_way)
 
 
+def test_a_folder_that_lost_its_identity_is_not_signed_by_another_experiment(
+    experiment_file: Path, half_way: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checkpoints say whose it is; signed by another, it would lock its owner out."""
+    identity = half_way / SEARCH / "identity.json"
+    before = identity.read_text()
+    identity.unlink()
+    other = settings("search.optimiser.lr=0.001")
+    line = refused(search, capsys, experiment_file, "--run", half_way, *other)
+    assert "belongs to another experiment" in line
+    assert not identity.exists()
+    run(search, experiment_file, "--run", half_way)
+    assert identity.read_text() == before
+
+
+def test_a_retraining_whose_metrics_are_lost_counts_its_validations_all_the_same(
+    experiment_file: Path, undisturbed: Path, half_way: Path
+) -> None:
+    """Comparisons refuse a best step that was chosen among more or fewer."""
+    (half_way / RETRAIN / "metrics.jsonl").unlink()
+    run(retrain, experiment_file, "--run", half_way, *LAYOUT)
+    counts = [
+        json.loads((folder / RETRAIN / "result.json").read_text())["validations"]
+        for folder in (undisturbed, half_way)
+    ]
+    assert counts[0] == counts[1] > 1
+
+
 def test_a_derivation_from_a_lost_trajectory_does_not_send_in_a_circle(
     experiment_file: Path, searched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

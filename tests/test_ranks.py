@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -283,7 +284,9 @@ def test_law_8_two_processes_cut_and_resumed_end_as_never_cut(both: Path) -> Non
     tensors = load_file(both / "two/same" / SEARCH / "last.safetensors")
     assert not torch.equal(tensors["random.cpu"], tensors["random.cpu.1"])
     log = (both / "cut/same" / SEARCH / "train.log").read_text()
-    assert "goes on from step 14 of 30\n" in log
+    # Whoever edits this repository meanwhile changes the program, and only that may differ.
+    program = r"(; not exactly as it would have: program was \S+, is \S+)?"
+    assert re.search(rf"goes on from step 14 of 30{program}\n", log)
 
 
 @pytest.mark.slow

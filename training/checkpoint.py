@@ -39,6 +39,7 @@ class _StateHeader(_WeightsHeader):
     loss_steps: int = Field(ge=0)
     tokens: int = Field(ge=0)
     best: Best
+    validations: int = Field(ge=0)
     elapsed_s: float = Field(ge=0, allow_inf_nan=False)
 
 
@@ -75,6 +76,7 @@ class Checkpoint:
         state.loss_steps = self.header.loss_steps
         state.tokens = self.header.tokens
         state.best = self.header.best
+        state.validations = self.header.validations
         state.elapsed_s = self.header.elapsed_s
 
 
@@ -96,6 +98,7 @@ def save_checkpoint(
         "loss_steps": state.loss_steps,
         "tokens": state.tokens,
         "best": state.best.model_dump(),
+        "validations": state.validations,
         "elapsed_s": state.elapsed_s,
     }
     tensors = _tensors_of(state, ranks)
@@ -112,7 +115,7 @@ def read_checkpoint(
     ValueError: the file is damaged, or belongs to another experiment, or does not fit.
     """
     tensors, header = _read(path, identity, _StateHeader)
-    if max(header.step, header.loss_steps, header.best.step) > steps:
+    if max(header.step, header.loss_steps, header.best.step, header.validations) > steps:
         raise ValueError(f"{path}: is of step {header.step}, the run has {steps}")
     tensors = shard_for_rank(tensors, ranks)
     _check_compatible(path, tensors, state)

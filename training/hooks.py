@@ -253,6 +253,7 @@ class ValidationHook(_Periodic):
             self.screen.valid_line(row, last)
             write_scalars(self.writer, f"valid_{net}", row)
         self.clock.validation_s += time.monotonic() - began
+        state.validations += 1
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
             self.checkpoints.save_best(state)

@@ -35,6 +35,7 @@ class TrainState:
         parameters: trained parameters outside the model (alpha, rho of a learnable tau).
         loss_sum: sum of the losses since the last line of the log, in nats.
         loss_steps: how many they are.
+        validations: how many there were; the best step is the best of so many.
         elapsed_s: seconds of training before this process.
     """
 
@@ -47,6 +48,7 @@ class TrainState:
     loss_steps: int = 0
     tokens: int = 0
     best: Best = NO_BEST
+    validations: int = 0
     elapsed_s: float = 0.0
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from model.saving import tensors_digest
 from utils.files import Part, check_is_file, write_whole
 
-VERSION = 2
+VERSION = 3
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",

@@ -96,10 +96,14 @@ class Trainer:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = FolderLock(self.folder)
                 # Looks again: it may have been claimed, and let go, before it was locked here.
-                claim(self.folder, self.identity, self.files)
-                remove_temporary(self.folder)
+                is_claimed(self.folder, self.identity)
             self.ranks.wait()
             checkpoint = self._checkpoints.find(self.state)
+            if self.ranks.is_first:
+                # Only now: a folder that lost its identity may hold another experiment's
+                # checkpoints, and signed as this one's it would lock their owner out.
+                claim(self.folder, self.identity, self.files)
+                remove_temporary(self.folder)
             if checkpoint is not None:
                 checkpoint.restore(self.state)
                 self._refused = checkpoint.refused

@@ -28,10 +28,12 @@ from pipeline.cli import find_experiment
 from pipeline.context import RunPlan, set_up
 from pipeline.experiment import load_experiment
 from report.run_files import read_joint_caveats
+from tests.double_start import others_may_have
 from tests.model.test_architecture import SCORED
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.test_inherited import copy_of
 from tests.test_pipeline import run
+from utils.files import read_object
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
 
@@ -163,6 +165,22 @@ def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(
     # That one says little was true before it was one of several.
     write_joint_caveats(tmp_path, [0], [ONE_SEARCH])
     assert read_joint_caveats(path, [0]) == []
+
+
+def test_nobody_else_writes_between_what_is_read_of_several_searches_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches of other seeds may end at that moment."""
+    free = []
+
+    def looking(path: Path, remedy: str) -> dict[str, Any]:
+        free.append(others_may_have(path.parent))
+        return read_object(path, remedy)
+
+    monkeypatch.setattr("pipeline.caveats.read_object", looking)
+    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    assert free == [False]
+    assert others_may_have(tmp_path)
 
 
 def test_a_file_of_an_older_version_is_one_entry(tmp_path: Path) -> None:

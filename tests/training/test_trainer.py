@@ -1,7 +1,6 @@
 """A phase's folder: who may have it."""
 
 import json
-import os
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 import search
 from pipeline import exit_codes
 from tests import tiny
-from tests.double_start import Ending, double_start
+from tests.double_start import Ending, double_start, others_may_have
 from training.config import RunConfig
 from training.evaluation import Evaluation
 from training.run_dir import FolderLock
@@ -153,19 +152,6 @@ def test_who_is_claimed_upon_between_the_look_and_the_lock_is_refused_and_lets_g
         mine.open()
     assert json.loads((tmp_path / "run/identity.json").read_text()) == {"search": {"steps": 5}}
     assert others_may_have(tmp_path / "run")
-
-
-def others_may_have(folder: Path) -> bool:
-    """Whether another process gets the lock of a folder."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            FolderLock(folder)
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: Path) -> None:

@@ -17,12 +17,9 @@ _REST_S = 2.0
 
 @dataclass(frozen=True)
 class Latencies:
-    """Median milliseconds of one forward pass by name, or why there are none.
+    """Median milliseconds of one forward pass of each model; none where the machine was busy.
 
-    Attributes:
-        median_ms: by model; empty where the machine was busy.
-        note: what was measured, or why not.
-        key: what the figures hold for.
+    `note` says what was measured, or why not; `key`, what the figures hold for.
     """
 
     median_ms: dict[str, float]

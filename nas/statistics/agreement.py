@@ -30,13 +30,12 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
     one and the same share of each candidate.
     """
     counts_LC = _counts(choice_RL, int(choice_RL.max()) + 1)
-    alike_L = pairs_alike(counts_LC)
     kappa = fleiss_kappa(counts_LC)
     shuffled_N = None if kappa is None else shuffled(choice_RL, _PERMUTATIONS)
     spread = 0.0 if shuffled_N is None else float(shuffled_N.std())
     return Agreement(
         searches=tuple(seeds),
-        slots=tuple(round(float(alike), 6) for alike in alike_L),
+        slots=tuple(round(float(alike), 6) for alike in pairs_alike(counts_LC)),
         kappa=None if kappa is None else round(kappa, 6),
         interval=None if spread < _NONE else interval(counts_LC, spread),
         p_by_chance=None if shuffled_N is None else _p_value(kappa or 0.0, shuffled_N),
@@ -44,7 +43,7 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
 
 
 def pairs_alike(counts_LC: Choices) -> NDArray[np.float64]:
-    """Per slot the part of the pairs of searches that chose alike, of how many chose what."""
+    """Per slot the part of the pairs of searches that chose alike; from counts of choices."""
     searches = counts_LC[0].sum()
     pairs: NDArray[np.float64] = (counts_LC * (counts_LC - 1)).sum(axis=-1) / (
         searches * (searches - 1)
@@ -106,7 +105,7 @@ def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
 
 
 def _p_value(kappa: float, shuffled_N: NDArray[np.float64]) -> float:
-    """The part of the permutations, this one included, that agree at least as much."""
+    # The searches' own order is one of the permutations, so that p is never 0.
     as_much = int((shuffled_N >= kappa - 1e-9).sum())
     return round((1 + as_much) / (1 + len(shuffled_N)), 6)
 

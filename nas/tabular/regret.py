@@ -24,14 +24,10 @@ class Regrets:
 
     The best owes its place to luck too, so all regrets are too large by one amount; differences
     of two regrets are free of it.
-
-    Attributes:
-        mean: over the choices.
-        each: one for each choice.
     """
 
     mean: float
-    each: tuple[float, ...]
+    of_each: tuple[float, ...]
 
 
 def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
@@ -52,18 +48,13 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
             f"slots of {letters}; give letters without spaces"
         )
     best = min(mean.values())
-    each = tuple(mean[name] - best for name in names)
-    return Regrets(statistics.fmean(each), each)
+    regrets = tuple(mean[name] - best for name in names)
+    return Regrets(statistics.fmean(regrets), regrets)
 
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Replays of random search on a table.
-
-    Attributes:
-        regret_R: of each replay.
-        share_L: part of the replays that chose each of the table's layouts.
-    """
+    """Replays of random search: their regrets, and how often each layout was chosen, as a share."""
 
     regret_R: Array
     share_L: Array
@@ -105,12 +96,9 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean regret of searches less that of random search.
+    """The mean regret of n searches less that of random search; below 0 they are better.
 
-    Attributes:
-        nats: the difference, below 0 where the searches are better.
-        half_width: of its 95% interval; None for a single search.
-        n: how many searches.
+    `half_width` is of the 95% interval; None for a single search.
     """
 
     nats: float
@@ -145,7 +133,7 @@ def difference(table: LayoutTable, layouts: Sequence[str], random: RandomSearch)
     names = [table.layout_of(layout) for layout in layouts]
     chosen_L = np.array([names.count(layout) / n for layout in table.layouts])
     noise = table.pooled_deviation("test") ** 2 / len(table.seeds)
-    variance = statistics.variance(regrets.each) / n
+    variance = statistics.variance(regrets.of_each) / n
     variance += float(random.regret_R.var()) / len(random.regret_R)
     variance += noise * float(((chosen_L - random.share_L) ** 2).sum())
     return Difference(nats, t95(n - 1) * math.sqrt(variance), n)
@@ -171,11 +159,7 @@ class Noise:
 
 
 def noise_of(table: LayoutTable) -> Noise:
-    """The agreement of the table's seeds, and what follows from it.
-
-    Raises:
-        ValueError: it has one seed only.
-    """
+    """The agreement of the table's seeds, of which there must be two or more."""
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     seeds = test_LS.shape[1]
     if seeds < 2:
@@ -201,11 +185,7 @@ def mean_nats(table: LayoutTable, split: str) -> Mapping[str, float]:
 
 
 def nats_by_seed(table: LayoutTable, split: str) -> Array:
-    """Nats by layout and seed.
-
-    Raises:
-        ValueError: a layout lacks a seed.
-    """
+    """Nats by layout and seed; ValueError where a layout lacks a seed."""
     nats = table.nats(split)
     if len(table.rows) != len(table.layouts) * len(table.seeds):
         raise ValueError("the table is not whole: layouts have different seeds")

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from nas.config import SearchConfig
-from nas.search.flops import search_flops
-from nas.search.plan import SearchPlan
+from nas.search.plan import SearchPlan, search_flops
 
 # attention, dense and identity in two slots, beside the embedding and the softmax
 FLOPS, REST, SLOTS = [8.0, 4.0, 0.0], 10.0, 2

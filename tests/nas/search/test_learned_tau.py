@@ -10,8 +10,9 @@ from torch import Tensor
 
 from nas.config import SearchConfig, TauConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
-from nas.search.plan import SearchPlan, build_rho, tau_now
+from nas.search.plan import SearchPlan, tau_now
 from nas.search.step import SearchStep, build_alpha_optimiser
+from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, load_pi
 from tests import tiny
 from tests.nas.search.test_step import make

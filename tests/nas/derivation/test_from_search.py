@@ -11,9 +11,8 @@ import pytest
 
 from model import Network, layout_letters, network_of
 from nas.config import DeriveConfig
-from nas.derivation import DERIVATIONS, Derived, Layout, Request, scored
-from nas.derivation.from_search import draws
-from nas.derivation.scored import likeliest
+from nas.derivation import DERIVATIONS, Derived, Layout, Request, from_search
+from nas.derivation.from_search import draws, likeliest
 from nas.statistics.paired_scores import Score
 from tests import tiny
 from tests.nas.derivation.test_derivation import COST, LABELS, cost, write
@@ -164,7 +163,7 @@ def test_sampled_scores_each_drawn_layout_once_and_takes_the_best(by: Derive) ->
 def test_draws_have_the_frequencies_of_pi() -> None:
     pi_LC = np.array([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
     count = 20_000
-    drawn_NL = np.array(draws(pi_LC, count, 0))
+    drawn_NL = np.array(draws(pi_LC, count, np.random.default_rng(0)))
     for slot, pi_C in enumerate(pi_LC):
         found_C = (drawn_NL[:, slot, None] == np.arange(3)).mean(axis=0)
         assert np.abs(found_C - pi_C).max() < 5 * np.sqrt(0.25 / count)
@@ -209,7 +208,7 @@ def test_where_none_of_the_likeliest_fits_the_cheapest_layout_is_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """As after a search without alpha: all are equally likely, and the first ones are alike."""
-    monkeypatch.setattr(scored, "_LOOKED_AT", 3)
+    monkeypatch.setattr(from_search, "_LOOKED_AT", 3)
     by = Derive(tmp_path, np.zeros((10, SLOTS, 3)))
     least = min(cost(layout) for layout in every_layout())
     derived = by(method, flops=least + max(COST.values()))

@@ -13,7 +13,6 @@ from utils.validation import Section, must_be_one_of
 
 
 def _registered(name: str, registry: Mapping[str, object]) -> str:
-    """The name; ValueError where nobody registered it."""
     if name not in registry:
         raise ValueError(must_be_one_of(name, list(registry)))
     return name

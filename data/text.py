@@ -73,7 +73,6 @@ def _wide_encoding(raw: bytes) -> str | None:
 
 
 def _is_text_in(encoding: str, raw: bytes) -> bool:
-    """Whether the bytes are whole in an encoding, and hardly any character is a control."""
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The registry of tokenizers. A kind is one file here and one line in TOKENIZERS."""
+"""The registry of tokenizers. A kind is a file here and a line in TOKENIZERS."""
 
 import hashlib
 from collections.abc import Iterable
@@ -44,18 +44,14 @@ def train_tokenizer(
     return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
 
 
-def known_losses(config: "TokenizerConfig", base: Path | None = None) -> tuple[str, ...]:
+def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
     """What a tokenizer loses as far as its settings and its model say, in words.
 
     A model of one's own may lose more; that is seen when a text is encoded.
-
-    Raises:
-        ValueError: the model cannot be had.
-        OSError: a file cannot be read.
     """
     if TOKENIZERS[config.kind].sample_bytes:
         return (LOWER_CASED,) if config.lower_case else ()
-    return train_tokenizer(config, (), base).losses
+    return train_tokenizer(config, ()).losses
 
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:

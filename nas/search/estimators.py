@@ -121,7 +121,7 @@ def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     Every candidate is computed, because each one's output enters the gradient of alpha.
     """
     y_LC = relaxed(alpha_LC, noise_LC, tau)
-    # Not y's argmax: at a small tau y may round to a tie, and to another draw than single_path's.
+    # Not y's argmax: at a large tau y rounds to ties, and to another draw than single_path's.
     drawn_L1 = (alpha_LC + noise_LC).argmax(1, keepdim=True)
     one_hot_LC = torch.zeros_like(y_LC).scatter_(1, drawn_L1, 1.0)
     # The brackets matter: y - y is exactly 0, while (one_hot + y) - y rounds off the one-hot.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data.archives import ArchiveError, open_member
+from data.download import ArchiveError, open_member
 
 TEXT = b"the member's own text\n" * 500
 UNSAFE = ["../evil", "a/../../evil", "/etc/evil", "\\evil", "a\\..\\evil", "C:\\evil", "c:evil"]

@@ -18,7 +18,6 @@ from data import (
     TokenizerConfig,
     encode_documents,
     prepare,
-    scored_bytes,
     train_tokenizer,
 )
 from data.tokens import chunks
@@ -60,7 +59,7 @@ def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, 
         assert tokens[0] == ready.tokenizer.doc_id
         assert (tokens == ready.tokenizer.doc_id).sum() == 1
         assert ready.tokenizer.decode_bytes(tokens) == raw
-        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == len(raw)
+        assert ready.tokenizer.byte_length_V[tokens].sum() == len(raw)
         assert np.array_equal(tokens[1:], ready.tokenizer.encode(raw.decode()))
 
 
@@ -93,7 +92,7 @@ def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> No
         assert tokens[0] == doc
         assert (tokens == doc).sum() == ready.notes["documents"][split]
         assert len(tokens) == ready.notes["tokens"][split]
-        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == ready.notes["bytes"][split]
+        assert ready.tokenizer.byte_length_V[tokens].sum() == ready.notes["bytes"][split]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
@@ -133,7 +132,7 @@ def test_chunked_encoding_gives_the_ids_of_the_whole_text(
         assert np.array_equal(whole.tokens[split], chunked.tokens[split])
     assert np.array_equal(whole.counts_V, chunked.counts_V)
     assert any("encoding train" in line for line in told)
-    assert scored_bytes(chunked.tokens["test"], chunked.tokenizer.byte_length_V) == 90
+    assert chunked.tokenizer.byte_length_V[chunked.tokens["test"]].sum() == 90
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -171,12 +170,6 @@ def test_chunks_are_bounded_also_without_newlines() -> None:
         parts = list(chunks(text, 1 << 20, 1 << 22))
         assert "".join(parts) == text
         assert max(map(len, parts)) <= 1 << 22
-
-
-def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:
-    byte_length_V = np.array([0, 1, 5])
-    assert scored_bytes(np.array([2, 0, 1, 2], dtype=np.uint16), byte_length_V) == 6
-    assert scored_bytes(np.array([2], dtype=np.uint16), byte_length_V) == 0
 
 
 def test_tokens_are_read_only(own_files: DataConfig, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def to_tensor(array: NDArray[Any]) -> "Tensor":
 
 @dataclass(frozen=True)
 class Batch:
-    """One segment of every stream. `first`: an epoch starts, memory must be reset."""
+    """One segment of every stream. `first`: an epoch or a pass starts, memory must be reset."""
 
     input_BT: "Tensor"
     target_BT: "Tensor"
@@ -88,13 +88,10 @@ class ContextBatches:
 
 
 @dataclass(frozen=True)
-class EvaluationBatch:
-    """One segment of every stream; only targets under `score_BT` count. `first`: reset memory."""
+class EvaluationBatch(Batch):
+    """One segment of every stream, of which only the targets under `score_BT` count."""
 
-    input_BT: "Tensor"
-    target_BT: "Tensor"
     score_BT: "Tensor"
-    first: bool
 
 
 class EvaluationStreams:

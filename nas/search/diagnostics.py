@@ -143,9 +143,18 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
             "before you believe it, and try a lower search.alpha.lr"
         )
     if shown.mean_margin < LEAST_MARGIN:
+        remedy = (
+            f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and "
+            "the choice no better"
+        )
+        if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
+            remedy = (
+                f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to "
+                f"{plan.alpha_auto_lr:.3g} (what auto is here)"
+            )
         lines.append(
             f"warning: pi hardly moved: the mean margin is {shown.mean_margin:.3f} (below "
-            f"{LEAST_MARGIN}). {_remedy_of_standstill(plan)}"
+            f"{LEAST_MARGIN}). {remedy}"
         )
         return lines
     # A slot that had too few steps to be judged is not weak, but nothing speaks for it either.
@@ -164,15 +173,3 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
             f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )
     return lines
-
-
-def _remedy_of_standstill(plan: SearchPlan | None) -> str:
-    if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
-        return (
-            f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to {plan.alpha_auto_lr:.3g}"
-            " (what auto is here)"
-        )
-    return (
-        f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and the "
-        "choice no better"
-    )

@@ -98,7 +98,7 @@ class SearchStep:
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
-        trained = _trained(state)
+        trained = list(state.parameters.values())  # alpha, and rho where tau is learnable
         name = "weights"  # prequential: the batch and memory that the weights see next
         if self.alpha_batches is not None:
             index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
@@ -128,7 +128,7 @@ class SearchStep:
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
         """Weights and alpha on the same batch, from one backward pass."""
-        for parameter in _trained(state):
+        for parameter in state.parameters.values():
             parameter.grad = torch.zeros_like(parameter)
         metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
@@ -136,7 +136,7 @@ class SearchStep:
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
-        gradients = [p.grad for p in _trained(state) if p.grad is not None]
+        gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
         assert len(gradients) == len(state.parameters), "each has one, if of zeros"
         self.weight_step.forward.ranks.sum(gradients)
         if weight := self.plan.entropy_weight(state.step):
@@ -160,8 +160,3 @@ def _frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
-
-
-def _trained(state: TrainState) -> list[nn.Parameter]:
-    """What moves on alpha's steps: alpha, and rho where tau is learnable."""
-    return list(state.parameters.values())

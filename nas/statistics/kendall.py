@@ -46,11 +46,7 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     The agreement of two trainings is less: there both sides are noisy. The noise of one training is
     pooled over layouts, with what a seed does to all layouts alike taken out; the variance that it
     gives the means is taken from theirs, and the layouts, drawn together by that much, stand for
-    the truth to which noise is added. The same figures give the same tau; it is 0 where the layouts
-    differ by no more than noise.
-
-    Raises:
-        ValueError: fewer than two seeds or layouts.
+    the truth to which noise is added. 0 where the layouts differ by no more than noise.
     """
     seeds, layouts = nats_SN.shape
     if seeds < 2 or layouts < 2:
@@ -59,18 +55,13 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
         )
     mean_N = nats_SN.mean(axis=0)
     spread = float(mean_N.var(ddof=1))
-    noise = _variance_of_one(nats_SN) / seeds
+    rest_SN = nats_SN - mean_N - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
+    noise = float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1)) / seeds
     if spread <= noise:
         return 0.0
     truth_N = mean_N.mean() + (mean_N - mean_N.mean()) * np.sqrt(1 - noise / spread)
     drawn_RN = np.random.default_rng(0).normal(size=(resamples, layouts)) * np.sqrt(noise)
     return float(np.mean([kendall(truth_N, truth_N + drawn_N) or 0.0 for drawn_N in drawn_RN]))
-
-
-def _variance_of_one(nats_SN: Array) -> float:
-    seeds, layouts = nats_SN.shape
-    rest_SN = nats_SN - nats_SN.mean(axis=0) - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
-    return float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1))
 
 
 @dataclass(frozen=True)
@@ -91,7 +82,7 @@ class Tau:
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each layout stands in each resample; the same for all that is compared."""
+    """How often each layout stands in each bootstrap resample; the same for all compared."""
 
     weight_BN: Array
 

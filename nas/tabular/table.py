@@ -1,8 +1,4 @@
-"""A table of layouts that were trained alone, and what a search is worth measured on it.
-
-Every network of one small space is in it, by one layout, with the same number of seeds, all trained
-alike.
-"""
+"""A table of layouts trained alone: every network of a small space, by one layout, all alike."""
 
 import csv
 import itertools
@@ -141,7 +137,7 @@ def each_network_once(rows: Iterable[Row], tie_slots: int | None) -> list[Row]:
 def as_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV, in order of layout and seed."""
     ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
-    return csv_of(map(asdict, ordered), [f.name for f in fields(Row)])
+    return csv_of(map(asdict, ordered), [field.name for field in fields(Row)])
 
 
 def read_table(path: Path) -> LayoutTable:

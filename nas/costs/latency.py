@@ -4,7 +4,6 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -94,10 +93,14 @@ def _times_ms(
     device: torch.device,
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in models}
-    synchronize = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+
+    def synchronize() -> None:
+        # A GPU is told what to do and not waited for; the clock must wait.
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     for _ in range(repeats):
         for name, model in models.items():
-            # A GPU is told what to do and not waited for; the clock must wait.
             synchronize()
             began = time.perf_counter()
             h_BTD, _, _ = model(ids_BT, states[name])

@@ -259,20 +259,3 @@ def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None
     assert "x.model: is not a file" in refusal(config)
     tokenizer = TokenizerConfig(kind="given", model="~nosuchuser/x.model")
     assert "no such home" in refusal(config.model_copy(update={"tokenizer": tokenizer}))
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "said"),
-    [
-        ({"kind": "given"}, "model: kind given needs it"),
-        ({"kind": "given", "model": "x", "vocabulary": 400}, "vocabulary: has no effect with"),
-        ({"kind": "given", "model": "x", "lower_case": True}, "lower_case: has no effect with"),
-        ({"kind": "bytes", "lower_case": True}, "lower_case: has no effect with kind bytes"),
-        ({"kind": "bytes", "vocabulary": 300}, "vocabulary: has no effect with kind bytes"),
-        ({"kind": "bpe", "model": "x"}, "model: has no effect with kind bpe, found x"),
-        ({"kind": "unigrm"}, "must be one of bpe, unigram, .* did you mean 'unigram'"),
-    ],
-)
-def test_keys_that_do_not_fit_the_kind(tokenizer: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": tokenizer})

@@ -50,7 +50,6 @@ def byte_tokenizer(rank_V: object = None) -> Tokenizer:
 def assert_lossless(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.losses == ()
-    assert tokenizer.byte_length_V is not None
     assert tokenizer.decode(ids) == text
     assert tokenizer.byte_length_V[ids].sum() == len(text.encode())
     assert tokenizer.doc_id not in ids
@@ -137,7 +136,6 @@ def test_byte_lengths_are_those_of_the_decoded_pieces_and_doc_has_none(
 ) -> None:
     tokenizer = lossless[kind]
     length_V = tokenizer.byte_length_V
-    assert length_V is not None
     for i in range(tokenizer.vocabulary_size):
         assert len(tokenizer.decode_bytes([i])) == length_V[i]
     # The given models have <s> and </s>, which no text becomes.

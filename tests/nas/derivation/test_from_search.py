@@ -142,7 +142,6 @@ def test_top_k_takes_the_best_by_score_of_the_likeliest(by: Derive) -> None:
     for each in derived.considered:
         parts = [pi[slot][candidate.label] for slot, candidate in enumerate(each.layout)]
         assert each.log_pi == pytest.approx(np.log(parts).sum(), abs=1e-4)
-    assert derived.evidence.inherited is not None
     assert derived.evidence.inherited.nats_per_token == pytest.approx(min(nats), abs=1e-6)
 
 
@@ -341,7 +340,6 @@ def test_several_searches_are_averaged_in_alpha(tmp_path: Path) -> None:
         "3 searches"
     )
     found = derived.evidence.agreement
-    assert found is not None
     assert found.searches == (0, 1, 2)
     each_RL = alphas[:, 2:].mean(axis=1).argmax(axis=2)
     alike = [

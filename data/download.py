@@ -213,7 +213,7 @@ class _Download:
         self.part.truncate(done)
         name, size = self.remote.name, self.remote.size if end is None else end
         limit = self.remote.limit if size is None else size
-        told = done
+        reported = done
         self.progress(f"{name}: from {urlsplit(self.address).netloc}, {_megabytes(done, size)}")
         while block := _read(body, done):
             done += len(block)
@@ -221,9 +221,9 @@ class _Download:
                 self.part.truncate(0)
                 raise _Refused(f"sent more than {limit:,} bytes")
             self.part.write(block)
-            if done - told >= max(limit // _LINES, _BLOCK):
+            if done - reported >= max(limit // _LINES, _BLOCK):
                 self.progress(f"{name}: {_megabytes(done, size)}")
-                told = done
+                reported = done
         self.part.flush()
         if end is not None and done < end:
             raise _Refused(f"stopped after {done:,} of {end:,} bytes")

@@ -206,7 +206,7 @@ def _write(
     progress: Progress,
 ) -> _SplitCounts:
     total = corpus.notes["bytes"][split]
-    counts, done, told = _SplitCounts(), 0, 0
+    counts, done, reported = _SplitCounts(), 0, 0
     doc = np.array([tokenizer.doc_id], dtype=dtype)
     with (folder / f"{split}.bin").open("wb") as file:
         for document in corpus.documents(split):
@@ -219,9 +219,9 @@ def _write(
                 file.write(ids.astype(dtype).tobytes())
                 counts.tokens += len(ids)
                 done += len(to_bytes(chunk))
-            if done == total or done - told >= 2 * _CHUNK:
+            if done == total or done - reported >= 2 * _CHUNK:
                 progress(f"{corpus.name}: encoding {split}, {done:,} of {total:,} bytes")
-                told = done
+                reported = done
     if counts.tokens < 2:
         raise ValueError(
             f"data: the {split} split of {corpus.name} is {counts.tokens} token long, and at "

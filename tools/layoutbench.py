@@ -231,9 +231,9 @@ def _noise_lines(table: Any, noise: Any) -> list[str]:
 
 
 def _chosen_line(layouts: Sequence[str], chosen: Any) -> str:
-    pairs = zip(layouts, chosen.of_each, strict=True)
+    pairs = zip(layouts, chosen.each, strict=True)
     each = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
-    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.of_each)}: {each}"
+    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {each}"
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ class Regrets:
     """Regrets in test nats per token: how far a chosen layout lies above the best of the table.
 
     The best owes its place to luck too, so all regrets are too large by one amount; differences
-    of two regrets are free of it.
+    of two regrets are free of it. Both names stand in regret.json.
     """
 
     mean: float
-    of_each: tuple[float, ...]
+    each: tuple[float, ...]
 
 
 def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
@@ -133,7 +133,7 @@ def difference(table: LayoutTable, layouts: Sequence[str], random: RandomSearch)
     names = [table.layout_of(layout) for layout in layouts]
     chosen_L = np.array([names.count(layout) / n for layout in table.layouts])
     noise = table.pooled_deviation("test") ** 2 / len(table.seeds)
-    variance = statistics.variance(regrets.of_each) / n
+    variance = statistics.variance(regrets.each) / n
     variance += float(random.regret_R.var()) / len(random.regret_R)
     variance += noise * float(((chosen_L - random.share_L) ** 2).sum())
     return Difference(nats, t95(n - 1) * math.sqrt(variance), n)

@@ -119,7 +119,7 @@ def test_a_letter_that_is_no_kind_is_refused(tmp_path: Path) -> None:
 
 def test_regret_is_the_distance_to_the_best() -> None:
     found = regret_of(table_of(), ["aaa", "add"])
-    assert found.of_each == pytest.approx((0.0, 0.2))
+    assert found.each == pytest.approx((0.0, 0.2))
     assert found.mean == pytest.approx(0.1)
     with pytest.raises(ValueError, match="'aaaa' is not among the table's, which have 3 slots"):
         regret_of(table_of(), ["aaaa"])
@@ -145,7 +145,7 @@ def test_random_search_chooses_on_validation_and_counts_the_other_seeds_test() -
     table = by_hand(
         valid={"a": [1.0, 1.0], "d": [2.0, 2.0]}, test={"a": [5.0, 7.0], "d": [3.0, 4.0]}
     )
-    assert regret_of(table, ["a"]).of_each == pytest.approx((2.5,))
+    assert regret_of(table, ["a"]).each == pytest.approx((2.5,))
     found = random_search(table, 2, replays=100, seed=0)
     assert found.share_L.tolist() == [1.0, 0.0]
     assert set(found.regret_R.round(6)) == {5.0 - 3.5, 7.0 - 3.5}
@@ -240,7 +240,7 @@ def test_spread_replays_and_rows_add_up() -> None:
     regrets = regret_of(table, ["aaa", "add"])
     noise = table.pooled_deviation("test") ** 2 / 2
     rows = noise * (2 * (1 / 2 - 1 / 8) ** 2 + 6 / 64)
-    variance = np.var(regrets.of_each, ddof=1) / 2 + 0.005 / 4 + rows
+    variance = np.var(regrets.each, ddof=1) / 2 + 0.005 / 4 + rows
     assert found.nats == pytest.approx(regrets.mean - 0.2)
     assert found.half_width == pytest.approx(12.706 * math.sqrt(variance))
 

@@ -66,9 +66,7 @@ def fetch(
 ) -> Path:
     """The checked file, which is downloaded unless it is there; one put there by hand is used.
 
-    Raises:
-        ValueError: a file of another content lies there, or no address gave the file.
-        OSError: the folder cannot be written.
+    ValueError where a file of another content lies there, or no address gave the file.
     """
     final = folder / remote.name
     if final.exists():

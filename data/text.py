@@ -95,8 +95,7 @@ def to_text(raw: bytes) -> str:
 def to_utf8_text(raw: bytes, source: str) -> str:
     """Decode the content of a file, which messages call `source`.
 
-    Raises:
-        ValueError: it is empty or no UTF-8; the message says what it is instead, and the remedy.
+    ValueError where it is empty or no UTF-8; the message says what it is instead, and the remedy.
     """
     if not raw:
         raise ValueError(f"{source}: is empty; give a file with text")

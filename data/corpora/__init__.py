@@ -44,9 +44,7 @@ def load_corpus(
 ) -> Corpus:
     """Read the corpus that an experiment names; the other arguments as in `CorpusPaths`.
 
-    Raises:
-        ValueError: the corpus cannot be had; the message says what to do.
-        OSError: a file cannot be read or written.
+    ValueError where it cannot be had; the message says what to do.
     """
     return CORPORA[config.corpus].load(config, CorpusPaths(base, cache, progress, is_run))
 

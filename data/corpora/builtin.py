@@ -43,11 +43,7 @@ def load_python_stdlib(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
 
 def read_library(root: Path) -> Corpus:
-    """Read the library sources under a folder.
-
-    Raises:
-        ValueError: the folder holds less than 1 MB of Python sources.
-    """
+    """Read the library sources under a folder; ValueError where they are less than 1 MB."""
     documents: dict[str, Document] = {}
     undecodable = []
     for path in sorted(_sources(root)):
@@ -91,9 +87,6 @@ def load_pydoc_topics(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     Some topics repeat others word for word. Topics that share a long line go to one split
     together, by the hash of the first name among them, or a third of the held-out lines would
     stand in the training text.
-
-    Raises:
-        ValueError: this Python comes without the topics.
     """
     try:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics

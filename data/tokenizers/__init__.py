@@ -35,11 +35,8 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Make the tokenizer that an experiment names; ids are not ranked yet (`reranked` does that).
 
-    `texts` are of the training split; not every kind looks at them.
-
-    Raises:
-        ValueError: the vocabulary or the model cannot be had.
-        OSError: a file cannot be read.
+    `texts` are of the training split; not every kind looks at them. ValueError where the vocabulary
+    or the model cannot be had.
     """
     return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
 
@@ -57,9 +54,7 @@ def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
 def load_tokenizer(folder: Path | str) -> Tokenizer:
     """Load what `save` wrote.
 
-    Raises:
-        ValueError: a file is damaged, of an unknown version or kind, or of another tokenizer.
-        OSError: a file cannot be read.
+    ValueError where a file is damaged, of an unknown version or kind, or of another tokenizer.
     """
     folder = Path(folder)
     saved = read_tokenizer_file(folder)

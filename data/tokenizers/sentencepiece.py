@@ -61,8 +61,7 @@ def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
 def train_pieces(algorithm: str, texts: Iterable[str], vocabulary: int) -> bytes:
     """The serialised model that SentencePiece trains; `vocabulary` counts `<doc>` too.
 
-    Raises:
-        ValueError: the text does not allow a vocabulary of this size.
+    ValueError where the text does not allow a vocabulary of this size.
     """
     model = io.BytesIO()
     try:

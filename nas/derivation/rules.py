@@ -44,9 +44,6 @@ def sandwich(request: Request) -> Derived:
 
     With an odd number of slots the middle ends with attention too, so that it costs what
     `interleaved` costs.
-
-    Raises:
-        ValueError: k is larger than half of the slots.
     """
     slots, k = request.slots, sandwich_ends(request.config, request.slots)
     if 2 * k > slots:
@@ -63,11 +60,7 @@ def sandwich_ends(config: DeriveConfig, slots: int) -> int:
 
 
 def explicit(request: Request) -> Derived:
-    """The layout of derive.layout, as letters or labels.
-
-    Raises:
-        ValueError: a letter is unknown, or the number of slots differs.
-    """
+    """The layout of derive.layout, as letters or labels."""
     assert request.config.layout is not None
     layout = parse_layout(request.config.layout, request.candidates)
     if len(layout) != request.slots:
@@ -86,11 +79,8 @@ def random_layout(request: Request) -> Derived:
     """Every slot an independent uniform draw; with a budget, the first that costs as much.
 
     Draws whose network is among `request.taken` are passed over. Where no draw serves and the
-    layouts can be listed, those that serve are, and one of them is drawn.
-
-    Raises:
-        ValueError: no layout within 5% of the budget was drawn.
-        NoOtherNetwork: nor was one that is not taken.
+    layouts can be listed, those that serve are, and one of them is drawn. Where all of those are
+    taken, NoOtherNetwork.
     """
     budget, networks = request.config.flops, request.networks
     generator = np.random.default_rng(request.config.seed)

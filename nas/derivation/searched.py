@@ -83,9 +83,8 @@ def check_learned(request: Request, method: str) -> None:
 def read_searches(request: Request, method: str) -> Searched:
     """Average alpha over the last part of the steps of each search.
 
-    Raises:
-        ValueError: there is no finished search, one had other candidates, slots or steps, or alpha
-            moved at other rates in one than in another.
+    ValueError where there is no finished search, one had other candidates, slots or steps, or alpha
+    moved at other rates in one than in another.
     """
     if not request.trajectories:
         raise ValueError(f"{method}: needs a finished search; run search.py first")

@@ -94,11 +94,7 @@ class Trajectory:
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a search's pi.npz, as `utils.pi.read_pi` lists them.
-
-    Raises:
-        ValueError: the file is missing or damaged, or its arrays do not fit together.
-    """
+    """The arrays of a search's pi.npz (`utils.pi.read_pi`); ValueError where it is missing."""
     remedy = _REMEDY.format(path.parent)
     if path.is_file():
         return read_pi(path, remedy)

@@ -54,10 +54,7 @@ def score_of(nats_NB: Array, tokens_NB: Array) -> Score:
     """The score of a pass whose segments and streams were scored each for itself.
 
     Neighbouring segments are alike, so whole streams are the parts, or, where there are fewer
-    than 32, long runs of them.
-
-    Raises:
-        ValueError: there is one part only.
+    than 32, long runs of them. ValueError where there is one part only.
     """
     segments, streams = nats_NB.shape
     runs = np.array_split(np.arange(segments), min(segments, -(-_PARTS // streams)))

@@ -34,10 +34,7 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
     """The regrets of layouts that searches chose.
 
     A layout's test nats are those of its network, the mean over the table's seeds, which took no
-    part in the choice.
-
-    Raises:
-        ValueError: a layout's network is not in the table.
+    part in the choice. ValueError where its network is not in the table.
     """
     mean = mean_nats(table, "test")
     names = [name for layout in layouts if (name := table.layout_of(layout)) is not None]
@@ -71,9 +68,6 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     In each replay the layouts are drawn without replacement and trained with one of the table's
     seeds; the regret is that of the other seeds' test nats, so that luck in the choice does not
     count as quality.
-
-    Raises:
-        ValueError: more trainings than layouts, or one seed only.
     """
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     layouts, seeds = valid_LS.shape

@@ -143,10 +143,8 @@ def as_csv(rows: Sequence[Row]) -> str:
 def read_table(path: Path) -> LayoutTable:
     """Read a table that `as_csv` wrote; one of an older version may hold a network twice.
 
-    The JSON file beside it says which slots share weights; where there is none, none do.
-
-    Raises:
-        ValueError: the table or the JSON file is damaged.
+    The JSON file beside it says which slots share weights; where there is none, none do. ValueError
+    where either is damaged.
     """
     try:
         rows = list(_rows(path))

@@ -53,16 +53,12 @@ def test_alpha_stays_bit_identical_while_all_weights_train_through_a_resume(
 
 def test_alpha_may_learn_by_another_estimator_while_the_weights_see_uniform_draws() -> None:
     step, state = make(estimator="spos", data="prequential")
-    alpha = step.plan.config.alpha.model_copy(update={"estimator": "two_path"})
-    plan = SearchPlan(step.plan.config.model_copy(update={"alpha": alpha}), 12, 5, 4)
-    drawn = [
-        [k for ((k, _),) in type(step)(each, step.weight_step, 0).mix(state)]
-        for each in (step.plan, plan)
-    ]
+    learning, _ = make(estimator="spos", alpha_estimator="two_path", data="prequential")
+    drawn = [[k for ((k, _),) in each.mix(state)] for each in (step, learning)]
     assert drawn[0] == drawn[1]
     state.parameters["alpha"].data = START_LC.clone()
-    state.step = plan.alpha_start
-    type(step)(plan, step.weight_step, 0)(state, tiny.batch(first=True))
+    state.step = learning.plan.alpha_start
+    learning(state, tiny.batch(first=True))
     assert not torch.equal(state.parameters["alpha"], START_LC)
 
 

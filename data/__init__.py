@@ -17,7 +17,6 @@ from data.tokens import (
     encode_documents,
     prepare,
     prepare_corpus,
-    scored_bytes,
 )
 
 __all__ = [
@@ -41,6 +40,5 @@ __all__ = [
     "load_tokenizer",
     "prepare",
     "prepare_corpus",
-    "scored_bytes",
     "train_tokenizer",
 ]

@@ -29,7 +29,7 @@ def to_tensor(array: NDArray[Any]) -> "Tensor":
 
 @dataclass(frozen=True)
 class Batch:
-    """One segment of every stream. `first`: an epoch starts, memory must be reset."""
+    """One segment of every stream. `first`: an epoch or a pass starts, memory must be reset."""
 
     input_BT: "Tensor"
     target_BT: "Tensor"
@@ -51,14 +51,10 @@ class ContextBatches:
     def __init__(
         self, tokens: TokenArray, *, batch: int, segment: int, offset_seed: int | None = None
     ) -> None:
-        """Lay `batch` streams over the tokens; `segment` is the most inputs of one in a batch.
-
-        Raises:
-            ValueError: there are not enough tokens for one input in each stream.
-        """
+        """Lay `batch` streams over the tokens; `segment` is the most inputs of one in a batch."""
         assert batch >= 1
         assert segment >= 1
-        self._row = (len(tokens) - 1) // batch
+        self._row = (len(tokens) - 1) // batch  # inputs of a stream in an epoch
         if self._row < 1:
             raise ValueError(
                 f"data.batch: {batch} streams need at least {batch + 1} training tokens, "
@@ -86,20 +82,16 @@ class ContextBatches:
         )
 
     def _offset(self, epoch: int) -> int:
-        """Where the epoch begins in the text."""
         if self._offset_seed is None:
             return 0
         return int(np.random.default_rng([self._offset_seed, epoch]).integers(len(self._tokens)))
 
 
 @dataclass(frozen=True)
-class EvaluationBatch:
-    """One segment of every stream; only targets under `score_BT` count. `first`: reset memory."""
+class EvaluationBatch(Batch):
+    """One segment of every stream, of which only the targets under `score_BT` count."""
 
-    input_BT: "Tensor"
-    target_BT: "Tensor"
     score_BT: "Tensor"
-    first: bool
 
 
 class EvaluationStreams:
@@ -120,7 +112,7 @@ class EvaluationStreams:
         context: int = 0,
         words: int | None = None,
     ) -> None:
-        """Share the targets out.
+        """Share the targets out; ValueError where there is none.
 
         Args:
             tokens: the ids of a split.
@@ -129,9 +121,6 @@ class EvaluationStreams:
             context: unscored tokens before each interval. With windows of W tokens in L attention
                 slots, L * (W - 1) gives the result of a single stream.
             words: how many words the tokens stand for, where that is known.
-
-        Raises:
-            ValueError: there is no target.
         """
         assert streams >= 1
         assert segment >= 1
@@ -166,12 +155,13 @@ class EvaluationStreams:
         return -(-self._longest // self._segment)
 
     def __iter__(self) -> Iterator[EvaluationBatch]:
-        """Yield the batches of one pass, and make sure that it scored every target."""
+        """Yield the batches of one pass, and make sure that it scored every target once."""
         counted = 0
         for start in range(0, self._longest, self._segment):
             column_T = np.arange(start, min(start + self._segment, self._longest))
             target_BT = self._start_B + 1 + column_T
             score_BT = (target_BT >= self._first_target_B) & (target_BT < self._end_B)
+            # A stream that has ended repeats its last target, which `score_BT` leaves out.
             target_BT = np.minimum(target_BT, self._end_B - 1)
             counted += int(score_BT.sum())
             yield EvaluationBatch(

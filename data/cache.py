@@ -24,11 +24,7 @@ _PROCESS = uuid.uuid4().hex[:8]
 
 
 def default_cache() -> Path:
-    """PARNAS_CACHE, or ~/.cache/parnas.
-
-    Raises:
-        ValueError: nobody's home folder is meant by it.
-    """
+    """PARNAS_CACHE, or ~/.cache/parnas; ValueError where it names nobody's home folder."""
     folder = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
     try:
         return Path(folder).expanduser()
@@ -83,13 +79,9 @@ def damage(folder: Path, key: dict[str, Any]) -> str | None:
 def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[str, Any]]) -> None:
     """Fill a temporary sibling and rename it into place; a whole folder already there stays.
 
-    Args:
-        final: where the folder goes.
-        key: what decides its content; kept in the sidecar.
-        fill: writes files into the folder it is given and returns more sidecar entries.
-
-    Raises:
-        OSError: a file cannot be written; what this build made is removed.
+    `key` is what decides the content; `fill` writes files into the folder it is given and returns
+    more entries of the sidecar INFO, which holds them beside the key. Where a file cannot be
+    written, what this build made is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(final)
@@ -127,12 +119,12 @@ def _work_folder(final: Path) -> Iterator[Path]:
 
 
 def _prefix(final: Path) -> str:
-    """How the names of this process's builds begin; a forked one has a number of its own."""
+    # A forked process has the same _PROCESS and a number of its own.
     return f".{final.name}.{os.getpid()}-{_PROCESS}-"
 
 
 def _remove_abandoned(final: Path) -> None:
-    """Remove what killed builds of this name left: nobody holds their locks any more."""
+    """Remove what killed builds of this name left, whose locks nobody holds any more."""
     name = re.compile(rf"\.{re.escape(final.name)}\.\d+(-[0-9a-f]{{8}}){{2}}\{_LOCK}")
     for lock in [path for path in final.parent.iterdir() if name.fullmatch(path.name)]:
         # Another thread's: this process would get its lock, and lose it for both by closing it.

@@ -12,13 +12,6 @@ from data.tokenizers import TOKENIZERS
 from utils.validation import Section, must_be_one_of
 
 
-def _registered(name: str, registry: Mapping[str, object]) -> str:
-    """The name; ValueError where nobody registered it."""
-    if name not in registry:
-        raise ValueError(must_be_one_of(name, list(registry)))
-    return name
-
-
 class FilesConfig(Section):
     """The user's own three text files."""
 
@@ -68,7 +61,9 @@ class TokenizerConfig(Section):
     @field_validator("kind")
     @classmethod
     def _kind_is_registered(cls, name: str) -> str:
-        return _registered(name, TOKENIZERS)
+        if name not in TOKENIZERS:
+            raise ValueError(must_be_one_of(name, list(TOKENIZERS)))
+        return name
 
     @property
     def ids(self) -> int | None:
@@ -133,7 +128,9 @@ class DataConfig(Section):
     @field_validator("corpus")
     @classmethod
     def _corpus_is_registered(cls, name: str) -> str:
-        return _registered(name, CORPORA)
+        if name not in CORPORA:
+            raise ValueError(must_be_one_of(name, list(CORPORA)))
+        return name
 
     def missing_inputs(self, base: Path) -> list[tuple[tuple[str, ...], str]]:
         """The keys below `data` whose file or folder is not there, and why; no text is read."""

@@ -1,7 +1,10 @@
-"""Downloads that end whole and checked, or in one message that says what to put where.
+"""Published files: downloaded whole and checked, and read from their zip files.
 
 What has arrived lies in NAME.part beside the file and is resumed, by this address or the next one;
 the rename to NAME comes after the checksum. A process that downloads holds a lock on the part.
+Where no address gives the file, one message says what to put where. Nothing of an archive is ever
+unpacked to a path, and one with a name that could leave a folder, a link or a device in it is
+refused whole: no honest one among our corpora has any.
 """
 
 import fcntl
@@ -10,12 +13,16 @@ import http.client
 import io
 import os
 import re
+import stat
 import urllib.error
 import urllib.request
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from utils.files import named
@@ -26,18 +33,17 @@ _BLOCK = 1 << 16
 _LINES = 10
 _AGENT = "parnas (https://arxiv.org/abs/2009.04534)"
 _NETWORK = (OSError, http.client.HTTPException, ValueError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+# What a zip made elsewhere than on Unix says about a member's type: nothing.
+_UNKNOWN_TYPE = 0
+_ENCRYPTED = 1
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that others publish.
+    """A file that others publish: the addresses in the order to try, the hash of its content.
 
-    Attributes:
-        name: what it is called in the folder of downloads.
-        addresses: http or https, in the order to try.
-        sha256: of its content.
-        limit: no more bytes than these are ever taken.
-        size: its bytes, where they are published.
+    No more bytes than `limit` are ever taken; `size` is exact, where it is published.
     """
 
     name: str
@@ -58,17 +64,9 @@ def fetch(
     addresses: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Path:
-    """The checked file, which is downloaded unless it is there.
+    """The checked file, which is downloaded unless it is there; one put there by hand is used.
 
-    Args:
-        remote: what to fetch.
-        folder: where it goes; a file put there by hand is checked and used.
-        addresses: to try instead of the published ones.
-        progress: takes one-line messages.
-
-    Raises:
-        ValueError: a file of another content lies there, or no address gave the file.
-        OSError: the folder cannot be written.
+    ValueError where a file of another content lies there, or no address gave the file.
     """
     final = folder / remote.name
     if final.exists():
@@ -82,7 +80,7 @@ def fetch(
         for address in tried:
             try:
                 with named(Path(part.name)):
-                    _fetch_from(address, part, remote, progress)
+                    _Download(remote, address, part, progress).complete()
             except _Refused as refusal:
                 failures.append(f"{urlsplit(address).netloc}: {refusal}")
                 progress(f"{remote.name}: {failures[-1]}")
@@ -115,7 +113,6 @@ def _checked(final: Path, remote: Remote) -> Path:
 
 
 def _difference(file: io.BufferedReader | io.BufferedRandom, remote: Remote) -> str | None:
-    """Say how a file differs from the published one."""
     size = file.seek(0, os.SEEK_END)
     if remote.size is not None and size != remote.size:
         return f"has {size:,} bytes instead of {remote.size:,}"
@@ -146,7 +143,6 @@ def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.Bu
 
 
 def _is_at(path: Path, file: io.BufferedRandom) -> bool:
-    """Whether an open file is the one of this name."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -161,49 +157,74 @@ def _lock(file: io.BufferedRandom, waiting: str, progress: Callable[[str], None]
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def _fetch_from(
-    address: str, part: io.BufferedRandom, remote: Remote, progress: Callable[[str], None]
-) -> None:
-    """Complete the part from one address, or from zero where its old start turns out wrong."""
-    resumed = _get(address, part, remote, progress)
-    problem = _difference(part, remote)
-    if problem and resumed:
-        part.truncate(0)
-        _get(address, part, remote, progress)
-        problem = _difference(part, remote)
-    if problem:
-        part.truncate(0)
-        raise _Refused(f"what it gave {problem}")
+@dataclass(frozen=True)
+class _Download:
+    """One file from one address into its part."""
 
+    remote: Remote
+    address: str
+    part: io.BufferedRandom
+    progress: Callable[[str], None]
 
-def _get(
-    address: str, part: io.BufferedRandom, remote: Remote, progress: Callable[[str], None]
-) -> bool:
-    """Add to the part what it lacks; False where the server sent all of it again."""
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise _Refused("is no http or https address")
-    part.flush()
-    have = part.seek(0, os.SEEK_END)
-    headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    try:
-        body = _opener().open(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
-            return True
-        raise _Refused(f"HTTP {error.code} {error.reason}") from None
-    except _NETWORK as error:
-        raise _Refused(_reason(error)) from None
-    with body:
-        start, end = _range(body, have)
-        if end is not None and remote.size not in (None, end):
-            raise _Refused(f"offers {end:,} bytes instead of {remote.size:,}")
-        if end is not None and end > remote.limit:
-            raise _Refused(f"offers {end:,} bytes instead of at most {remote.limit:,}")
-        _receive(body, start, end, part, remote, progress, urlsplit(address).netloc)
-    return start > 0
+    def complete(self) -> None:
+        """Complete the part, or begin at zero where its old start turns out wrong."""
+        resumed = self._get()
+        problem = _difference(self.part, self.remote)
+        if problem and resumed:
+            self.part.truncate(0)
+            self._get()
+            problem = _difference(self.part, self.remote)
+        if problem:
+            self.part.truncate(0)
+            raise _Refused(f"what it gave {problem}")
+
+    def _get(self) -> bool:
+        """Add to the part what it lacks; False where the server sent all of it again."""
+        if urlsplit(self.address).scheme not in ("http", "https"):
+            raise _Refused("is no http or https address")
+        self.part.flush()
+        have = self.part.seek(0, os.SEEK_END)
+        headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity"}
+        if have:
+            headers["Range"] = f"bytes={have}-"
+        request = urllib.request.Request(self.address, headers=headers)
+        try:
+            body = _opener().open(request, timeout=TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and have:
+                return True
+            raise _Refused(f"HTTP {error.code} {error.reason}") from None
+        except _NETWORK as error:
+            raise _Refused(_reason(error)) from None
+        with body:
+            start, end = _range(body, have)
+            if end is not None and self.remote.size not in (None, end):
+                raise _Refused(f"offers {end:,} bytes instead of {self.remote.size:,}")
+            if end is not None and end > self.remote.limit:
+                raise _Refused(f"offers {end:,} bytes instead of at most {self.remote.limit:,}")
+            self._receive(body, start, end)
+        return start > 0
+
+    def _receive(self, body: http.client.HTTPResponse, done: int, end: int | None) -> None:
+        """Write a body to the part. What a broken connection leaves there can be resumed."""
+        self.part.truncate(done)
+        name, size = self.remote.name, self.remote.size if end is None else end
+        limit = self.remote.limit if size is None else size
+        reported = done
+        self.progress(f"{name}: from {urlsplit(self.address).netloc}, {_megabytes(done, size)}")
+        while block := _read(body, done):
+            done += len(block)
+            if done > limit:
+                self.part.truncate(0)
+                raise _Refused(f"sent more than {limit:,} bytes")
+            self.part.write(block)
+            if done - reported >= max(limit // _LINES, _BLOCK):
+                self.progress(f"{name}: {_megabytes(done, size)}")
+                reported = done
+        self.part.flush()
+        if end is not None and done < end:
+            raise _Refused(f"stopped after {done:,} of {end:,} bytes")
 
 
 def _opener() -> urllib.request.OpenerDirector:
@@ -223,7 +244,7 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 def _range(body: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
-    """Where an answer starts in the file, and the size of the whole file where it says so."""
+    """Where an answer starts in the file, and the size of the whole file if it says so."""
     length = body.headers.get("Content-Length", "")
     if body.status == http.client.OK:
         return 0, int(length) if length.isdecimal() else None
@@ -234,34 +255,6 @@ def _range(body: http.client.HTTPResponse, have: int) -> tuple[int, int | None]:
             f"HTTP {body.status} with Content-Range {content_range!r} to a request from {have:,}"
         )
     return have, int(match[3])
-
-
-def _receive(
-    body: http.client.HTTPResponse,
-    done: int,
-    end: int | None,
-    part: io.BufferedRandom,
-    remote: Remote,
-    progress: Callable[[str], None],
-    host: str,
-) -> None:
-    """Write a body to the part. What a broken connection leaves there can be resumed."""
-    part.truncate(done)
-    told, wanted = done, remote.size if end is None else end
-    limit = remote.limit if wanted is None else wanted
-    progress(f"{remote.name}: from {host}, {_megabytes(done, wanted)}")
-    while block := _read(body, done):
-        done += len(block)
-        if done > limit:
-            part.truncate(0)
-            raise _Refused(f"sent more than {limit:,} bytes")
-        part.write(block)
-        if done - told >= max(limit // _LINES, _BLOCK):
-            progress(f"{remote.name}: {_megabytes(done, wanted)}")
-            told = done
-    part.flush()
-    if end is not None and done < end:
-        raise _Refused(f"stopped after {done:,} of {end:,} bytes")
 
 
 def _read(body: http.client.HTTPResponse, done: int) -> bytes:
@@ -276,7 +269,6 @@ def _megabytes(done: int, end: int | None) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """A network error in one line."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else None
     if isinstance(reason, BaseException):
         return _reason(reason)
@@ -286,3 +278,49 @@ def _reason(error: BaseException) -> str:
         return "no answer in time"
     message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(message.split()) or type(error).__name__
+
+
+class ArchiveError(ValueError):
+    """An archive that is damaged, hostile, or without the member."""
+
+
+@contextmanager
+def open_member(archive: Path, member: str, *, limit: int) -> Iterator[BinaryIO]:
+    """Read one member of a zip file, by its exact name; at most `limit` bytes may come out.
+
+    ArchiveError comes on entry or while reading.
+    """
+    try:
+        # What comes out is never more than the size in the directory, whatever is in there.
+        with (
+            zipfile.ZipFile(archive) as opened,
+            opened.open(_find(opened, member, limit)) as stream,
+        ):
+            yield cast(BinaryIO, stream)
+    except ArchiveError as error:
+        raise ArchiveError(f"{archive}: {error}; delete it and run again") from None
+    except _DAMAGE as error:
+        raise ArchiveError(f"{archive}: is damaged ({error}); delete it and run again") from None
+
+
+def _find(opened: zipfile.ZipFile, member: str, limit: int) -> zipfile.ZipInfo:
+    for info in opened.infolist():
+        # zipfile has cut and turned `filename` into something harmless.
+        name = info.orig_filename
+        parts = re.split(r"[/\\]", name)
+        if ".." in parts or name[:1] in ("/", "\\") or ":" in parts[0] or "\0" in name:
+            raise ArchiveError(f"holds the unsafe name {name!r}")
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in (_UNKNOWN_TYPE, stat.S_IFREG, stat.S_IFDIR):
+            raise ArchiveError(f"holds {name!r}, a link or a device")
+    members = [info for info in opened.infolist() if info.filename == member]
+    if len(members) != 1:
+        raise ArchiveError(f"holds {len(members) or 'no'} members called {member}")
+    if members[0].flag_bits & _ENCRYPTED:
+        raise ArchiveError(f"{member} is encrypted")
+    if members[0].file_size > limit:
+        raise ArchiveError(
+            f"{member} says it holds {members[0].file_size:,} bytes, more than the {limit:,} "
+            f"expected"
+        )
+    return members[0]

@@ -73,7 +73,6 @@ def _wide_encoding(raw: bytes) -> str | None:
 
 
 def _is_text_in(encoding: str, raw: bytes) -> bool:
-    """Whether the bytes are whole in an encoding, and hardly any character is a control."""
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError:
@@ -96,8 +95,7 @@ def to_text(raw: bytes) -> str:
 def to_utf8_text(raw: bytes, source: str) -> str:
     """Decode the content of a file, which messages call `source`.
 
-    Raises:
-        ValueError: it is empty or no UTF-8; the message says what it is instead, and the remedy.
+    ValueError where it is empty or no UTF-8; the message says what it is instead, and the remedy.
     """
     if not raw:
         raise ValueError(f"{source}: is empty; give a file with text")

@@ -67,8 +67,8 @@ class Prepared:
     """Everything an experiment needs of its text.
 
     Attributes:
-        corpus_digest: sha256 over the corpus's names and bytes.
-        notes: what the corpus says about itself, its tokens, and what the tokenizer lost of it.
+        corpus_digest: see `Corpus`.
+        notes: those of the corpus, the numbers of its tokens, and of those that stand for no piece.
         tokenizer: trained on the training split only.
         tokens: read-only ids of each split, `<doc>` before every document; `valid` and `test` end
             where `validation_tokens` and `test_tokens` say.
@@ -105,12 +105,7 @@ def prepare(
 ) -> Prepared:
     """Read the corpus, and train its tokenizer and encode it unless the cache has it.
 
-    Args:
-        config: names the corpus and the tokenizer.
-        base: folder that relative paths start from.
-        cache: folder for what is built (default: PARNAS_CACHE or ~/.cache/parnas).
-        progress: takes one-line messages.
-        is_run: whether a folder is the run of some command; corpus `tree` leaves it out.
+    The other arguments are as in `CorpusPaths`; the cache is PARNAS_CACHE or ~/.cache/parnas.
 
     Raises:
         ValueError: the corpus or the vocabulary cannot be had, or a split is too short.
@@ -142,16 +137,6 @@ def prepare_corpus(
         return _open(folder, corpus, config)
 
 
-def scored_bytes(tokens: TokenArray, byte_length_V: IdArray) -> int:
-    """Raw bytes of all scored targets, that is of every token but the very first.
-
-    Bits per byte is total nats / ln 2 / this number. `<doc>` adds no bytes, so for a whole split,
-    which starts with one, it is the size of the split's raw text.
-    """
-    parts = (tokens[start : start + _CHUNK] for start in range(1, len(tokens), _CHUNK))
-    return sum(int(byte_length_V[part].sum()) for part in parts)
-
-
 def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:
     """The ids of documents as `prepare` writes them, `<doc>` before each."""
     parts: list[IdArray] = []
@@ -178,10 +163,11 @@ def _fill(
         share = sample_share(corpus, kind.sample_bytes)
         part = f"{share:.0%} of the training split, evenly spread" if share < 1 else ""
         progress(f"{corpus.name}: training the tokenizer on {part or 'the training split'}")
-    texts = sample(corpus, kind.sample_bytes)
-    unranked = train_tokenizer(config.tokenizer, texts, base)
+    unranked = train_tokenizer(config.tokenizer, sample(corpus, kind.sample_bytes), base)
     dtype = np.dtype(np.uint16 if unranked.vocabulary_size <= 1 << 16 else np.uint32)
 
+    # Ids are ranked by how often they stand in the training split, so that is encoded first with
+    # ids that are not ranked yet, and then renumbered in place.
     written = {"train": _write(folder, "train", corpus, unranked, dtype, progress)}
     train = np.memmap(folder / "train.bin", dtype=dtype, mode="r+")
     tokenizer, new_V = unranked.reranked(_count(train, unranked.vocabulary_size))
@@ -219,9 +205,8 @@ def _write(
     dtype: np.dtype[Any],
     progress: Progress,
 ) -> _SplitCounts:
-    """Encode a split, `<doc>` before every document, and look whether anything was lost."""
     total = corpus.notes["bytes"][split]
-    counts, done, told = _SplitCounts(), 0, 0
+    counts, done, reported = _SplitCounts(), 0, 0
     doc = np.array([tokenizer.doc_id], dtype=dtype)
     with (folder / f"{split}.bin").open("wb") as file:
         for document in corpus.documents(split):
@@ -234,9 +219,9 @@ def _write(
                 file.write(ids.astype(dtype).tobytes())
                 counts.tokens += len(ids)
                 done += len(to_bytes(chunk))
-            if done == total or done - told >= 2 * _CHUNK:
+            if done == total or done - reported >= 2 * _CHUNK:
                 progress(f"{corpus.name}: encoding {split}, {done:,} of {total:,} bytes")
-                told = done
+                reported = done
     if counts.tokens < 2:
         raise ValueError(
             f"data: the {split} split of {corpus.name} is {counts.tokens} token long, and at "

@@ -43,7 +43,7 @@ class TauConfig(Section):
     )
 
     def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
+        """See `Section`."""
         values = {"end": DEFAULT_END, "stairs": DEFAULT_STAIRS, "floor": DEFAULT_FLOOR}
         heeded = {"constant": (), "learnable": ("floor",), "step": ("end", "stairs")}
         return {
@@ -126,7 +126,7 @@ class AlphaConfig(Section):
     entropy_penalty: EntropyPenaltyConfig = EntropyPenaltyConfig()
 
     def left_out(self) -> dict[str, Any]:
-        """The values in use of keys that are null, where the section alone decides them."""
+        """See `Section`."""
         return {"share": DEFAULT_SHARE} if self.data == "split" and self.share is None else {}
 
     @model_validator(mode="after")

@@ -12,8 +12,7 @@ from model import Architecture, layout_letters, load_architecture, parse_layout
 from nas.costs.latency import Latencies
 from nas.derivation import RULES
 from nas.derivation.base import Networks
-from nas.search.flops import TRAINING, search_flops
-from nas.search.plan import SearchPlan
+from nas.search.plan import TRAINING, SearchPlan, search_flops
 from nas.tabular.regret import Difference, Regrets, difference, mean_nats, random_search, regret_of
 from nas.tabular.table import (
     LayoutTable,

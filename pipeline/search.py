@@ -15,9 +15,9 @@ from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
-from nas.search.flops import search_flops
-from nas.search.plan import SearchPlan, build_rho, tau_now
+from nas.search.plan import SearchPlan, search_flops, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
 from pipeline import cli
 from pipeline.build import build_supernet
@@ -186,7 +186,7 @@ def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str
     if agreement is None:
         return [], ["no agreement of these searches: alpha does not move, so pi chooses nothing"]
     slots = "  ".join(f"{slot}: {alike:.2f}" for slot, alike in enumerate(agreement.slots))
-    pairs = f"by {searched.words}, pairs of searches that chose alike, by slot: {slots}"
+    pairs = f"by {searched.averaged}, pairs of searches that chose alike, by slot: {slots}"
     return [pairs], agreement_caveats(agreement)
 
 

@@ -309,10 +309,10 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     searched = read_searches(request, config.method)
     drawn = [
         tuple(request.candidates[k] for k in choice)
-        for choice in draws(searched.pi_LC, config.draws, config.seed)
+        for choice in draws(searched.pi_LC, config.draws, np.random.default_rng(config.seed))
     ]
     try:
-        soft = inherited.soft(searched.own_pi_RLC)
+        soft = inherited.soft(searched.pi_RLC)
         scores = [inherited.score_of_layout(layout) for layout in drawn]
         gap = discretisation_gap(soft, scores, inherited.score_of_layout(derived.layout))
     except (ValueError, OSError) as error:

@@ -37,11 +37,9 @@ class CpuReading:
 
 
 def read_cpu(cores: Collection[int] = ()) -> CpuReading | None:
-    """The counters now; None where the system does not offer them.
+    """The counters of these cores now; None where the system does not offer them.
 
-    Args:
-        cores: the numbers of those that are counted; without them, or where not each of them has
-            counters of its own, all that the system shows are.
+    Without numbers, or where not each of them has counters of its own, those of all cores.
     """
     if not _STAT.exists():
         return None
@@ -50,10 +48,10 @@ def read_cpu(cores: Collection[int] = ()) -> CpuReading | None:
     names = [f"cpu{number}" for number in cores]
     used = sum(ticks[name] for name in names) if names and ticks.keys() >= set(names) else None
     tick = os.sysconf("SC_CLK_TCK")
-    own = os.times()
+    ours = os.times()
     return CpuReading(
         all_s=(ticks["cpu"] if used is None else used) / tick,
-        own_s=own.user + own.system,
+        own_s=ours.user + ours.system,
         at_s=time.monotonic(),
     )
 

@@ -48,10 +48,8 @@ def named(
 ) -> Iterator[None]:
     """Give every OSError inside the name of what was written or read.
 
-    Args:
-        path: the file, or words for what has no name.
-        needed_bytes: what a full disk should have had room for.
-        keep_names: leave an error as it is that names a file already.
+    `path` may be words for what has no name; `needed_bytes` are what a full disk should have had
+    room for; with `keep_names` an error that names a file already stays as it is.
     """
     try:
         yield
@@ -81,13 +79,8 @@ def write_whole(
 ) -> Path:
     """Write a file under a temporary name, flush it to the disk and rename it into place.
 
-    Args:
-        path: the file, which is returned.
-        content: all of it, or its parts in order.
-        keep_old_as: a name for the file that was there before; without it that one is replaced.
-
-    Raises:
-        OSError: the disk is full or the folder is not writable; the old file stays as it was.
+    Where that fails, the old file stays as it was. `keep_old_as` is a name for the old file, which
+    is else replaced. Returns the path.
     """
     data = content.encode() if isinstance(content, str) else content
     parts = [data] if isinstance(data, bytes) else data
@@ -116,11 +109,7 @@ def words_of(error: ValueError | OSError) -> str:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line and hand it to the system at once.
-
-    Raises:
-        OSError: the disk is full; a torn line may stand at the end.
-    """
+    """Add a line and hand it to the system at once; where that fails, it may end torn."""
     with named(path), path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
@@ -135,11 +124,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, also where another process removes it meanwhile.
-
-    Raises:
-        OSError: a part of it cannot be removed.
-    """
+    """Remove a folder with all that is in it, also where another process removes it meanwhile."""
     while folder.exists():
         # Whatever vanished was the other's; the rest of the folder may still be there.
         with suppress(FileNotFoundError):
@@ -166,7 +151,6 @@ def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:
 
     Raises:
         ValueError: it is no file, or larger; `remedy` says what to do.
-        OSError: it cannot be read.
     """
     status = path.stat()
     if not S_ISREG(status.st_mode) or status.st_size > most_bytes:
@@ -179,7 +163,6 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
 
     Raises:
         ValueError: it is no file, too large, not JSON, or JSON of something else.
-        OSError: it cannot be read.
     """
     text = read_regular(path, MAX_JSON_BYTES, remedy)
     try:
@@ -192,11 +175,7 @@ def read_object(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def read_npz(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, none of them of objects.
-
-    Raises:
-        One of READ_ERRORS: it is damaged or unpacks to too much.
-    """
+    """The arrays of an npz file, none of objects; one of READ_ERRORS where it is damaged."""
     arrays = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()

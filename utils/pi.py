@@ -18,15 +18,8 @@ _KINDS = {"step": "iu", "pi": "f", "alpha": "f", "tau": "f", "labels": "U", "alp
 def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
     """The arrays of a pi.npz: step, pi, alpha, tau, labels, alpha_start, alpha_peak_lrs.
 
-    Older ones lack the last, alpha's peak learning rates.
-
-    Args:
-        path: of the file.
-        remedy: what to do where it is damaged, for the message.
-
     Raises:
-        ValueError: the file is damaged, or its arrays do not fit together.
-        OSError: it cannot be read.
+        ValueError: the file is damaged, or its arrays do not fit; `remedy` says what to do.
     """
     content = read_regular(path, MAX_BYTES, remedy)
     try:

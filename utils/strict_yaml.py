@@ -43,7 +43,7 @@ class YamlError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with the value or key at `key`."""
+    """What is wrong with the value or key at `key`, and its line."""
 
     key: Key
     line: int
@@ -55,7 +55,7 @@ class Document:
     """Plain values (None, bool, int, float, str, list, dict), the lines of their keys, problems.
 
     At the keys in `unread` stands infinity in the place of a value that cannot be taken over:
-    nothing accepts it, and what is then said against it does not count.
+    nothing accepts it, and the error that it then causes does not count.
     """
 
     value: Any = None
@@ -65,12 +65,7 @@ class Document:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of at most 1 MB.
-
-    Raises:
-        YamlError: the file is larger or not UTF-8.
-        OSError: it cannot be read.
-    """
+    """The text of a file; YamlError where it is larger than 1 MB or not UTF-8."""
     with path.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
@@ -149,17 +144,16 @@ class _Dumper(yaml.SafeDumper):
     """Quotes every text that YAML 1.1 or 1.2 would read as something else."""
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: Any = None) -> Any:
-        """Lists of scalars in one line."""
+        # Lists of scalars in one line.
         flat = not any(isinstance(item, list | dict) for item in sequence)
         return super().represent_sequence(tag, sequence, flow_style=flat)
 
     def represent_str(self, data: str) -> Any:
-        """Letters that are no print go into double quotes, the only place where all survive."""
+        # Characters that cannot be printed survive in double quotes alone.
         style = None if data.isprintable() else '"'
         return self.represent_scalar(_STR, data, style=style)
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Equal values are written out."""
         return True
 
 
@@ -224,8 +218,8 @@ class _Builder:
         for name_node, value_node in node.value:
             line = name_node.start_mark.line + 1
             if not isinstance(name_node, yaml.ScalarNode) or name_node.tag != _STR:
-                found = getattr(name_node, "value", "")
-                shown = f"key {found}" if isinstance(found, str) else "a list or mapping as a key"
+                name = getattr(name_node, "value", "")
+                shown = f"key {name}" if isinstance(name, str) else "a list or mapping as a key"
                 self._problem(key, line, f"{shown}: a key must be text; quote it or leave it out")
                 continue
             name = name_node.value
@@ -275,6 +269,6 @@ def is_torn(text: str) -> bool:
 
 
 def _place(before: str) -> tuple[int, int]:
-    """Line and column of what follows a text."""
+    # Line and column of what follows this text.
     lines = re.split(r"\r\n?|\n", before)
     return len(lines), len(lines[-1]) + 1

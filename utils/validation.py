@@ -111,7 +111,6 @@ def plain_types(root: type[BaseModel], key: Key) -> set[type]:
 
 
 def _plain(annotation: Any) -> Iterator[type]:
-    """The plain types among the members of a union."""
     if annotation in (int, float, bool, str, type(None)):
         yield annotation
     elif get_origin(annotation) is Annotated:
@@ -124,7 +123,7 @@ def _plain(annotation: Any) -> Iterator[type]:
 
 
 def _only_follows(error: ErrorDetails) -> bool:
-    """A list that is too short only because its faulty items were not counted."""
+    # A list that is too short only because its faulty items were not counted.
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -193,12 +192,10 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
 
 
 def _bound(value: Any) -> str:
-    """An integer in all its digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _expected(error: ErrorDetails) -> str | None:
-    """What a type error wanted; None for the other errors."""
     if error["type"] == "literal_error":
         return " or ".join(_choices(error))
     return _KINDS.get(error["type"])
@@ -250,7 +247,7 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
 
 
 def _marks(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    """The keys for which a model takes one value only, and that value."""
+    # The keys for which a model takes one value only, and that value.
     for name, field in model.model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
             yield name, get_args(field.annotation)[0]

@@ -1,13 +1,13 @@
-"""The registry of corpora. A corpus is one file here and one line in CORPORA."""
+"""The registry of corpora. A corpus is a function in a file here and a line in CORPORA."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from data.corpora import hutter, wikitext
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
 from data.corpora.builtin import load_pydoc_topics, load_python_stdlib
+from data.corpora.downloaded import load_hutter, load_wikitext
 from data.corpora.local import load_files, load_tree
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class CorpusKind:
 CORPORA = {
     "python-stdlib": CorpusKind(load_python_stdlib),
     "pydoc-topics": CorpusKind(load_pydoc_topics),
-    "wikitext-2": CorpusKind(wikitext.load, takes="addresses"),
-    "wikitext-103": CorpusKind(wikitext.load, takes="addresses"),
-    "enwik8": CorpusKind(hutter.load, takes="addresses"),
-    "text8": CorpusKind(hutter.load, takes="addresses"),
+    "wikitext-2": CorpusKind(load_wikitext, takes="addresses"),
+    "wikitext-103": CorpusKind(load_wikitext, takes="addresses"),
+    "enwik8": CorpusKind(load_hutter, takes="addresses"),
+    "text8": CorpusKind(load_hutter, takes="addresses"),
     "files": CorpusKind(load_files, needs="files"),
     "tree": CorpusKind(load_tree, needs="tree"),
 }
@@ -44,9 +44,7 @@ def load_corpus(
 ) -> Corpus:
     """Read the corpus that an experiment names; the other arguments as in `CorpusPaths`.
 
-    Raises:
-        ValueError: the corpus cannot be had.
-        OSError: a file cannot be read or written.
+    ValueError where it cannot be had; the message says what to do.
     """
     return CORPORA[config.corpus].load(config, CorpusPaths(base, cache, progress, is_run))
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,18 +20,14 @@ OVERLAP_CHARACTERS = 60
 
 @dataclass(frozen=True)
 class Document:
-    """One file, article or topic. `raw.to_bytes(text)` gives back the bytes it was read from."""
+    """One file, article or topic. `to_bytes(text)` gives back the bytes it was read from."""
 
     name: str
     text: str
 
 
 def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> Path:
-    """A path of an experiment, from the base; `~` is a home folder.
-
-    Raises:
-        ValueError: there is no such file or folder, or it may not be read.
-    """
+    """A path of an experiment, from the base; ValueError where it cannot be read."""
     if (why := why_unreadable(base, path, key, kind)) is not None:
         raise ValueError(f"{key}: {why}")
     return base / Path(path).expanduser()
@@ -57,11 +53,8 @@ def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folde
 class CorpusPaths:
     """Where a corpus is read from and who is told about it.
 
-    Attributes:
-        base: folder that relative paths start from.
-        cache: folder that downloads go to, and what is built.
-        progress: takes one-line messages.
-        is_run: whether a folder is the run of some command, whose files are no text.
+    Relative paths start from `base`; downloads go to `cache`, and what is built. `is_run` says
+    whether a folder is the run of some command, whose files are no text.
     """
 
     base: Path = Path()
@@ -105,10 +98,8 @@ class ReadAgain:
 class Corpus:
     """Documents of the three splits in a fixed order. Only held-out long lines are held here.
 
-    Attributes:
-        name: the registered name.
-        digest: sha256 over the names and bytes of all documents of all splits.
-        notes: what the corpus counted about itself, ready for JSON.
+    `digest` is the SHA-256 over names and bytes of all documents of all splits; `notes` are what
+    the corpus counted about itself, ready for JSON.
     """
 
     def __init__(
@@ -150,40 +141,32 @@ class Corpus:
         }
 
     def documents(self, split: Split) -> Iterator[Document]:
-        """The documents of a split, always in the same order."""
+        """The documents of a split."""
         return iter(self._documents[split])
 
 
 def hash_share(name: str) -> float:
-    """A number in [0, 1) that depends on the name alone: where whole documents are split."""
+    """A number in [0, 1) that depends on the name alone."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48
 
 
-def split_of(name: str, train: float, valid: float) -> Split:
-    """The split of a name by its hash; `train` and `valid` are shares of all names."""
-    share = hash_share(name)
-    return "train" if share < train else "valid" if share < train + valid else "test"
+def split_by_hash(
+    group_of: Mapping[str, str], train: float, valid: float
+) -> dict[Split, list[str]]:
+    """Give every name to one split by the hash of its group; `train` and `valid` are shares.
 
-
-def split_by_name(
-    documents: Sequence[Document],
-    train: float,
-    valid: float,
-    groups: Mapping[str, str] | None = None,
-) -> dict[Split, list[Document]]:
-    """Give every document to one split by its name (`split_of`).
-
-    `groups` gives another name for each document: those with the same one stay together.
+    A new name moves none outside its group to another split, as drawing or counting would.
     """
-    splits: dict[Split, list[Document]] = {split: [] for split in SPLITS}
-    for document in documents:
-        name = groups[document.name] if groups else document.name
-        splits[split_of(name, train, valid)].append(document)
+    splits: dict[Split, list[str]] = {split: [] for split in SPLITS}
+    for name, group in group_of.items():
+        share = hash_share(group)
+        split: Split = "train" if share < train else "valid" if share < train + valid else "test"
+        splits[split].append(name)
     return splits
 
 
 def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
-    """Add a document to the digest; its size in bytes."""
+    """Add a document to the digest; returns its size in bytes."""
     raw = to_bytes(document.text)
     # Lengths before contents: no two different corpora can spell the same bytes.
     for field in (split.encode(), document.name.encode(), raw):
@@ -201,7 +184,7 @@ def long_lines(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def _overlap(lines: "Counter[str]", in_train: Set[str]) -> dict[str, Any]:
-    """How many held-out lines stand in the training text; one that comes twice counts twice."""
+    # How many held-out lines stand in the training text; one that comes twice counts twice.
     total = lines.total()
     found = sum(count for line, count in lines.items() if line in in_train)
     return {

@@ -4,11 +4,11 @@ import importlib
 import os
 import platform
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data.corpora.base import Corpus, CorpusPaths, Document, long_lines, split_by_name
+from data.corpora.base import Corpus, CorpusPaths, Document, Split, long_lines, split_by_hash
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -43,12 +43,9 @@ def load_python_stdlib(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
 
 def read_library(root: Path) -> Corpus:
-    """Read the library sources under a folder.
-
-    Raises:
-        ValueError: the folder holds less than 1 MB of Python sources.
-    """
-    documents, undecodable = [], []
+    """Read the library sources under a folder; ValueError where they are less than 1 MB."""
+    documents: dict[str, Document] = {}
+    undecodable = []
     for path in sorted(_sources(root)):
         try:
             # Decoding bytes keeps "\r\n", which reading in text mode would rewrite.
@@ -56,8 +53,8 @@ def read_library(root: Path) -> Corpus:
         except UnicodeDecodeError:
             undecodable.append(path)
             continue
-        documents.append(Document(path, text))
-    size = sum(len(document.text) for document in documents)
+        documents[path] = Document(path, text)
+    size = sum(len(document.text) for document in documents.values())
     if size < SMALLEST_BYTES:
         raise ValueError(
             f"data.corpus: {STDLIB} needs the Python library's sources, but {root} holds "
@@ -65,15 +62,13 @@ def read_library(root: Path) -> Corpus:
             f"expected); install them, or use corpus: files with your own texts, "
             f"or corpus: pydoc-topics"
         )
-    notes = {
-        "python": platform.python_version(),
-        "undecodable_files": undecodable,
-    }
-    return Corpus(STDLIB, split_by_name(documents, STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE), notes)
+    notes = {"python": platform.python_version(), "undecodable_files": undecodable}
+    paths = {path: path for path in documents}
+    splits = split_by_hash(paths, STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE)
+    return Corpus(STDLIB, _documents_of(splits, documents), notes)
 
 
 def _sources(root: Path) -> Iterator[str]:
-    """Relative posix paths of the library's *.py files."""
     for folder, subfolders, files in os.walk(root):
         here = Path(folder).relative_to(root)
         subfolders[:] = [
@@ -92,9 +87,6 @@ def load_pydoc_topics(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     Some topics repeat others word for word. Topics that share a long line go to one split
     together, by the hash of the first name among them, or a third of the held-out lines would
     stand in the training text.
-
-    Raises:
-        ValueError: this Python comes without the topics.
     """
     try:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
@@ -103,15 +95,19 @@ def load_pydoc_topics(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             f"data.corpus: {TOPICS} needs the module pydoc_data.topics, which this Python "
             f"{platform.python_version()} does not have; use corpus: python-stdlib or files"
         ) from error
-    documents = [Document(name, topics[name]) for name in sorted(topics)]
-    notes = {"python": platform.python_version()}
-    groups = _group(documents)
-    return Corpus(
-        TOPICS, split_by_name(documents, TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE, groups), notes
-    )
+    documents = {name: Document(name, topics[name]) for name in sorted(topics)}
+    groups = _group(documents.values())
+    splits = split_by_hash(groups, TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE)
+    return Corpus(TOPICS, _documents_of(splits, documents), {"python": platform.python_version()})
 
 
-def _group(documents: Sequence[Document]) -> dict[str, str]:
+def _documents_of(
+    splits: Mapping[Split, Sequence[str]], documents: Mapping[str, Document]
+) -> dict[Split, list[Document]]:
+    return {split: [documents[name] for name in names] for split, names in splits.items()}
+
+
+def _group(documents: Iterable[Document]) -> dict[str, str]:
     """Name the first document of the group that each document shares long lines with."""
     first = {document.name: document.name for document in documents}
     seen: dict[str, str] = {}

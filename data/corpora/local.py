@@ -19,7 +19,7 @@ from data.corpora.base import (
     ReadAgain,
     Split,
     readable_path,
-    split_of,
+    split_by_hash,
 )
 from data.text import to_utf8_text, why_no_utf8
 
@@ -33,11 +33,7 @@ _MOST_NAMED = 5
 
 
 def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
-    """Read the three UTF-8 files of `data.files`, one document each, byte for byte.
-
-    Raises:
-        ValueError: a file is missing, empty or not UTF-8, or two splits are the same text.
-    """
+    """Read the three UTF-8 files of `data.files`, one document each, byte for byte."""
     assert config.files is not None, "the config's own check lets no corpus: files without paths"
     splits: dict[Split, list[Document]] = {}
     for split in SPLITS:
@@ -62,10 +58,6 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
     of the user's. Run folders and the cache are left out whole, for each command would change the
     text. What another process removes before it was read is not there.
-
-    Raises:
-        ValueError: the folder is missing or a run's own, or no file of it will do.
-        OSError: a file cannot be read.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
     root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")
@@ -95,9 +87,11 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {len(empty)} are "
             f"empty); change include or exclude"
         )
+    first: dict[bytes, str] = {}
+    groups = {path: first.setdefault(digest, path) for path, digest in digests.items()}
     splits = {
         split: ReadAgain(partial(_read, root, names, digests))
-        for split, names in _split(digests).items()
+        for split, names in split_by_hash(groups, TRAIN_SHARE, VALID_SHARE).items()
     }
     notes = {
         "tree": config.tree.model_dump(mode="json"),
@@ -124,8 +118,6 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
 
 
 def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) -> Iterator[str]:
-    """Relative posix paths of the regular files; links go to `links`, run folders to `runs`."""
-
     def raise_unless_gone(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError) or error.filename == str(root):
             raise error
@@ -157,7 +149,7 @@ def _named(paths: Sequence[str]) -> str:
 def _look_at(
     root: Path, paths: Sequence[str]
 ) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
-    """Content digests of the texts, what others are instead of UTF-8, the empty files."""
+    """Digests of the texts, why other files are no UTF-8, the empty files; no text is kept."""
     digests: dict[str, bytes] = {}
     undecodable: dict[str, str] = {}
     empty = []
@@ -173,14 +165,6 @@ def _look_at(
         else:
             empty.append(path)
     return digests, undecodable, empty
-
-
-def _split(digests: Mapping[str, bytes]) -> dict[Split, list[str]]:
-    first: dict[bytes, str] = {}
-    splits: dict[Split, list[str]] = {split: [] for split in SPLITS}
-    for path, digest in digests.items():
-        splits[split_of(first.setdefault(digest, path), TRAIN_SHARE, VALID_SHARE)].append(path)
-    return splits
 
 
 def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:

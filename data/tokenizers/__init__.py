@@ -1,4 +1,4 @@
-"""The registry of tokenizers. A kind is one file here and one line in TOKENIZERS."""
+"""The registry of tokenizers. A kind is a file here and a line in TOKENIZERS."""
 
 import hashlib
 from collections.abc import Iterable
@@ -35,35 +35,26 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Make the tokenizer that an experiment names; ids are not ranked yet (`reranked` does that).
 
-    `texts` are of the training split; not every kind looks at them.
-
-    Raises:
-        ValueError: the vocabulary or the model cannot be had.
-        OSError: a file cannot be read.
+    `texts` are of the training split; not every kind looks at them. ValueError where the vocabulary
+    or the model cannot be had.
     """
     return Tokenizer(TOKENIZERS[config.kind].make(config, texts, base or Path()))
 
 
-def known_losses(config: "TokenizerConfig", base: Path | None = None) -> tuple[str, ...]:
+def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
     """What a tokenizer loses as far as its settings and its model say, in words.
 
     A model of one's own may lose more; that is seen when a text is encoded.
-
-    Raises:
-        ValueError: the model cannot be had.
-        OSError: a file cannot be read.
     """
     if TOKENIZERS[config.kind].sample_bytes:
         return (LOWER_CASED,) if config.lower_case else ()
-    return train_tokenizer(config, (), base).losses
+    return train_tokenizer(config, ()).losses
 
 
 def load_tokenizer(folder: Path | str) -> Tokenizer:
     """Load what `save` wrote.
 
-    Raises:
-        ValueError: a file is damaged, of an unknown version or kind, or of another tokenizer.
-        OSError: a file cannot be read.
+    ValueError where a file is damaged, of an unknown version or kind, or of another tokenizer.
     """
     folder = Path(folder)
     saved = read_tokenizer_file(folder)

@@ -1,24 +1,17 @@
 """The `bytes` tokenizer: 256 bytes and `<doc>`."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from data.text import to_bytes
-from data.tokenizers.tokenizer import IdArray, TokenizerKind
+from data.tokenizers.tokenizer import IdArray, Scheme, TokenizerKind
 
 
-class Bytes:
-    """One id a byte. Attributes as in `Scheme`."""
+class Bytes(Scheme):
+    """One id a byte."""
 
     kind = "bytes"
-    source_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"")
+    source_bytes = (*(bytes([byte]) for byte in range(256)), b"")
     source_doc = 256
-    source_unknown: int | None = None
-    losses: tuple[str, ...] = ()
-    identity: Sequence[str] = ()
-    model: bytes | None = None
-    lower_case = False
 
     def encode(self, text: str) -> IdArray:
         """The bytes themselves."""

@@ -15,7 +15,7 @@ import numpy as np
 import sentencepiece
 
 from data.text import STRAY_BYTES, to_bytes
-from data.tokenizers.tokenizer import IdArray
+from data.tokenizers.tokenizer import IdArray, Scheme
 from utils.cores import usable_cores
 
 # Seen models have up to 20 MB.
@@ -41,19 +41,11 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 class SentencePieceModel:
     """A SentencePiece model that was read: what encodes with it, and what it says about itself.
 
-    Attributes:
-        content: the serialised model.
-        proto: its fields (`ModelProto`).
-        processor: encodes.
-        pieces: text, score and type of each source id; spaces are written as U+2581.
+    `pieces` are text, score and type of each source id; spaces are written as U+2581.
     """
 
     def __init__(self, content: bytes) -> None:
-        """Read a serialised model.
-
-        Raises:
-            ValueError: it is none, or not one that text can be encoded with.
-        """
+        """Read a serialised model; ValueError where it is none that text can be encoded with."""
         # Loading it takes longer than reading an experiment, and most commands need no model.
         from google.protobuf.message import DecodeError
         from sentencepiece import sentencepiece_model_pb2
@@ -70,6 +62,9 @@ class SentencePieceModel:
         except (DecodeError, RuntimeError, ValueError) as error:
             raise ValueError(f"is no SentencePiece model ({len(content)} bytes)") from error
         self.content = content
+        # Whether text that no piece covers becomes bytes, and whether a space precedes every text.
+        self.byte_fallback = bool(self.proto.trainer_spec.byte_fallback)
+        self.dummy_prefix = bool(self.proto.normalizer_spec.add_dummy_prefix)
         unknown = [source for source, piece in enumerate(self.pieces) if piece[2] == _UNKNOWN]
         if len(self.pieces) != self.processor.vocab_size() or unknown != [self.processor.unk_id()]:
             raise ValueError(
@@ -83,16 +78,6 @@ class SentencePieceModel:
         proto.CopyFrom(self.proto)
         proto.normalizer_spec.add_dummy_prefix = False
         return SentencePieceModel(proto.SerializeToString())
-
-    @property
-    def dummy_prefix(self) -> bool:
-        """Whether a space is put before every text."""
-        return bool(self.proto.normalizer_spec.add_dummy_prefix)
-
-    @property
-    def byte_fallback(self) -> bool:
-        """Whether text that no piece covers becomes bytes."""
-        return bool(self.proto.trainer_spec.byte_fallback)
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -140,13 +125,11 @@ def _raw(text: str, kind: int) -> bytes:
     return text.replace(SPACE_MARK, " ").encode()
 
 
-class ExactPieces:
-    """The pieces of a model that loses nothing. Attributes as in `Scheme`.
+class ExactPieces(Scheme):
+    """The pieces of a model that loses nothing.
 
     <unk> is an id that byte fallback leaves without use: it becomes `<doc>`.
     """
-
-    source_unknown: int | None = None
 
     def __init__(
         self,
@@ -156,13 +139,7 @@ class ExactPieces:
         lower_case: bool = False,
         save: bytes | None = None,
     ) -> None:
-        """Take a model that puts no space before texts.
-
-        Args:
-            kind: its name in the registry.
-            model: what encodes.
-            lower_case: whether text is lower-cased first.
-            save: the serialised model that is saved, where it is another one.
+        """Take a model that puts no space before texts; `save` is the one to save in its place.
 
         Raises:
             ValueError: the model has no byte fallback, or changes characters or spaces.
@@ -170,12 +147,12 @@ class ExactPieces:
         if model.losses:
             raise ValueError(f"would lose text: {'; '.join(model.losses)}")
         self.kind = kind
-        self.model: bytes | None = model.content if save is None else save
+        self.model = model.content if save is None else save
         self.lower_case = lower_case
-        self.losses: tuple[str, ...] = (LOWER_CASED,) if lower_case else ()
-        self.identity: Sequence[str] = (model.identity,)
+        self.losses = (LOWER_CASED,) if lower_case else ()
+        self.identity = (model.identity,)
         self.source_doc = model.processor.unk_id()
-        self.source_bytes: Sequence[bytes] = model.raw_bytes
+        self.source_bytes = model.raw_bytes
         self._model = model
         spelt = (_NORMAL, _USER_DEFINED, _BYTE)
         sources = {text: i for i, (text, _, kind) in enumerate(model.pieces) if kind in spelt}
@@ -200,7 +177,6 @@ class ExactPieces:
         return np.fromiter(chain.from_iterable(source), dtype=np.int64)
 
     def _spaced(self, source: list[int]) -> list[int]:
-        """The source ids with a space where its mark was spelt in bytes."""
         if self._spelt_mark is None:
             return source
         spaced: list[int] = []
@@ -211,31 +187,29 @@ class ExactPieces:
         return spaced
 
 
-class LossyPieces:
+class LossyPieces(Scheme):
     """A model as it is, line by line; its own rules say what becomes of spaces and line ends.
 
-    Attributes as in `Scheme`. Text that no piece covers becomes <unk>, and `<doc>` is one more id;
-    with byte fallback there is no such text, and <unk> becomes `<doc>`.
+    Text that no piece covers becomes <unk>, and `<doc>` is one more id; with byte fallback there is
+    no such text, and <unk> becomes `<doc>`.
     """
 
     kind = GIVEN
-    lower_case = False
 
     def __init__(self, model: SentencePieceModel) -> None:
         """Take a model that was read."""
         prefix = ("a space is put before every line",) if model.dummy_prefix else ()
-        self.losses: tuple[str, ...] = (*model.losses, *prefix)
-        self.model: bytes | None = model.content
-        self.identity: Sequence[str] = (model.identity,)
+        self.losses = (*model.losses, *prefix)
+        self.model = model.content
+        self.identity = (model.identity,)
         self._model = model
         pieces = model.raw_bytes
         self.source_doc = model.processor.unk_id()
-        self.source_unknown: int | None = None
         if not model.byte_fallback:
             self.source_unknown, self.source_doc = self.source_doc, len(pieces)
             pieces[self.source_unknown] = _UNKNOWN_TEXT
             pieces.append(b"")
-        self.source_bytes: Sequence[bytes] = pieces
+        self.source_bytes = pieces
 
     def encode(self, text: str) -> IdArray:
         """Source ids of a text; bytes that are no UTF-8 count as U+FFFD."""
@@ -245,11 +219,7 @@ class LossyPieces:
 
 
 def load_given(content: bytes, lower_case: bool = False) -> ExactPieces | LossyPieces:
-    """Read a model; one that would only put a space before texts does not, and loses nothing.
-
-    Raises:
-        ValueError: it is no SentencePiece model.
-    """
+    """Read a model; one that would only put a space before texts does not, and loses nothing."""
     if lower_case:
         raise ValueError("a given model has its own rules, and cannot be lower-cased")
     model = SentencePieceModel(content)
@@ -261,7 +231,7 @@ def load_given(content: bytes, lower_case: bool = False) -> ExactPieces | LossyP
 
 
 def plain_parts(text: str) -> Iterator[str]:
-    """The stretches of a text that SentencePiece gets to see."""
+    """The stretches of a text that SentencePiece gets to see: no newlines, no U+2581."""
     for part in _SEPARATORS.split(text):
         if part and not _separates(part):
             yield from _cut(part)

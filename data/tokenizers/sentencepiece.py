@@ -28,7 +28,7 @@ DEFAULT_VOCABULARY = 4096
 
 
 def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
-    """A kind that SentencePiece trains; it calls the algorithm as the registry does."""
+    """A kind that SentencePiece trains, which calls the algorithm by the same name."""
 
     def make(config: "TokenizerConfig", texts: Iterable[str], base: Path) -> ExactPieces:
         folded = (text.lower() for text in texts) if config.lower_case else texts
@@ -61,8 +61,7 @@ def trained_kind(name: str, *, sample_bytes: int) -> TokenizerKind:
 def train_pieces(algorithm: str, texts: Iterable[str], vocabulary: int) -> bytes:
     """The serialised model that SentencePiece trains; `vocabulary` counts `<doc>` too.
 
-    Raises:
-        ValueError: the text does not allow a vocabulary of this size.
+    ValueError where the text does not allow a vocabulary of this size.
     """
     model = io.BytesIO()
     try:
@@ -94,7 +93,6 @@ def train_pieces(algorithm: str, texts: Iterable[str], vocabulary: int) -> bytes
 
 
 def _explain(error: str, vocabulary: int) -> str:
-    """Turn SentencePiece's words about a vocabulary size into what to change."""
     key = "data.tokenizer.vocabulary"
     if match := re.search(r"Vocabulary size too high \(\d+\).*?<= (\d+)", error):
         largest = int(match[1])

@@ -7,15 +7,17 @@ V vocabulary
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from utils.files import read_regular
 
 if TYPE_CHECKING:
     from data.config import TokenizerConfig
@@ -24,6 +26,7 @@ IdArray = NDArray[np.int64]
 FILE = "tokenizer.json"
 MODEL_FILE = "tokenizer.model"
 VERSION = 2
+_REMEDY = "save the tokenizer again"
 # No file of a tokenizer is larger; what claims to be is not read.
 MAX_BYTES = 2**28
 _LARGEST = 2**24
@@ -31,7 +34,7 @@ _Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
 CHANGED = "some of this text came back changed"
 
 
-class Scheme(Protocol):
+class Scheme(ABC):
     """From text to source ids; a kind's own part of a tokenizer.
 
     Attributes:
@@ -48,15 +51,15 @@ class Scheme(Protocol):
     kind: str
     source_bytes: Sequence[bytes]
     source_doc: int
-    source_unknown: int | None
-    losses: tuple[str, ...]
-    identity: Sequence[str]
-    model: bytes | None
-    lower_case: bool
+    source_unknown: int | None = None
+    losses: tuple[str, ...] = ()
+    identity: Sequence[str] = ()
+    model: bytes | None = None
+    lower_case: bool = False
 
+    @abstractmethod
     def encode(self, text: str) -> IdArray:
         """Source ids of a text (lower-cased already, where that is asked for)."""
-        ...
 
 
 class Tokenizer:
@@ -76,22 +79,15 @@ class Tokenizer:
     def __init__(
         self, scheme: Scheme, rank_V: ArrayLike | None = None, *, came_back: bool = True
     ) -> None:
-        """Take a scheme and the rank of each of its source ids.
+        """Take a scheme and the id of each of its source ids (None: their own order).
 
-        Args:
-            scheme: from text to source ids.
-            rank_V: the id of each source id (None: their own order).
-            came_back: False where a text was seen to come back changed.
-
-        Raises:
-            ValueError: the ranks do not fit the scheme.
+        `came_back` is False where a text was seen to come back changed.
         """
         size = len(scheme.source_bytes)
         self._scheme = scheme
         self._came_back = came_back
-        self._rank_V: IdArray = np.asarray(
-            np.arange(size) if rank_V is None else rank_V, dtype=np.int64
-        )
+        ranks = np.arange(size) if rank_V is None else rank_V
+        self._rank_V: IdArray = np.asarray(ranks, dtype=np.int64)
         if not np.array_equal(np.sort(self._rank_V), np.arange(size)):
             raise ValueError(
                 f"ranks are not the numbers 0 to {size - 1} in some order "
@@ -185,12 +181,7 @@ class TokenizerFile(BaseModel):
 
 
 def read_tokenizer_file(folder: Path) -> TokenizerFile:
-    """Read tokenizer.json.
-
-    Raises:
-        ValueError: damaged, or of another version than this program knows.
-        OSError: cannot be read.
-    """
+    """Read tokenizer.json; ValueError where it is damaged, or of a version not known here."""
     path = folder / FILE
     content = read_file(path)
     try:
@@ -199,33 +190,23 @@ def read_tokenizer_file(folder: Path) -> TokenizerFile:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"][:4]) or "content"
         raise ValueError(
-            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); "
-            f"save the tokenizer again"
+            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); {_REMEDY}"
         ) from error
+    # JSON lets the second of two equal keys win silently.
     names = [name for name, _ in json.loads(content, object_pairs_hook=list)]
     if len(set(names)) < len(names):
-        raise ValueError(f"{path}: a key stands twice; save the tokenizer again")
+        raise ValueError(f"{path}: a key stands twice; {_REMEDY}")
     if saved.vocabulary_size != len(saved.ranks):
         raise ValueError(
             f"{path}: vocabulary_size: {saved.vocabulary_size}, but there are {len(saved.ranks)} "
-            f"ranks; save the tokenizer again"
+            f"ranks; {_REMEDY}"
         )
     return saved
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of one of a tokenizer's files.
-
-    Raises:
-        ValueError: it is no file, or larger than any tokenizer's.
-        OSError: it cannot be read.
-    """
-    status = path.stat()
-    if not S_ISREG(status.st_mode):
-        raise ValueError(f"{path}: not a file; save the tokenizer again")
-    if status.st_size > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES} bytes; save the tokenizer again")
-    return path.read_bytes()
+    """The bytes of one of a tokenizer's files."""
+    return read_regular(path, MAX_BYTES, _REMEDY)
 
 
 @dataclass(frozen=True)
@@ -234,8 +215,8 @@ class TokenizerKind:
 
     Attributes:
         make: from the settings, the texts of the training split, and the folder that relative
-            paths start from; raises ValueError where the settings do not serve.
-        load: from a saved model and `lower_case`; raises ValueError where the model does not serve.
+            paths start from; ValueError where the settings do not serve.
+        load: from a saved model and `lower_case`; ValueError where the model does not serve.
         key: what decides the pieces beside the corpus, for the name of the cached folder.
         ids: how many ids there will be, from the settings alone; None where only the model says.
         saves_model: whether there is a SentencePiece model to save and load.

@@ -17,12 +17,9 @@ _REST_S = 2.0
 
 @dataclass(frozen=True)
 class Latencies:
-    """Median milliseconds of one forward pass by name, or why there are none.
+    """Median milliseconds of one forward pass of each model; none where the machine was busy.
 
-    Attributes:
-        median_ms: by model; empty where the machine was busy.
-        note: what was measured, or why not.
-        key: what the figures hold for.
+    `note` says what was measured, or why not; `key`, what the figures hold for.
     """
 
     median_ms: dict[str, float]
@@ -96,17 +93,18 @@ def _times_ms(
     device: torch.device,
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in models}
+
+    def synchronize() -> None:
+        # A GPU is told what to do and not waited for; the clock must wait.
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
     for _ in range(repeats):
         for name, model in models.items():
-            _synchronize(device)
+            synchronize()
             began = time.perf_counter()
             h_BTD, _, _ = model(ids_BT, states[name])
             model.nll(h_BTD, ids_BT)
-            _synchronize(device)
+            synchronize()
             times[name].append(1e3 * (time.perf_counter() - began))
     return times
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -20,12 +20,7 @@ Layout = tuple[Candidate, ...]
 
 
 class Networks:
-    """The networks that layouts of these candidates are.
-
-    Args:
-        candidates: what a slot chooses from, every option set.
-        tie_slots: `model.tie_slots`.
-    """
+    """The networks that layouts of these candidates are; several layouts may be one network."""
 
     def __init__(self, candidates: Sequence[Candidate], tie_slots: int | None) -> None:
         self.candidates, self.tie_slots = tuple(candidates), tie_slots
@@ -35,7 +30,7 @@ class Networks:
     def _options_C(self) -> list[str | None]:
         return [block_options(candidate) for candidate in self.candidates]
 
-    def layout(self, choice: Choice) -> tuple[Candidate, ...]:
+    def layout(self, choice: Choice) -> Layout:
         """The candidates of a choice."""
         return tuple(self.candidates[k] for k in choice)
 
@@ -82,14 +77,11 @@ class Request:
     """What a derivation may use.
 
     Attributes:
-        config: its options.
         candidates: what a slot may become, every option filled in.
-        slots: how many slots the layout has.
-        flops_per_token: forward FLOPs per token of a layout.
+        flops_per_token: of a layout's forward pass.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
-        say: shows a line of progress.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_slots: slots so many apart share their weights; None: none do.
         taken: networks that a random layout must not be.
@@ -115,14 +107,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Considered:
-    """A layout that was scored by the SuperNet's weights.
-
-    Attributes:
-        layout: one candidate per slot.
-        log_pi: sum over the slots of log pi of its candidates.
-        flops_per_token: of its forward pass.
-        score: its nats.
-    """
+    """A layout scored by the SuperNet's weights; `log_pi` is the sum over its slots."""
 
     layout: Layout
     log_pi: float
@@ -134,26 +119,10 @@ class Considered:
 class Derived:
     """A fixed layout and what speaks for it.
 
-    Attributes:
-        layout: one candidate per slot.
-        evidence: the method, and for a search final pi and margins.
-        considered: the layouts among which it is the best, in the order in which they were scored,
-            each network once.
+    `considered` are the layouts among which it is the best, in the order in which they were scored,
+    each network once.
     """
 
     layout: Layout
     evidence: Evidence
     considered: tuple[Considered, ...] = ()
-
-
-def first_of_kind(request: Request, kind: str, method: str) -> Candidate:
-    """The first candidate of a kind.
-
-    Raises:
-        ValueError: model.candidates has none.
-    """
-    for candidate in request.candidates:
-        if candidate.kind == kind:
-            return candidate
-    labels = ", ".join(candidate.label for candidate in request.candidates)
-    raise ValueError(f"{method}: needs a candidate of kind {kind}; model.candidates has {labels}")

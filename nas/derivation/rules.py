@@ -1,12 +1,10 @@
 """Layouts without a search: interleaved, PAR, sandwich, a random one, one written down."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from model import Evidence, parse_layout
+from model import Candidate, Evidence, parse_layout
 from nas.config import DeriveConfig
-from nas.derivation.base import Choice, Derived, Request, first_of_kind
+from nas.derivation.base import Choice, Derived, Request
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
@@ -15,10 +13,17 @@ _TRIES = 20_000
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:
-    attention = first_of_kind(request, "attention", method)
-    dense = first_of_kind(request, "dense", method)
+    attention, dense = (_first_of_kind(request, kind, method) for kind in ("attention", "dense"))
     layout = tuple(attention if slot in attention_slots else dense for slot in range(request.slots))
     return Derived(layout=layout, evidence=Evidence(method=method))
+
+
+def _first_of_kind(request: Request, kind: str, method: str) -> Candidate:
+    for candidate in request.candidates:
+        if candidate.kind == kind:
+            return candidate
+    labels = ", ".join(candidate.label for candidate in request.candidates)
+    raise ValueError(f"{method}: needs a candidate of kind {kind}; model.candidates has {labels}")
 
 
 def interleaved(request: Request) -> Derived:
@@ -39,9 +44,6 @@ def sandwich(request: Request) -> Derived:
 
     With an odd number of slots the middle ends with attention too, so that it costs what
     `interleaved` costs.
-
-    Raises:
-        ValueError: k is larger than half of the slots.
     """
     slots, k = request.slots, sandwich_ends(request.config, request.slots)
     if 2 * k > slots:
@@ -58,11 +60,7 @@ def sandwich_ends(config: DeriveConfig, slots: int) -> int:
 
 
 def explicit(request: Request) -> Derived:
-    """The layout of derive.layout, as letters or labels.
-
-    Raises:
-        ValueError: a letter is unknown, or the number of slots differs.
-    """
+    """The layout of derive.layout, as letters or labels."""
     assert request.config.layout is not None
     layout = parse_layout(request.config.layout, request.candidates)
     if len(layout) != request.slots:
@@ -81,14 +79,15 @@ def random_layout(request: Request) -> Derived:
     """Every slot an independent uniform draw; with a budget, the first that costs as much.
 
     Draws whose network is among `request.taken` are passed over. Where no draw serves and the
-    layouts can be listed, those that serve are, and one of them is drawn.
-
-    Raises:
-        ValueError: no layout within 5% of the budget was drawn.
-        NoOtherNetwork: nor was one that is not taken.
+    layouts can be listed, those that serve are, and one of them is drawn. Where all of those are
+    taken, NoOtherNetwork.
     """
     budget, networks = request.config.flops, request.networks
     generator = np.random.default_rng(request.config.seed)
+    draws = (
+        tuple(generator.integers(len(request.candidates), size=request.slots).tolist())
+        for _ in range(_TRIES)
+    )
     costs: list[float] = []
 
     def serves(choice: Choice) -> bool:
@@ -98,23 +97,18 @@ def random_layout(request: Request) -> Derived:
                 return False
         return networks.of(choice) not in request.taken
 
-    choice = next(filter(serves, _draws(request, generator)), None)
+    choice = next(filter(serves, draws), None)
     if choice is None and networks.listed(request.slots):
         serving = [*networks.first_forms(filter(serves, networks.layouts(request.slots)))]
         choice = serving[generator.integers(len(serving))] if serving else None
     if choice is None:
-        raise _nothing(request, costs)
+        raise _nothing_serves(request, costs)
     cost = "" if budget is None else f", {budget:.6g} FLOPs per token"
     evidence = Evidence(method=f"random, seed {request.config.seed}{cost}")
     return Derived(layout=networks.layout(choice), evidence=evidence)
 
 
-def _draws(request: Request, generator: np.random.Generator) -> Iterator[Choice]:
-    for _ in range(_TRIES):
-        yield tuple(generator.integers(len(request.candidates), size=request.slots).tolist())
-
-
-def _nothing(request: Request, costs: list[float]) -> ValueError:
+def _nothing_serves(request: Request, costs: list[float]) -> ValueError:
     budget, cost = request.config.flops, ""
     if budget is not None:
         cost = f" that costs within {TOLERANCE:.0%} of {budget:.6g} FLOPs per token"

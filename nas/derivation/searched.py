@@ -22,18 +22,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Searched:
-    """What the searches of a request found.
+    """What the searches of a request found: the mean alpha of each.
 
-    Attributes:
-        alpha_RLC: the mean alpha of each.
-        words: what was averaged, for the method's text.
-        labels: of the candidates.
-        seeds: of the searches.
-        learned: whether alpha moved at all.
+    `averaged` says over which steps, for the method's text; `learned`, whether alpha moved at all.
     """
 
     alpha_RLC: Array
-    words: str
+    averaged: str
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
     learned: bool
@@ -49,7 +44,7 @@ class Searched:
         return np.exp(self.log_pi_LC)
 
     @property
-    def own_pi_RLC(self) -> Array:
+    def pi_RLC(self) -> Array:
         """The probabilities of each search by itself."""
         return np.exp(log_softmax(self.alpha_RLC))
 
@@ -86,11 +81,10 @@ def check_learned(request: Request, method: str) -> None:
 
 
 def read_searches(request: Request, method: str) -> Searched:
-    """Average alpha over the last part of the steps, and over the searches.
+    """Average alpha over the last part of the steps of each search.
 
-    Raises:
-        ValueError: there is no finished search, one had other candidates, slots or steps, or alpha
-            moved at other rates in one than in another.
+    ValueError where there is no finished search, one had other candidates, slots or steps, or alpha
+    moved at other rates in one than in another.
     """
     if not request.trajectories:
         raise ValueError(f"{method}: needs a finished search; run search.py first")
@@ -101,7 +95,7 @@ def read_searches(request: Request, method: str) -> Searched:
     of = "" if len(seeds) == 1 else f" of {len(seeds)} searches"
     return Searched(
         alpha_RLC=np.stack([alpha_LC for alpha_LC, _, _ in means]),
-        words=f"the mean alpha of the last {last} of {steps} steps{of}",
+        averaged=f"the mean alpha of the last {last} of {steps} steps{of}",
         labels=tuple(candidate.label for candidate in request.candidates),
         seeds=seeds,
         learned=request.alpha_learned,
@@ -118,16 +112,16 @@ def _check_rates(request: Request, method: str) -> None:
     }
     known = {seed: of_search for seed, of_search in rates.items() if of_search}
     if len(set(known.values())) > 1:
-        words = ", ".join(f"{' then '.join(rate)} in search {seed}" for seed, rate in known.items())
+        listed = ", ".join(f"{' then '.join(of)} in search {seed}" for seed, of in known.items())
         raise ValueError(
-            f"{method}: alpha's peak learning rate was {words}, so these searches are not of one "
+            f"{method}: alpha's peak learning rate was {listed}, so these searches are not of one "
             "experiment: take those of one rate (--seeds), or search again with search.alpha.lr "
             "as a number"
         )
 
 
 def _mean_alpha(request: Request, path: Path) -> tuple[Array, int, int]:
-    """A search's mean alpha, over how many steps it is taken, and how many there are."""
+    """A search's mean alpha, the number of steps that it is taken over, and that of all steps."""
     arrays = load_pi(path)
     labels = [candidate.label for candidate in request.candidates]
     alpha_NLC = arrays["alpha"]

@@ -30,16 +30,13 @@ LEAST_STEPS = 4
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What pi alone shows of a search.
+    """What pi alone shows of a search; shares of pi are means over the slots.
 
     Attributes:
-        nothing_share: mean pi of the candidates that add nothing (identity), over the slots.
-        one_share: the largest mean pi of a candidate over the slots.
-        one_label: that candidate.
-        mean_margin: pi of the likeliest less that of the second, mean over the slots.
-        directed_L: per slot, how directed alpha's path was until it settled: the t statistic of
-            the increments of the likeliest candidate's lead over parts of equal learning rate.
-            Without any gradient but noise it is about 1; nan where there are too few steps.
+        nothing_share: of the candidates that add nothing (identity).
+        one_share: the largest of a single candidate, which is `one_label`.
+        mean_margin: pi of the likeliest less that of the second.
+        directed_L: see `directedness`.
     """
 
     nothing_share: float
@@ -55,13 +52,9 @@ def diagnose_search(
     labels: Sequence[str],
     nothing: Sequence[bool],
 ) -> Diagnostics:
-    """Measure collapse, margins and direction of alpha's path.
+    """Measure collapse, margins and direction of the path that `alpha_path` gives.
 
-    Args:
-        alpha_NLC: alpha before its first step and after each.
-        rate_M: the learning rate of each of these M = N - 1 steps; 0 where alpha was not due.
-        labels: of the candidates.
-        nothing: which of them add nothing.
+    `nothing` says which of the candidates add nothing.
     """
     path_NLC = alpha_NLC.astype(np.float64)
     pi_LC = softmax(path_NLC[-1])
@@ -77,10 +70,9 @@ def diagnose_search(
 
 
 def alpha_path(alpha_NLC: NDArray[Any], plan: SearchPlan) -> tuple[NDArray[Any], list[float]]:
-    """Alpha's path and the rate of each of its steps, for `diagnose_search` and `directedness`.
+    """Alpha before its first step and after each, and the learning rates of these N - 1 steps.
 
-    Of alpha after each step of the search: 0, as it was made, and alpha after each step from its
-    first on; their learning rates, 0 where alpha was not due.
+    From alpha after each step of the search; a rate is 0 where alpha was not due.
     """
     start_1LC = np.zeros_like(alpha_NLC[:1])
     steps = range(plan.alpha_start, plan.steps)
@@ -93,12 +85,9 @@ def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDA
 
     The lead is the last step's likeliest candidate's alpha less the mean of the others'. A random
     walk's increments have mean 0; choosing the largest at the end makes its sign positive, and its
-    size a little larger than a t variate's. Steps after the slot settled are left out: pi is near
-    1 there, the gradient near 0, and standing still would look like having no direction.
-
-    Args:
-        alpha_NLC: alpha before its first step and after each.
-        rate_M: the learning rate of each step; those with 0 are no steps of alpha.
+    size a little larger than a t variate's: about 1 without any gradient but noise. Steps after
+    the slot settled are left out: pi is near 1 there, the gradient near 0, and standing still would
+    look like having no direction. nan where there are too few steps.
     """
     rates_M = np.asarray(rate_M, dtype=np.float64)
     moved_M = rates_M > 0
@@ -111,7 +100,6 @@ def directedness(alpha_NLC: NDArray[np.float64], rate_M: Sequence[float]) -> NDA
 
 
 def _directed(alpha_NC: NDArray[np.float64], rate_M: NDArray[np.float64]) -> float:
-    """The t statistic of one slot; nan where it settled in too few steps to tell."""
     top = int(alpha_NC[-1].argmax())
     end = _settled(softmax(alpha_NC), top)
     if end == 0:
@@ -155,9 +143,18 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
             "before you believe it, and try a lower search.alpha.lr"
         )
     if shown.mean_margin < LEAST_MARGIN:
+        remedy = (
+            f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and "
+            "the choice no better"
+        )
+        if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
+            remedy = (
+                f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to "
+                f"{plan.alpha_auto_lr:.3g} (what auto is here)"
+            )
         lines.append(
             f"warning: pi hardly moved: the mean margin is {shown.mean_margin:.3f} (below "
-            f"{LEAST_MARGIN}). {_remedy_of_standstill(plan)}"
+            f"{LEAST_MARGIN}). {remedy}"
         )
         return lines
     # A slot that had too few steps to be judged is not weak, but nothing speaks for it either.
@@ -176,15 +173,3 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
             f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )
     return lines
-
-
-def _remedy_of_standstill(plan: SearchPlan | None) -> str:
-    if plan is not None and plan.alpha_peak_lr < plan.alpha_auto_lr:
-        return (
-            f"Raise search.alpha.lr, which is {plan.alpha_peak_lr:.3g}, to {plan.alpha_auto_lr:.3g}"
-            " (what auto is here)"
-        )
-    return (
-        f"Search for more steps; a search.alpha.lr above {MOST_ALPHA_LR} makes pi surer and the "
-        "choice no better"
-    )

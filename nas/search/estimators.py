@@ -1,8 +1,7 @@
 """Gradient estimators: how a draw of the Gumbel softmax becomes the weights of the candidates.
 
 Every estimator maps alpha_LC, noise_LC and tau to a Mix: for each slot the pairs (candidate,
-weight) that are computed. The noise comes from a generator of its own, as a pure function of the
-seed and the draw's number. Dirichlet weights are smooth functions of the same noise.
+weight) that are computed; a weight of None is 1 without a gradient.
 
 L slots   C candidates   N terms of a series
 """
@@ -36,10 +35,7 @@ def gumbel_noise(seed: int, draw: int, slots: int, candidates: int) -> Tensor:
 
     Every draw has a generator of its own, seeded by (seed, draw): a resume, a recomputation or
     another rank sees the same noise without any state. The noise is -log of an exponential
-    variate, which unlike -log(-log U) is never infinite for a variate above 0.
-
-    Returns:
-        noise_LC: float32, on the CPU.
+    variate, which unlike -log(-log U) is never infinite for a variate above 0. On the CPU.
     """
     generator = np.random.default_rng([_STREAM, seed, draw])
     exponential_LC = generator.standard_exponential((slots, candidates))
@@ -63,8 +59,7 @@ def dirichlet_weights(alpha_LC: Tensor, noise_LC: Tensor, tau: float | Tensor) -
 def log_gamma_quantile(shape: Tensor, exponential: Tensor) -> Tensor:
     """Log z with P(shape, z) = exp(-exponential), P the gamma distribution's function.
 
-    It is differentiable in the shape. In logarithms, because for a small shape z itself is often
-    below the smallest double.
+    Differentiable in the shape. z itself is often below the smallest double for a small shape.
     """
     log_z: Tensor = _LogGammaQuantile.apply(shape, exponential)  # type: ignore[no-untyped-call]
     return log_z
@@ -94,8 +89,8 @@ class _LogGammaQuantile(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """By the rule of implicit functions, -(d log P / dc) / (d log P / d log z)."""
         shape, log_z = ctx.saved_tensors
+        # By the rule of implicit functions: -(d log P / dc) / (d log P / d log z).
         series, slope = _series(shape, log_z)
         return -grad * (series * (log_z - torch.digamma(shape + 1)) + slope) / shape, None
 
@@ -126,8 +121,10 @@ def straight_through(alpha_LC: Tensor, noise_LC: Tensor, tau: Tau) -> Mix:
     Every candidate is computed, because each one's output enters the gradient of alpha.
     """
     y_LC = relaxed(alpha_LC, noise_LC, tau)
+    # Not y's argmax: at a large tau y rounds to ties, and to another draw than single_path's.
     drawn_L1 = (alpha_LC + noise_LC).argmax(1, keepdim=True)
     one_hot_LC = torch.zeros_like(y_LC).scatter_(1, drawn_L1, 1.0)
+    # The brackets matter: y - y is exactly 0, while (one_hot + y) - y rounds off the one-hot.
     return all_terms(one_hot_LC + (y_LC - y_LC.detach()))
 
 
@@ -204,8 +201,8 @@ def all_terms(weight_LC: Tensor) -> Mix:
 def on_device(mix: Mix, device: torch.device) -> Mix:
     """The mix with its weights on a device, moved in one copy each way.
 
-    Alpha lives on the CPU. A weight left there would have its gradient brought back alone, and
-    the GPU would be waited for once for every candidate.
+    Alpha lives on the CPU. Weights moved one by one would have the GPU waited for once for every
+    candidate's gradient.
     """
     weights = [weight for terms in mix for _, weight in terms if weight is not None]
     moved = iter(torch.stack(weights).to(device, non_blocking=True).unbind() if weights else ())

@@ -1,19 +1,17 @@
-"""What a search's settings come to: tau, alpha's first step and rate, how long draws are held."""
+"""What a search's settings come to: tau, alpha's first step and rate, draws, FLOPs."""
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from nas.config import DEFAULT_FLOOR, SearchConfig, TauConfig, alpha_steps
+from nas.config import SearchConfig, alpha_steps
 from nas.search.estimators import HARD
-from nas.search.tau import tau_at
+from nas.search.tau import learned_tau, tau_at
 from training.optim import decay
 from training.state import TrainState
 
@@ -21,17 +19,16 @@ ALPHA_TRAVEL = 10.0
 # Few large steps make pi sure of nothing: at 0.4, three like candidates come to the margins of a
 # real search (docs/experiments.md). So a short search moves alpha less instead of faster.
 MOST_ALPHA_LR = 0.05
+# FLOPs in forward passes: a training step also has the gradients of the activations and of the
+# weights, alpha's own pass those of the activations alone.
+TRAINING, ALPHA_PASS = 3.0, 2.0
 
 
 @dataclass(frozen=True)
 class SearchPlan:
     """Schedules of one search as pure functions of the step.
 
-    Attributes:
-        config: the settings.
-        steps: steps of the weights in all.
-        memory: rows of the longest memory.
-        segment: tokens a stream reads at once.
+    `steps` are those of the weights; `memory` is in rows, `segment` in tokens of one stream.
     """
 
     config: SearchConfig
@@ -88,15 +85,12 @@ class SearchPlan:
         return self.config.alpha_learns and step in self.alpha_steps
 
     def alpha_lr(self, step: int) -> float:
-        """Alpha's learning rate.
+        """Alpha's learning rate."""
+        return self.alpha_peak_lr * self._alpha_decay(step)
 
-        `auto` lets it move ALPHA_TRAVEL in all if every step agrees, or less where that would take
-        more than MOST_ALPHA_LR a step.
-        """
+    def _alpha_decay(self, step: int) -> float:
         last = max(self.steps - 1 - self.alpha_start, 1)
-        progress = (step - self.alpha_start) / last
-        factor = decay(self.config.alpha.schedule, progress, 0.0)
-        return self.alpha_peak_lr * factor
+        return decay(self.config.alpha.schedule, (step - self.alpha_start) / last, 0.0)
 
     @property
     def alpha_peak_lr(self) -> float:
@@ -105,53 +99,64 @@ class SearchPlan:
 
     @cached_property
     def alpha_auto_lr(self) -> float:
-        """What it is where `search.alpha.lr` is auto."""
-        last = max(self.steps - 1 - self.alpha_start, 1)
-        kind = self.config.alpha.schedule
-        total = sum(decay(kind, (step - self.alpha_start) / last, 0.0) for step in self.alpha_steps)
+        """The peak where `search.alpha.lr` is auto.
+
+        It lets alpha move ALPHA_TRAVEL in all if every step agrees, or less where that would take
+        more than MOST_ALPHA_LR a step.
+        """
+        total = sum(map(self._alpha_decay, self.alpha_steps))
         return min(ALPHA_TRAVEL / max(total, 1.0), MOST_ALPHA_LR)
 
     def entropy_weight(self, step: int) -> float:
         """What pi's mean entropy costs alpha in this step, in nats per token a nat.
 
-        It rises with alpha's travel and not with its steps: under a falling learning rate the last
-        fifth of the steps moves alpha by a hundredth of its way, and would do nothing.
+        It rises with alpha's travel (the part of its learning rate, summed over its steps, that is
+        spent) and not with its steps: under a falling learning rate the last fifth of the steps
+        moves alpha by a hundredth of its way, and would do nothing.
         """
-        config = self.config.alpha.entropy_penalty
-        return config.weight * max(0.0, (self.travel(step) - config.begin) / (1.0 - config.begin))
-
-    def travel(self, step: int) -> float:
-        """Part of alpha's learning rate, summed over its steps, that is spent after this step."""
         if step < self.alpha_start:
             return 0.0
-        return float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
+        config = self.config.alpha.entropy_penalty
+        travel = float(self._travel_N[(step - self.alpha_start) // self.config.alpha.every])
+        return config.weight * max(0.0, (travel - config.begin) / (1.0 - config.begin))
 
     @cached_property
     def _travel_N(self) -> NDArray[np.float64]:
-        """After each of the N steps in which alpha is due."""
         spent_N = np.cumsum([self.alpha_lr(step) for step in self.alpha_steps])
         return spent_N / spent_N[-1]
 
     def tau(self, step: int) -> float:
         """Temperature of this step, where it follows a schedule."""
-        assert self.config.tau.schedule != "learnable", "it is a parameter: nas/search/plan.py"
+        assert self.config.tau.schedule != "learnable", "it is a parameter: see tau_now"
         return tau_at(self.config.tau, step, alpha_start=self.alpha_start, steps=self.steps)
-
-
-def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:
-    """`rho`, with tau at its start; nothing where tau follows a schedule."""
-    if config.schedule != "learnable":
-        return {}
-    above = config.start - _floor(config)
-    return {"rho": nn.Parameter(torch.tensor(above + math.log(-math.expm1(-above))))}
 
 
 def tau_now(plan: SearchPlan, state: TrainState, step: int) -> float | Tensor:
     """The temperature of a step: that of the schedule, or the trained one as it is now."""
     if plan.config.tau.schedule != "learnable":
         return plan.tau(step)
-    return _floor(plan.config.tau) + F.softplus(state.parameters["rho"])
+    return learned_tau(plan.config.tau, state.parameters["rho"])
 
 
-def _floor(config: TauConfig) -> float:
-    return DEFAULT_FLOOR if config.floor is None else config.floor
+def search_flops(
+    plan: SearchPlan, candidate_flops: Sequence[float], rest: float, slots: int
+) -> list[float]:
+    """FLOPs of each step of a search for each token of a batch, validation left out.
+
+    From the forward FLOPs per token of each candidate, and of the rest, which is embedding and
+    softmax. A drawn candidate counts as the mean of all.
+    """
+    mean = sum(candidate_flops) / len(candidate_flops)
+
+    def forward(estimator: str) -> float:
+        drawn = HARD.get(estimator)
+        computed = len(candidate_flops) if drawn is None else min(drawn, len(candidate_flops))
+        return rest + slots * computed * mean
+
+    def passes(step: int) -> float:
+        weights = TRAINING * forward(plan.estimator(step))
+        if plan.config.alpha.data == "shared" or not plan.alpha_due(step):
+            return weights
+        return weights + ALPHA_PASS * forward(plan.config.alpha_estimator)
+
+    return [passes(step) for step in range(plan.steps)]

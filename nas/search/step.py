@@ -62,13 +62,9 @@ class SearchStep:
     """Draws once, moves alpha where it is due, then trains the weights under the same draw.
 
     The two may make different mixes of the draw: a hard one trains the weights of the drawn
-    candidates alone, while alpha hears of all of them (`search.alpha.estimator`).
-
-    Attributes:
-        plan: schedules.
-        weight_step: the step that retraining takes as well.
-        seed: of the Gumbel noise, and of the dropout of alpha's own step.
-        alpha_batches: the text of alpha (split), else None.
+    candidates alone, while alpha hears of all of them (`search.alpha.estimator`). `seed` is that
+    of the Gumbel noise and of the dropout of alpha's own step; `alpha_batches` are alpha's own
+    text (data split).
     """
 
     plan: SearchPlan
@@ -82,7 +78,7 @@ class SearchStep:
         if self.plan.config.alpha.data == "shared":
             return self._shared(state, batch)
         if self.plan.alpha_due(state.step):
-            # Those of the step before would lie beside alpha's pass.
+            # The weights' gradients of the step before would take memory beside alpha's pass.
             state.optimisers["weights"].zero_grad(set_to_none=True)
             self._alpha_step(state, batch)
         return self.weight_step(state, batch, torch.no_grad()(lambda: self.mix(state)))
@@ -102,9 +98,8 @@ class SearchStep:
         return on_device(mix, self.weight_step.forward.device)
 
     def _alpha_step(self, state: TrainState, batch: Batch) -> None:
-        """Alpha on its own text (split) or on the batch that the weights see next (prequential)."""
-        trained = _trained(state)
-        name = "weights"
+        trained = list(state.parameters.values())  # alpha, and rho where tau is learnable
+        name = "weights"  # prequential: the batch and memory that the weights see next
         if self.alpha_batches is not None:
             index = (state.step - self.plan.alpha_start) // self.plan.config.alpha.every
             name, batch = "alpha", self.alpha_batches.batch(index)
@@ -132,8 +127,8 @@ class SearchStep:
         self._update_alpha(state)
 
     def _shared(self, state: TrainState, batch: Batch) -> Metrics:
-        """Weights and alpha on the same batch, from one backward pass (repository A's way)."""
-        for parameter in _trained(state):
+        """Weights and alpha on the same batch, from one backward pass."""
+        for parameter in state.parameters.values():
             parameter.grad = torch.zeros_like(parameter)
         metrics = self.weight_step(state, batch, lambda: self.mix(state))
         if self.plan.alpha_due(state.step):
@@ -141,7 +136,7 @@ class SearchStep:
         return metrics
 
     def _update_alpha(self, state: TrainState) -> None:
-        gradients = [p.grad for p in _trained(state) if p.grad is not None]
+        gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
         assert len(gradients) == len(state.parameters), "each has one, if of zeros"
         self.weight_step.forward.ranks.sum(gradients)
         if weight := self.plan.entropy_weight(state.step):
@@ -155,11 +150,8 @@ class SearchStep:
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """Freeze the weights for alpha's pass.
-
-    autograd.grad over alpha alone is not enough: functions with a backward of their own would
-    compute the weights' gradients all the same, and keep the activations for them.
-    """
+    # autograd.grad over alpha alone is not enough: functions with a backward of their own would
+    # compute the weights' gradients all the same, and keep the activations for them.
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)
@@ -168,8 +160,3 @@ def _frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(True)
-
-
-def _trained(state: TrainState) -> list[nn.Parameter]:
-    """What moves on alpha's steps: alpha, and rho where tau is learnable."""
-    return list(state.parameters.values())

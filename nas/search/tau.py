@@ -1,9 +1,13 @@
-"""The temperature of the Gumbel softmax as a pure function of the step."""
+"""The temperature of the Gumbel softmax: a pure function of the step, or a trained parameter."""
 
 import math
 from collections.abc import Callable
 
-from nas.config import DEFAULT_END, DEFAULT_STAIRS, TauConfig
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nas.config import DEFAULT_END, DEFAULT_FLOOR, DEFAULT_STAIRS, TauConfig
 
 
 def linear(progress: float, start: float, end: float, stairs: int) -> float:
@@ -50,6 +54,7 @@ def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) 
     span = steps - 1 - alpha_start
     elapsed = step_index - alpha_start
     progress = min(max(elapsed / span, 0.0), 1.0) if span > 0 else float(elapsed >= 0)
+    # Both ends as they were given: the formulas would round them.
     if progress == 0.0:
         return config.start
     end = DEFAULT_END if config.end is None else config.end
@@ -57,3 +62,21 @@ def tau_at(config: TauConfig, step_index: int, *, alpha_start: int, steps: int) 
     if progress == 1.0 and config.schedule != "constant":
         return end
     return TAU_SCHEDULES[config.schedule](progress, config.start, end, stairs)
+
+
+def build_rho(config: TauConfig) -> dict[str, nn.Parameter]:
+    """`rho`, with tau at its start; nothing where tau follows a schedule."""
+    if config.schedule != "learnable":
+        return {}
+    above = config.start - _floor(config)
+    # The inverse of softplus, so that `learned_tau` begins at config.start.
+    return {"rho": nn.Parameter(torch.tensor(above + math.log(-math.expm1(-above))))}
+
+
+def learned_tau(config: TauConfig, rho: Tensor) -> Tensor:
+    """Floor + softplus(rho): above the floor whatever rho is."""
+    return _floor(config) + F.softplus(rho)
+
+
+def _floor(config: TauConfig) -> float:
+    return DEFAULT_FLOOR if config.floor is None else config.floor

@@ -20,19 +20,12 @@ _REMEDY = "put the right pi.npz back, or remove {} to search again"
 
 @dataclass
 class Trajectory:
-    """alpha after each step, with that step's tau.
-
-    Attributes:
-        labels: of the candidates.
-        plan: schedules.
-        peak_lrs: alpha's peak learning rates: one, or more where the search went on under a program
-            whose `auto` is another; none where it does not learn, or where that is not known.
-        alpha: after each step so far.
-        tau: in each step so far.
-    """
+    """alpha after each step so far, with that step's tau; `labels` are the candidates'."""
 
     labels: Sequence[str]
     plan: SearchPlan
+    # Alpha's peak learning rates: one, or more where the search went on under a program whose
+    # `auto` is another; none where alpha does not learn, or where that is not known.
     peak_lrs: list[float] = field(init=False)
     alpha: list[NDArray[np.float32]] = field(default_factory=list)
     tau: list[np.float32] = field(default_factory=list)
@@ -66,6 +59,8 @@ class Trajectory:
     def resume(self, path: Path, state: TrainState) -> None:
         """Take the rows of an earlier pi.npz back, as far as the state's step.
 
+        A kill between pi.npz and its checkpoint leaves rows beyond that step; they are dropped.
+
         Raises:
             ValueError: the file is missing or damaged, or its rows are not those of this run.
         """
@@ -93,18 +88,13 @@ class Trajectory:
         self.peak_lrs = [*before, *self.peak_lrs] if changed else before
 
     def _tau(self, state: TrainState) -> np.float32:
-        """That of the step just done; a learnable one as that step left it, like alpha."""
+        # That of the step just done; a learnable one as that step left it, like alpha.
         tau = tau_now(self.plan, state, state.step - 1)
         return np.float32(tau if isinstance(tau, float) else tau.item())
 
 
 def load_pi(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a search's pi.npz, as `utils.pi.read_pi` lists them.
-
-    Raises:
-        ValueError: the file is missing or damaged, or its arrays do not fit together.
-        OSError: it cannot be read.
-    """
+    """The arrays of a search's pi.npz (`utils.pi.read_pi`); ValueError where it is missing."""
     remedy = _REMEDY.format(path.parent)
     if path.is_file():
         return read_pi(path, remedy)

@@ -30,21 +30,26 @@ def agreement(seeds: Sequence[int], choice_RL: Choices) -> Agreement:
     one and the same share of each candidate.
     """
     counts_LC = _counts(choice_RL, int(choice_RL.max()) + 1)
-    alike_L = pairs_alike(counts_LC)
+    slots = tuple(round(float(alike), 6) for alike in pairs_alike(counts_LC))
     kappa = fleiss_kappa(counts_LC)
-    shuffled_N = None if kappa is None else shuffled(choice_RL, _PERMUTATIONS)
-    spread = 0.0 if shuffled_N is None else float(shuffled_N.std())
+    if kappa is None:
+        return Agreement(
+            searches=tuple(seeds), slots=slots, kappa=None, interval=None, p_by_chance=None
+        )
+    shuffled_N = shuffled(choice_RL, _PERMUTATIONS)
+    spread, as_much = float(shuffled_N.std()), int((shuffled_N >= kappa - 1e-9).sum())
     return Agreement(
         searches=tuple(seeds),
-        slots=tuple(round(float(alike), 6) for alike in alike_L),
-        kappa=None if kappa is None else round(kappa, 6),
+        slots=slots,
+        kappa=round(kappa, 6),
         interval=None if spread < _NONE else interval(counts_LC, spread),
-        p_by_chance=None if shuffled_N is None else _p_value(kappa or 0.0, shuffled_N),
+        # The searches' own order is one of the permutations, so that p is never 0.
+        p_by_chance=round((1 + as_much) / (1 + _PERMUTATIONS), 6),
     )
 
 
 def pairs_alike(counts_LC: Choices) -> NDArray[np.float64]:
-    """Per slot the part of the pairs of searches that chose alike, of how many chose what."""
+    """Per slot the part of the pairs of searches that chose alike; from counts of choices."""
     searches = counts_LC[0].sum()
     pairs: NDArray[np.float64] = (counts_LC * (counts_LC - 1)).sum(axis=-1) / (
         searches * (searches - 1)
@@ -86,8 +91,8 @@ def interval(counts_LC: Choices, chance_spread: float) -> tuple[float, float] | 
 def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
     """Kappa where each search puts its own choices into slots at random, so many times.
 
-    That is the null hypothesis: every search keeps how often it takes each candidate, and where
-    it takes them has nothing to do with the other searches.
+    The null hypothesis: every search keeps how often it takes each candidate, and where it takes
+    them has nothing to do with the other searches.
     """
     searches, slots = choice_RL.shape
     candidates = int(choice_RL.max()) + 1
@@ -103,12 +108,6 @@ def shuffled(choice_RL: Choices, count: int) -> NDArray[np.float64]:
         alike.append((np.mean(squares_NL, axis=-1) - searches) / (searches * (searches - 1)))
     kappa_N: NDArray[np.float64] = (np.concatenate(alike) - by_chance) / (1 - by_chance)
     return kappa_N
-
-
-def _p_value(kappa: float, shuffled_N: NDArray[np.float64]) -> float:
-    """The part of the permutations, this one included, that agree at least as much."""
-    as_much = int((shuffled_N >= kappa - 1e-9).sum())
-    return round((1 + as_much) / (1 + len(shuffled_N)), 6)
 
 
 def _counts(choice_RL: Choices, candidates: int) -> Choices:

@@ -24,10 +24,9 @@ def t95(freedom: int) -> float:
 
 
 def smallest_visible(half_width: float, n: int) -> float:
-    """The true difference that n members would show four times in five.
+    """The true difference whose 95% interval over n members excludes 0 four times in five.
 
-    That is, the 95% interval would exclude 0 with a probability of 80% if the spread were what it
-    is: the half-width of the 95% interval at hand, t95 standard errors, and t80 (one-sided) more.
+    The half-width of the interval at hand is t95 standard errors; t80 (one-sided) more are added.
     """
     at = min(n - 1, len(_T95)) - 1
     return half_width * (1.0 + _T80[at] / _T95[at])
@@ -36,10 +35,9 @@ def smallest_visible(half_width: float, n: int) -> float:
 def comparison_words(
     one: str, other: str, interval: tuple[float, float], visible: str, *, verb: str = "is"
 ) -> str:
-    """What an interval says of two: which one is better, or that nothing is shown.
+    """Which of two is better by an interval of one less other, or that nothing is shown.
 
-    The interval is of the first's measure less the second's, where less is better; `visible` is
-    the smallest visible difference, as it is to be shown.
+    Less is better; `visible` is the smallest visible difference, as it is to be shown.
     """
     low, high = interval
     if low <= 0 <= high:
@@ -49,11 +47,7 @@ def comparison_words(
 
 
 def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Mean and half-width of the 95% interval of paired differences (Student's t).
-
-    Raises:
-        ValueError: fewer than two differences.
-    """
+    """Mean and half-width of the 95% interval of two or more paired differences (Student's t)."""
     n = len(differences)
     if n < 2:
         raise ValueError(f"an interval needs two differences or more, found {n}")

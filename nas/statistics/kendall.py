@@ -46,11 +46,7 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     The agreement of two trainings is less: there both sides are noisy. The noise of one training is
     pooled over layouts, with what a seed does to all layouts alike taken out; the variance that it
     gives the means is taken from theirs, and the layouts, drawn together by that much, stand for
-    the truth to which noise is added. The same figures give the same tau; it is 0 where the layouts
-    differ by no more than noise.
-
-    Raises:
-        ValueError: fewer than two seeds or layouts.
+    the truth to which noise is added. 0 where the layouts differ by no more than noise.
     """
     seeds, layouts = nats_SN.shape
     if seeds < 2 or layouts < 2:
@@ -59,7 +55,8 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
         )
     mean_N = nats_SN.mean(axis=0)
     spread = float(mean_N.var(ddof=1))
-    noise = _variance_of_one(nats_SN) / seeds
+    rest_SN = nats_SN - mean_N - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
+    noise = float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1)) / seeds
     if spread <= noise:
         return 0.0
     truth_N = mean_N.mean() + (mean_N - mean_N.mean()) * np.sqrt(1 - noise / spread)
@@ -67,22 +64,9 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     return float(np.mean([kendall(truth_N, truth_N + drawn_N) or 0.0 for drawn_N in drawn_RN]))
 
 
-def _variance_of_one(nats_SN: Array) -> float:
-    """Variance of one training's nats about its layout's, beside the seed's own shift."""
-    seeds, layouts = nats_SN.shape
-    rest_SN = nats_SN - nats_SN.mean(axis=0) - nats_SN.mean(axis=1, keepdims=True) + nats_SN.mean()
-    return float((rest_SN**2).sum()) / ((seeds - 1) * (layouts - 1))
-
-
 @dataclass(frozen=True)
 class Tau:
-    """Kendall's tau-b with a 95% interval; None where every pair is tied.
-
-    Attributes:
-        tau: agreement of two rankings, 1 alike, 0 chance, -1 turned round.
-        low: lower end, by a bootstrap over the layouts.
-        high: upper end.
-    """
+    """Kendall's tau-b, None where every pair is tied; a 95% interval by bootstrap over layouts."""
 
     tau: float | None
     low: float | None = None
@@ -98,7 +82,7 @@ class Tau:
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each layout stands in each resample; the same for all that is compared."""
+    """How often each layout stands in each bootstrap resample; the same for all compared."""
 
     weight_BN: Array
 
@@ -134,21 +118,16 @@ class Resamples:
         lower end is the least of the lower ends against each rival by itself: one that is above 0
         beats them all. Its upper end adds to the difference what, in 97.5% of the resamples, no
         rival gains on the one beyond what it has in the layouts themselves, and is at most 1: the
-        largest of taus taken both ways is never below 0.
-
-        Args:
-            one_N: what is compared; its tau with the truth is defined, as each rival's is.
-            rivals: one or more.
-            truth_N: what all of them are to rank.
+        largest of taus taken both ways is never below 0. Every tau with the truth must be defined.
         """
         lead_K, lead_KB = [], []
-        own, own_B = kendall(one_N, truth_N), self.taus(one_N, truth_N)
-        assert own is not None
+        one, one_B = kendall(one_N, truth_N), self.taus(one_N, truth_N)
+        assert one is not None
         for rival_N in rivals:
-            tau, tau_B = kendall(rival_N, truth_N), self.taus(rival_N, truth_N)
-            assert tau is not None
-            lead_K += [own - tau, own + tau]
-            lead_KB += [own_B - tau_B, own_B + tau_B]
+            rival, rival_B = kendall(rival_N, truth_N), self.taus(rival_N, truth_N)
+            assert rival is not None
+            lead_K += [one - rival, one + rival]
+            lead_KB += [one_B - rival_B, one_B + rival_B]
         lead = min(lead_K)
         low = min(_middle(lead_B)[0] for lead_B in lead_KB)
         lost_B = np.fmax.reduce([of - of_B for of, of_B in zip(lead_K, lead_KB, strict=True)])
@@ -166,15 +145,13 @@ class Ranking:
 
     Attributes:
         n: how many layouts.
-        supernet: tau of the SuperNet's scores.
         trivial: tau of each trivial predictor, in the direction that fits these layouts better.
         direction: of each of them, whether more or fewer is taken for better.
         agreement: tau of two trainings with each other, mean over pairs of seeds; None with one.
         ceiling: tau that a perfect predictor is expected to reach with the mean over the seeds, by
-            the trainings' noise; None with one.
+            the trainings' noise; None with one seed.
         best: the trivial predictor of largest tau; None where none has one.
-        difference: tau of the SuperNet less that of the best, with an interval that allows for the
-            choice of the best and of its direction.
+        difference: tau of the SuperNet less that of the best; see `Resamples.lead`.
     """
 
     n: int
@@ -226,24 +203,20 @@ def ranking(
     trivial: Mapping[str, Array],
     resamples: int = _RESAMPLES,
 ) -> Ranking:
-    """Compare rankings of the same layouts.
+    """Rank layouts by nats after training alone, by the SuperNet's weights, and by trivial numbers.
 
     A trivial predictor is taken in the direction that fits the layouts at hand, which favours it:
     what the SuperNet then adds it adds beyond any doubt about the sign.
-
-    Nats after training alone, by training seed, against nats by the SuperNet's weights and trivial
-    numbers of the layouts.
     """
-    layouts = alone_SN.shape[1]
-    drawn, alone_N = Resamples.of(layouts, resamples), alone_SN.mean(axis=0)
+    drawn, alone_N = Resamples.of(alone_SN.shape[1], resamples), alone_SN.mean(axis=0)
     supernet = drawn.tau(supernet_N, alone_N)
     signs = {name: _sign(value_N, alone_N) for name, value_N in trivial.items()}
     taus = {name: drawn.tau(signs[name] * trivial[name], alone_N) for name in trivial}
-    known = {name: each.tau for name, each in taus.items() if each.tau is not None}
+    known = {name: tau.tau for name, tau in taus.items() if tau.tau is not None}
     compared = bool(known) and supernet.tau is not None
     several = len(alone_SN) > 1
     return Ranking(
-        n=layouts,
+        n=alone_SN.shape[1],
         supernet=supernet,
         trivial=taus,
         direction={name: "fewer" if sign > 0 else "more" for name, sign in signs.items()},
@@ -257,6 +230,6 @@ def ranking(
 
 
 def _sign(value_N: Array, alone_N: Array) -> float:
-    """1 where more goes with more nats, which is worse; -1 where more is better, or no telling."""
+    # -1 where more goes with fewer nats, which is better, and where tau is undefined.
     tau = kendall(value_N, alone_N)
     return 1.0 if tau is not None and tau > 0 else -1.0

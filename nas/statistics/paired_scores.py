@@ -19,11 +19,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Score:
-    """Nats of a text by its parts; two scores of the same text are compared part by part.
+    """Total nats and scored tokens of each part of a text.
 
-    Attributes:
-        nats_P: sum over the scored tokens of each part.
-        tokens_P: how many they are.
+    Two scores of the same text are compared part by part.
     """
 
     nats_P: Array
@@ -56,10 +54,7 @@ def score_of(nats_NB: Array, tokens_NB: Array) -> Score:
     """The score of a pass whose segments and streams were scored each for itself.
 
     Neighbouring segments are alike, so whole streams are the parts, or, where there are fewer
-    than 32, long runs of them.
-
-    Raises:
-        ValueError: there is one part only.
+    than 32, long runs of them. ValueError where there is one part only.
     """
     segments, streams = nats_NB.shape
     runs = np.array_split(np.arange(segments), min(segments, -(-_PARTS // streams)))
@@ -76,13 +71,13 @@ def score_of(nats_NB: Array, tokens_NB: Array) -> Score:
 
 def mean_score(scores: Sequence[Score]) -> Score:
     """The mean over several nets or layouts, part by part."""
-    assert all(np.array_equal(scores[0].tokens_P, each.tokens_P) for each in scores)
-    return Score(np.mean([each.nats_P for each in scores], axis=0), scores[0].tokens_P)
+    assert all(np.array_equal(scores[0].tokens_P, score.tokens_P) for score in scores)
+    return Score(np.mean([score.nats_P for score in scores], axis=0), scores[0].tokens_P)
 
 
 def error_of_mean(scores: Sequence[Score]) -> float:
     """Standard error of the mean over draws: that of the text and that of the draws together."""
-    spread = statistics.stdev(each.nats_per_token for each in scores) / math.sqrt(len(scores))
+    spread = statistics.stdev(score.nats_per_token for score in scores) / math.sqrt(len(scores))
     return math.hypot(mean_score(scores).standard_error, spread)
 
 
@@ -96,10 +91,8 @@ def _error(nats_P: Array, tokens_P: Array) -> float:
 def discretisation_gap(soft: Score, drawn: Sequence[Score], one_hot: Score) -> Gap:
     """What discretising costs with the SuperNet's weights, nothing being trained.
 
-    Args:
-        soft: the score of the net whose slots hold every candidate with its pi.
-        drawn: those of layouts drawn from pi, each as often as it was drawn.
-        one_hot: that of the derived layout; its perplexity over the soft net's is the ratio.
+    `soft` is of the net whose slots hold every candidate with its pi, `drawn` are of layouts drawn
+    from pi, each as often as it was drawn; the ratio is one-hot over soft perplexity.
     """
     difference, error = one_hot.less(soft)
     ratio = math.exp(difference)

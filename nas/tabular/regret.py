@@ -23,11 +23,7 @@ class Regrets:
     """Regrets in test nats per token: how far a chosen layout lies above the best of the table.
 
     The best owes its place to luck too, so all regrets are too large by one amount; differences
-    of two regrets are free of it.
-
-    Attributes:
-        mean: over the choices.
-        each: one for each choice.
+    of two regrets are free of it. Both names stand in regret.json.
     """
 
     mean: float
@@ -38,10 +34,7 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
     """The regrets of layouts that searches chose.
 
     A layout's test nats are those of its network, the mean over the table's seeds, which took no
-    part in the choice.
-
-    Raises:
-        ValueError: a layout's network is not in the table.
+    part in the choice. ValueError where its network is not in the table.
     """
     mean = mean_nats(table, "test")
     names = [name for layout in layouts if (name := table.layout_of(layout)) is not None]
@@ -52,18 +45,13 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
             f"slots of {letters}; give letters without spaces"
         )
     best = min(mean.values())
-    each = tuple(mean[name] - best for name in names)
-    return Regrets(statistics.fmean(each), each)
+    regrets = tuple(mean[name] - best for name in names)
+    return Regrets(statistics.fmean(regrets), regrets)
 
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Replays of random search on a table.
-
-    Attributes:
-        regret_R: of each replay.
-        share_L: part of the replays that chose each of the table's layouts.
-    """
+    """Replays of random search: their regrets, and how often each layout was chosen, as a share."""
 
     regret_R: Array
     share_L: Array
@@ -80,9 +68,6 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     In each replay the layouts are drawn without replacement and trained with one of the table's
     seeds; the regret is that of the other seeds' test nats, so that luck in the choice does not
     count as quality.
-
-    Raises:
-        ValueError: more trainings than layouts, or one seed only.
     """
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     layouts, seeds = valid_LS.shape
@@ -105,12 +90,9 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean regret of searches less that of random search.
+    """The mean regret of n searches less that of random search; below 0 they are better.
 
-    Attributes:
-        nats: the difference, below 0 where the searches are better.
-        half_width: of its 95% interval; None for a single search.
-        n: how many searches.
+    `half_width` is of the 95% interval; None for a single search.
     """
 
     nats: float
@@ -171,11 +153,7 @@ class Noise:
 
 
 def noise_of(table: LayoutTable) -> Noise:
-    """The agreement of the table's seeds, and what follows from it.
-
-    Raises:
-        ValueError: it has one seed only.
-    """
+    """The agreement of the table's seeds, of which there must be two or more."""
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     seeds = test_LS.shape[1]
     if seeds < 2:
@@ -201,11 +179,7 @@ def mean_nats(table: LayoutTable, split: str) -> Mapping[str, float]:
 
 
 def nats_by_seed(table: LayoutTable, split: str) -> Array:
-    """Nats by layout and seed.
-
-    Raises:
-        ValueError: a layout lacks a seed.
-    """
+    """Nats by layout and seed; ValueError where a layout lacks a seed."""
     nats = table.nats(split)
     if len(table.rows) != len(table.layouts) * len(table.seeds):
         raise ValueError("the table is not whole: layouts have different seeds")

@@ -16,10 +16,7 @@ _MEDIAN_OF, _MIXTURES = 1001, 20_000
 
 
 def free_layouts(networks: Networks, slots: int, count: int, seed: int) -> list[Choice]:
-    """Layouts of different networks; of all of them where there are no more.
-
-    Every layout is as likely as any other, and passed over where its network was drawn before.
-    """
+    """Layouts of different networks, drawn uniformly; of every network if there are no more."""
     return _drawn(networks, slots, count, seed, lambda choice: True)
 
 

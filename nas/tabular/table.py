@@ -1,8 +1,4 @@
-"""A table of layouts that were trained alone, and what a search is worth measured on it.
-
-Every network of one small space is in it, by one layout, with the same number of seeds, all trained
-alike.
-"""
+"""A table of layouts trained alone: every network of a small space, by one layout, all alike."""
 
 import csv
 import itertools
@@ -21,16 +17,9 @@ from utils.files import csv_of
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """One training of one layout.
+    """One training of one layout, given as letters.
 
-    Attributes:
-        layout: its letters.
-        seed: of the training.
-        parameters: of the model.
-        flops_per_token: of its forward pass.
-        valid_nats: per token of validation, at the best step.
-        test_nats: per token of test, with the same weights.
-        latency_ms: of a forward pass; None where it was not measured.
+    Nats are per token, at the best step of validation; FLOPs and latency are of a forward pass.
     """
 
     layout: str
@@ -44,12 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """All rows, and the layouts' means.
-
-    Attributes:
-        rows: in order of layout and seed; of each network one layout alone.
-        tie_slots: `model.tie_slots` of the trainings.
-    """
+    """All rows, in order of layout and seed; of each network one layout alone."""
 
     rows: tuple[Row, ...]
     tie_slots: int | None = None
@@ -118,11 +102,7 @@ def all_layouts(alphabet: str, length: int, tie_slots: int | None = None) -> lis
 
 
 def networks_of(layouts: Iterable[str], tie_slots: int | None) -> dict[str, Network]:
-    """The network of each layout, written as letters without spaces.
-
-    Raises:
-        ValueError: a letter stands for no kind.
-    """
+    """The network of each layout; ValueError where a letter stands for no kind of block."""
     letters, networks = _letters(), Networks(default_candidates(), tie_slots)
     network_of = {}
     for layout in layouts:
@@ -157,18 +137,14 @@ def each_network_once(rows: Iterable[Row], tie_slots: int | None) -> list[Row]:
 def as_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV, in order of layout and seed."""
     ordered = sorted(rows, key=lambda row: (row.layout, row.seed))
-    return csv_of(map(asdict, ordered), [f.name for f in fields(Row)])
+    return csv_of(map(asdict, ordered), [field.name for field in fields(Row)])
 
 
 def read_table(path: Path) -> LayoutTable:
     """Read a table that `as_csv` wrote; one of an older version may hold a network twice.
 
-    The JSON file beside it says which slots share weights; where there is none, none do.
-
-    Raises:
-        ValueError: a column is missing, a value is no number, a row stands twice, a letter stands
-            for no kind, or the JSON file is damaged.
-        OSError: it cannot be read.
+    The JSON file beside it says which slots share weights; where there is none, none do. ValueError
+    where either is damaged.
     """
     try:
         rows = list(_rows(path))

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
-from data import CORPORA, SPLITS, DataConfig, load_corpus
+from data import SPLITS, DataConfig, load_corpus
 from data.corpora import Corpus, Document, builtin
 from data.corpora.base import hash_share
 from data.corpora.builtin import _group
@@ -162,9 +161,3 @@ def test_the_same_text_in_two_splits_is_refused(own_files: DataConfig, tmp_path:
     (tmp_path / "test.txt").write_bytes((tmp_path / "train.txt").read_bytes())
     with pytest.raises(ValueError, match=r"train \(train.txt\) and test \(test.txt\) are the same"):
         load_corpus(own_files, tmp_path)
-
-
-def test_an_unknown_corpus_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(ValidationError, match=r"found 'python_stdlib'; did you mean 'python-stdl"):
-        DataConfig(corpus="python_stdlib")
-    assert DataConfig.model_json_schema()["properties"]["corpus"]["enum"] == list(CORPORA)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import SPLITS, DataConfig, load_corpus, prepare, scored_bytes
-from data.corpora import hutter, wikitext
+from data import SPLITS, DataConfig, load_corpus, prepare
+from data.corpora import downloaded
 from data.text import to_bytes
 
 from .server import Server
@@ -38,7 +38,7 @@ def publish(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
                 opened.writestr(name, content)
         raw = file.getvalue()
         server.answers["/archive"] = lambda handler: handler.ranged(raw)
-        archives = next(a for a in (wikitext.ARCHIVES, hutter.ARCHIVES) if corpus in a)
+        archives = downloaded.ARCHIVES
         archive = replace(
             archives[corpus],
             addresses=(server.address("/archive"),),
@@ -125,7 +125,7 @@ def test_a_second_load_asks_no_server_and_is_the_same(
     ],
 )
 def test_articles_begin_at_a_title_between_blank_lines(lines: list[str], articles: int) -> None:
-    found = list(wikitext.cut_articles(line.encode() for line in lines))
+    found = list(downloaded.cut_articles(line.encode() for line in lines))
     assert len(found) == articles
     assert b"".join(found) == "".join(lines).encode()
 
@@ -134,12 +134,12 @@ def test_articles_begin_at_a_title_between_blank_lines(lines: list[str], article
 @pytest.mark.parametrize(("split", "articles"), [("train", 60), ("valid", 30), ("test", 30)])
 def test_real_articles_are_counted_as_published(split: str, articles: int) -> None:
     raw = (WIKITEXT / f"{split}.txt").read_bytes()
-    found = list(wikitext.cut_articles(io.BytesIO(raw)))
+    found = list(downloaded.cut_articles(io.BytesIO(raw)))
     assert len(found) == articles
     assert b"".join(found) == raw
     if split == "train":  # the published test file, of 245,569 words with end of line
         assert len(raw) == 1_256_449
-        assert wikitext.count_words(raw.decode()) == 245_569
+        assert downloaded.count_words(raw.decode()) == 245_569
 
 
 LINE = "<page>caf\u00e9 \U0001f600 The quick brown fox jumps over the lazy dog.\n".encode()
@@ -151,7 +151,7 @@ def small_hundred(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """The three parts of RAW, cut inside characters."""
     sizes = {"train": len(LINE) * 30 + 10, "valid": len(LINE) * 5 + 3}
     sizes["test"] = len(RAW) - sum(sizes.values())
-    monkeypatch.setattr(hutter, "SIZES", sizes)
+    monkeypatch.setattr(downloaded, "HUTTER_SIZES", sizes)
     first, second = sizes["train"], sizes["train"] + sizes["valid"]
     return {"train": RAW[:first], "valid": RAW[first:second], "test": RAW[second:]}
 
@@ -175,7 +175,7 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
         (document,) = corpus.documents(split)
         assert to_bytes(document.text) == raw
         assert ready.tokenizer.decode_bytes(ready.tokens[split]) == raw
-        assert scored_bytes(ready.tokens[split], ready.tokenizer.byte_length_V) == len(raw)
+        assert ready.tokenizer.byte_length_V[ready.tokens[split]].sum() == len(raw)
         assert (ready.tokens[split] == ready.tokenizer.doc_id).sum() == 1
 
 
@@ -192,9 +192,9 @@ def test_a_member_of_another_size_is_refused(
 
 
 def test_the_published_splits_are_90_5_5_million_bytes() -> None:
-    sizes = hutter.SIZES
+    sizes = downloaded.HUTTER_SIZES
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    for archive in (*wikitext.ARCHIVES.values(), *hutter.ARCHIVES.values()):
+    for archive in downloaded.ARCHIVES.values():
         assert len(archive.sha256) == 64
         assert archive.addresses
         assert all(address.startswith("https://") for address in archive.addresses)
@@ -224,7 +224,7 @@ def test_text8_is_three_documents_whose_ids_do_not_depend_on_chunks(
     publish: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     letters = b"anarchism originated as a term of abuse " * 5000
-    monkeypatch.setattr(hutter, "SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
+    monkeypatch.setattr(downloaded, "HUTTER_SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
     publish("text8", {"text8": letters})
     config = data("text8", tokenizer={"vocabulary": 310})
     corpus = load_corpus(config, tmp_path, tmp_path / "whole")

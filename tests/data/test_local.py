@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from data import SPLITS, DataConfig, load_corpus, prepare
 from data.corpora import Corpus
@@ -219,25 +218,3 @@ def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:
         load_corpus(config(include=["*.bin"]), tmp_path)
     with pytest.raises(ValueError, match=r"tree has no text in its (train|valid) split"):
         load_corpus(config(include=["top.md"]), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"corpus": "tree"}, "tree: corpus tree needs a folder and include"),
-        ({"corpus": "tree", "tree": {"folder": "x", "include": []}}, "at least 1 item"),
-        (
-            {"corpus": "text8", "tree": {"folder": "x", "include": ["*"]}},
-            "tree: has no effect with corpus text8; leave it out or give null",
-        ),
-        (
-            {"corpus": "pydoc-topics", "addresses": ["http://x/y"]},
-            "addresses: has no effect with corpus pydoc-topics; leave it out or give null",
-        ),
-        ({"corpus": "text8", "addresses": ["file:///etc/passwd"]}, "should match pattern"),
-        ({"corpus": "text8", "addresses": []}, "at least 1 item"),
-    ],
-)
-def test_keys_of_another_corpus_are_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        DataConfig.model_validate(given)

@@ -151,9 +151,9 @@ def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
 
     nfkc = SentencePieceModel(given_model(normalization_rule_name="nfkc")).proto.normalizer_spec
     cased = changed(precompiled_charsmap=nfkc.precompiled_charsmap)
-    one, others = changed(), [changed(remove_extra_whitespaces=False), cased, changed(score=-2.0)]
+    one = changed()
     assert changed(name="x").digest == one.digest
-    assert len({one.digest, *(other.digest for other in others)}) == 4
+    assert len({one.digest, cased.digest, changed(score=-2.0).digest}) == 3
     assert cased.decode(cased.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
 
 
@@ -171,15 +171,6 @@ def test_a_moved_model_has_the_same_digest_and_the_same_cached_tokens(
     assert not told
     other = of_model(own_files, tmp_path, given_model(**EXACT), "y.model")
     assert prepare(other, tmp_path, tmp_path / "cache").folder != one.folder
-
-
-def test_a_saved_lossy_tokenizer_loads_as_the_same(tmp_path: Path) -> None:
-    tokenizer = ranked(LOSSY)
-    tokenizer.save(tmp_path)
-    loaded = load_tokenizer(tmp_path)
-    assert loaded.losses == tokenizer.losses
-    assert loaded.unknown_id == tokenizer.unknown_id
-    assert np.array_equal(loaded.encode(TEXT), tokenizer.encode(TEXT))
 
 
 @pytest.mark.parametrize("split", ["train.txt", "valid.txt", "test.txt"])
@@ -259,20 +250,3 @@ def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None
     assert "x.model: is not a file" in refusal(config)
     tokenizer = TokenizerConfig(kind="given", model="~nosuchuser/x.model")
     assert "no such home" in refusal(config.model_copy(update={"tokenizer": tokenizer}))
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "said"),
-    [
-        ({"kind": "given"}, "model: kind given needs it"),
-        ({"kind": "given", "model": "x", "vocabulary": 400}, "vocabulary: has no effect with"),
-        ({"kind": "given", "model": "x", "lower_case": True}, "lower_case: has no effect with"),
-        ({"kind": "bytes", "lower_case": True}, "lower_case: has no effect with kind bytes"),
-        ({"kind": "bytes", "vocabulary": 300}, "vocabulary: has no effect with kind bytes"),
-        ({"kind": "bpe", "model": "x"}, "model: has no effect with kind bpe, found x"),
-        ({"kind": "unigrm"}, "must be one of bpe, unigram, .* did you mean 'unigram'"),
-    ],
-)
-def test_keys_that_do_not_fit_the_kind(tokenizer: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        DataConfig.model_validate({"corpus": "pydoc-topics", "tokenizer": tokenizer})

@@ -29,7 +29,6 @@ def test_wide_encodings_are_named_and_the_named_one_gives_the_text_back(
 ) -> None:
     raw = text.encode(encoding)
     why = why_no_utf8(raw)
-    assert why is not None
     assert why.endswith(f"; convert it with `iconv -f {encoding} -t utf-8`")
     assert raw.decode(encoding) == text
 
@@ -43,7 +42,6 @@ def test_a_byte_order_mark_names_utf16_of_any_script(text: str) -> None:
 def test_one_byte_encodings_keep_the_old_advice() -> None:
     for encoding in ("latin1", "cp1252"):
         why = why_no_utf8(PROSE.replace("\u201e", "").encode(encoding, errors="replace"))
-        assert why is not None
         assert "byte 23 is 0xe4 (" in why
         assert "from the encoding it has, for example with `iconv -f latin1 -t utf-8`" in why
 
@@ -63,7 +61,6 @@ def test_binary_files_are_no_text_and_nothing_is_to_be_converted(tmp_path: Path)
         tokens: "a binary file",
     }.items():
         why = why_no_utf8(raw)
-        assert why is not None
         assert why.startswith("is no text but ")
         assert words in why
         assert "iconv" not in why

@@ -1,6 +1,5 @@
 """Token files: exact, ranked by training counts, and built again where they are damaged."""
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,14 +17,11 @@ from data import (
     TokenizerConfig,
     encode_documents,
     prepare,
-    scored_bytes,
     train_tokenizer,
 )
 from data.tokens import chunks
 
 from .models import TEXT, given_model
-
-WIKITEXT = Path(__file__).parents[2].parent / "shared/data/wikitext-2-small"
 
 
 def with_tokenizer(config: DataConfig, **tokenizer: object) -> DataConfig:
@@ -51,7 +47,6 @@ def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, 
     assert config.tokenizer.ids in (None, ready.tokenizer.vocabulary_size)
     assert (config.tokenizer.ids is None) == (kind == "given")
     assert ready.tokenizer.losses == ()
-    assert ready.tokenizer.byte_length_V is not None
     assert ready.notes["unknown"] == dict.fromkeys(SPLITS, 0)
     for split in SPLITS:
         raw = (tmp_path / f"{split}.txt").read_bytes()
@@ -60,7 +55,7 @@ def test_every_split_decodes_to_its_file(own_files: DataConfig, tmp_path: Path, 
         assert tokens[0] == ready.tokenizer.doc_id
         assert (tokens == ready.tokenizer.doc_id).sum() == 1
         assert ready.tokenizer.decode_bytes(tokens) == raw
-        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == len(raw)
+        assert ready.tokenizer.byte_length_V[tokens].sum() == len(raw)
         assert np.array_equal(tokens[1:], ready.tokenizer.encode(raw.decode()))
 
 
@@ -93,7 +88,7 @@ def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> No
         assert tokens[0] == doc
         assert (tokens == doc).sum() == ready.notes["documents"][split]
         assert len(tokens) == ready.notes["tokens"][split]
-        assert scored_bytes(tokens, ready.tokenizer.byte_length_V) == ready.notes["bytes"][split]
+        assert ready.tokenizer.byte_length_V[tokens].sum() == ready.notes["bytes"][split]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
@@ -133,7 +128,7 @@ def test_chunked_encoding_gives_the_ids_of_the_whole_text(
         assert np.array_equal(whole.tokens[split], chunked.tokens[split])
     assert np.array_equal(whole.counts_V, chunked.counts_V)
     assert any("encoding train" in line for line in told)
-    assert scored_bytes(chunked.tokens["test"], chunked.tokenizer.byte_length_V) == 90
+    assert chunked.tokenizer.byte_length_V[chunked.tokens["test"]].sum() == 90
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -171,12 +166,6 @@ def test_chunks_are_bounded_also_without_newlines() -> None:
         parts = list(chunks(text, 1 << 20, 1 << 22))
         assert "".join(parts) == text
         assert max(map(len, parts)) <= 1 << 22
-
-
-def test_scored_bytes_are_those_of_all_tokens_but_the_first() -> None:
-    byte_length_V = np.array([0, 1, 5])
-    assert scored_bytes(np.array([2, 0, 1, 2], dtype=np.uint16), byte_length_V) == 6
-    assert scored_bytes(np.array([2], dtype=np.uint16), byte_length_V) == 0
 
 
 def test_tokens_are_read_only(own_files: DataConfig, tmp_path: Path) -> None:
@@ -291,10 +280,8 @@ def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
         for _ in range(2)
     ]
     for process in running:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in running:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     answers = {process.communicate()[0] for process in running}
@@ -311,17 +298,3 @@ def test_importing_the_package_imports_neither_torch_nor_protobuf() -> None:
     check = "import sys, data; sys.exit(bool({'torch', 'google.protobuf'} & sys.modules.keys()))"
     here = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", check], cwd=here).returncode == 0
-
-
-@pytest.mark.skipif(not WIKITEXT.is_dir(), reason="shared/data/wikitext-2-small is not here")
-def test_wikitext_comes_back_exactly(tmp_path: Path) -> None:
-    for split in ("train", "valid", "test"):
-        shutil.copy(WIKITEXT / f"{split}.txt", tmp_path)
-    config = DataConfig.model_validate(
-        {"corpus": "files", "files": {s: f"{s}.txt" for s in SPLITS}}
-    )
-    ready = prepare(config, tmp_path, tmp_path / "cache")
-    for split in SPLITS:
-        raw = (tmp_path / f"{split}.txt").read_bytes()
-        assert ready.tokenizer.decode_bytes(ready.tokens[split]) == raw
-        assert len(ready.tokens[split]) < len(raw) / 3

@@ -56,3 +56,38 @@ def test_as_often_as_a_refusal_says_alpha_would_move(schedule: str) -> None:
 
 def test_where_alpha_does_not_learn_nothing_is_said_of_its_steps() -> None:
     assert not refusal(config_of(estimator="spos"), steps=1)
+
+
+LEARNABLE = {"schedule": "learnable"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": {"schedule": "constant", "end": 0.1}}, "end: has no effect with .*, found 0.1"),
+        ({"tau": {**LEARNABLE, "end": 0.3}}, "end: has no effect with schedule learnable"),
+        ({"tau": {"floor": 0.3}}, "floor: has no effect with schedule linear"),
+        ({"tau": {**LEARNABLE, "start": 0.8, "floor": 0.9}}, "below start 0.8, found 0.9"),
+        ({"tau": {**LEARNABLE, "start": 0.05}}, "floor: must be below start 0.05, found 0.1"),
+        ({"tau": LEARNABLE, "estimator": "spos"}, "tau.schedule: learnable trains tau on alpha's"),
+        ({"estimator": "spos", "alpha": {"data": "split"}}, "alpha.data: split keeps .*spos"),
+        ({"alpha": {"estimator": "spos"}}, "spos gives alpha no gradient; take one that does"),
+        ({"warmup_estimator": "spos", "estimator": "single_path"}, "warmup_estimator: .*gle_path"),
+        ({"warmup_estimator": "spos", "estimator": "spos"}, "warmup_estimator: .* estimator spos"),
+        ({"warmup_estimator": "spos"}, "warmup_estimator: has no effect with estimator spos"),
+        (
+            {"warmup_estimator": "spos", "estimator": "soft", "alpha": {"warmup_fraction": 0}},
+            "warmup_estimator: .* alpha.warmup_fraction 0; leave it out",
+        ),
+        ({"estimator": "spos", "alpha": {"data": "shared", "estimator": "soft"}}, "one backward"),
+        (
+            {"estimator": "single_path", "alpha": {"data": "shared", "estimator": "soft"}},
+            "alpha.estimator: soft is not .*single_path.*prequential",
+        ),
+    ],
+)
+def test_what_cannot_be_or_would_have_no_effect_is_refused(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        SearchConfig.model_validate({"steps": 20, "optimiser": {"warmup_steps": 2}, **options})

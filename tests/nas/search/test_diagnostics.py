@@ -48,22 +48,19 @@ def test_a_clear_search_is_not_warned_of() -> None:
     assert (found.directed_L > 5).all()
 
 
-def test_identity_everywhere_is_a_collapse() -> None:
-    found = seen(straight(ends(2, 2, 2, 1)))
-    assert found.nothing_share == pytest.approx(0.69, abs=0.05)
-    (line,) = warnings_of(found)
-    assert line.startswith("warning: candidates that add nothing have 69% of pi (above 60%)")
-
-
-def test_one_candidate_everywhere_is_said() -> None:
-    found = seen(straight(ends(0, 0, 0, 0, lead=6.0)))
-    (line,) = warnings_of(found)
-    assert "attention has 100% of pi" in line or "attention has 99% of pi" in line
-
-
-def test_a_standstill_is_said() -> None:
-    (line,) = warnings_of(seen(straight(ends(0, 1, 2, lead=0.1))))
-    assert "pi hardly moved: the mean margin is 0.03" in line
+@pytest.mark.parametrize(
+    ("winners", "lead", "warning"),
+    [
+        ((2, 2, 2, 1), 3.0, "candidates that add nothing have 69% of pi (above 60%)"),
+        ((0, 0, 0, 0), 6.0, "attention has 100% of pi"),
+        ((0, 1, 2), 0.1, "pi hardly moved: the mean margin is 0.03"),
+    ],
+)
+def test_collapse_and_standstill_are_told(
+    winners: tuple[int, ...], lead: float, warning: str
+) -> None:
+    (line,) = warnings_of(seen(straight(ends(*winners, lead=lead))))
+    assert line.startswith(f"warning: {warning}")
 
 
 @pytest.mark.parametrize(

@@ -34,15 +34,21 @@ class Stream:
 
 
 def make(
-    steps: int = 12, *, estimator: str = "soft", resample_every: Any = "auto", **alpha: Any
+    steps: int = 12,
+    *,
+    estimator: str = "soft",
+    alpha_estimator: str | None = None,
+    resample_every: Any = "auto",
+    optimiser: Any = OPTIMISER,
+    **alpha: Any,
 ) -> tuple[SearchStep, TrainState]:
     config = SearchConfig.model_validate(
         {
             "steps": steps,
             "estimator": estimator,
             "resample_every": resample_every,
-            "optimiser": OPTIMISER,
-            "alpha": {"warmup_fraction": 0.25, "lr": 0.1, **alpha},
+            "optimiser": optimiser,
+            "alpha": {"warmup_fraction": 0.25, "lr": 0.1, "estimator": alpha_estimator, **alpha},
         }
     )
     plan = SearchPlan(config, steps, memory=5, segment=4)
@@ -76,22 +82,10 @@ def weights(model: LanguageModel) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("data", ["shared", "split", "prequential"])
 @pytest.mark.parametrize("estimator", ["soft", "straight_through", "single_path"])
-def test_alpha_is_bit_identical_until_its_first_step_and_moves_from_there(
+def test_alpha_moves_from_its_first_step_on_by_micro_batches_as_by_the_whole(
     data: str, estimator: str
 ) -> None:
-    step, state = make(data=data, estimator=estimator, every=1)
-    alphas = run(step, state, 12)
-    assert step.plan.alpha_start == 3
-    assert all(torch.equal(alpha, torch.zeros(3, 3)) for alpha in alphas[:3])
-    assert not torch.equal(alphas[5], alphas[2])
-    assert torch.isfinite(alphas[-1]).all()
-
-
-@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
-@pytest.mark.parametrize("estimator", ["soft", "straight_through", "single_path"])
-def test_micro_batches_share_the_draw_and_give_the_steps_of_the_whole(
-    data: str, estimator: str
-) -> None:
+    """Until then it is bit-identical; micro-batches share the draw."""
     found = []
     for parts in (1, 2):
         step, state = make(data=data, estimator=estimator, every=1)
@@ -99,6 +93,9 @@ def test_micro_batches_share_the_draw_and_give_the_steps_of_the_whole(
         step = replace(step, weight_step=replace(step.weight_step, forward=forward))
         state.parameters["alpha"].data = state.parameters["alpha"].data.double()
         alphas = run(step, state, 12)
+        assert step.plan.alpha_start == 3
+        assert all(torch.equal(alpha, torch.zeros(3, 3).double()) for alpha in alphas[:3])
+        assert not torch.equal(alphas[5], alphas[2])
         found.append((alphas[-1], *weights(state.model)))
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
@@ -147,7 +144,6 @@ def test_the_weights_steps_do_not_depend_on_alphas(data: str, forward: dict[str,
 def alpha_gradient(state: TrainState, step: SearchStep) -> torch.Tensor:
     step._alpha_step(state, tiny.batch())
     gradient = state.parameters["alpha"].grad
-    assert gradient is not None
     return gradient.clone()
 
 
@@ -208,7 +204,6 @@ def test_prequential_alpha_sees_the_batch_before_the_weights_train_on_it() -> No
     (expected_LC,) = torch.autograd.grad(loss, [alpha_LC])
     before = state.streams["weights"].seen_B.clone()
     step(state, batch)
-    assert alpha_LC.grad is not None
     assert torch.allclose(alpha_LC.grad, expected_LC, atol=1e-12)
     assert torch.equal(state.streams["weights"].seen_B, before + 4)
 
@@ -232,7 +227,6 @@ def test_shared_takes_both_gradients_from_one_pass() -> None:
     (expected_LC,) = torch.autograd.grad(loss, [state.parameters["alpha"]])
     step(state, batch)
     grad_LC = state.parameters["alpha"].grad
-    assert grad_LC is not None
     assert torch.allclose(grad_LC, expected_LC, atol=1e-12)
 
 
@@ -288,12 +282,6 @@ def test_the_auto_learning_rate_lets_alpha_travel_ten_but_never_faster_than_it_m
         else:
             assert sum(rates) <= 10.0 + 1e-9
     assert sum(rates) == pytest.approx(10.0)
-
-
-def test_the_quickstarts_alpha_is_as_fast_as_alpha_may_be() -> None:
-    config = SearchConfig.model_validate({"steps": 800})
-    assert SearchPlan(config, 800, 0, 1).alpha_peak_lr == 0.05
-    assert SearchPlan(config, 1000, 0, 1).alpha_peak_lr == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize("data", ["shared", "split", "prequential"])

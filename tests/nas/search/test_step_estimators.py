@@ -13,50 +13,30 @@ from torch.nn.functional import one_hot
 from nas.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
 from nas.search.plan import SearchPlan
-from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
+from nas.search.step import SearchStep
 from tests import tiny
-from training.optim import build_optimiser, rate_of
-from training.state import Batch, TrainState
-from training.step import Forward, WeightStep
+from tests.nas.search import test_step
+from training.optim import build_optimiser
+from training.state import TrainState
 
 STEPS = 12
 ALPHA_LC = torch.tensor([[0.4, -0.3, 0.1], [0.0, 0.2, -0.5], [-0.1, 0.3, 0.2]]).double()
 
 
-class Texts:
-    """The same batch again and again."""
-
-    def batch(self, index: int) -> Batch:
-        return tiny.batch(seed=9, first=index == 0)
-
-
 def make(
     weights: str, alpha: str | None, *, kind: str = "adamw", **options: Any
 ) -> tuple[SearchStep, TrainState]:
-    config = SearchConfig.model_validate(
-        {
-            "steps": STEPS,
-            "estimator": weights,
-            "optimiser": {"kind": kind, "lr": 0.05, "warmup_steps": 0, "weight_decay": 0.1},
-            "alpha": {"warmup_fraction": 0.0, "lr": 0.1, "estimator": alpha, **options},
-        }
+    """A step from its first one on, whose alpha is not 0."""
+    step, state = test_step.make(
+        STEPS,
+        estimator=weights,
+        alpha_estimator=alpha,
+        optimiser={"kind": kind, "lr": 0.05, "warmup_steps": 0, "weight_decay": 0.1},
+        **{"warmup_fraction": 0.0, **options},
     )
-    plan = SearchPlan(config, STEPS, memory=5, segment=4)
-    model = tiny.supernet()
-    alpha_LC = build_alpha(3, 3)
-    alpha_LC.data = ALPHA_LC.clone()
-    state = tiny.state_of(
-        model,
-        optimisers={
-            "weights": build_optimiser(model, config.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, plan),
-        },
-        parameters={"alpha": alpha_LC},
-        streams={"alpha": model.initial_state(2)},
-    )
-    forward = Forward(torch.device("cpu"), "float32")
-    step = WeightStep(forward, config.optimiser, rate_of(config.optimiser, STEPS))
-    return SearchStep(plan, step, 0, Texts() if config.alpha.data == "split" else None), state
+    state.parameters["alpha"].data = ALPHA_LC.clone()
+    state.optimisers["weights"] = build_optimiser(state.model, step.plan.config.optimiser)
+    return step, state
 
 
 def drawing(step: SearchStep, drawn_L: tuple[int, ...]) -> SearchStep:
@@ -82,8 +62,6 @@ def test_alphas_gradient_is_that_of_its_own_estimator_at_the_same_noise(
         step(state, tiny.batch(first=True))
         found[weights] = state.parameters["alpha"].grad
     one_LC, two_LC = found.values()
-    assert one_LC is not None
-    assert two_LC is not None
     assert torch.equal(one_LC, two_LC)
     assert float(one_LC.abs().min()) > 0
 
@@ -118,7 +96,6 @@ def test_in_every_one_of_the_27_nets_alphas_gradient_has_the_closed_form() -> No
         assert y_LC.argmax(-1).tolist() == list(drawn_L)
         replace(step, noise=lambda *_, noise_LC=noise_LC: noise_LC)(state, batch)
         found_LC = state.parameters["alpha"].grad
-        assert found_LC is not None
         expected_LC = y_LC * (a_LC - (y_LC * a_LC).sum(-1, keepdim=True))
         torch.testing.assert_close(found_LC, expected_LC, rtol=0, atol=1e-10)
 
@@ -177,7 +154,6 @@ def test_alphas_estimator_changes_alpha_and_no_weight_before_the_draws_differ() 
         assert torch.equal(weight, ends["straight_through"][0][name])
         assert torch.equal(weight, ends["soft"][0][name])
     grads = [grad for _, grad in ends.values()]
-    assert grads[0] is not None
     assert not any(torch.equal(grads[0], other) for other in grads[1:] if other is not None)
 
 
@@ -195,17 +171,10 @@ def test_alphas_candidates_are_computed_every_so_many_steps_only(every: int) -> 
     assert computed == list(range(0, 7, every))
 
 
-def test_null_is_the_estimator_of_the_weights() -> None:
-    for estimator in ESTIMATORS:
-        step, _ = make(estimator, None, data="prequential")
-        assert step.plan.config.alpha_estimator == estimator
-    step, _ = make("straight_through", "straight_through", data="shared")
-    assert step.plan.config.alpha_estimator == "straight_through"
-
-
 @pytest.mark.parametrize(
     ("settings", "weights", "alpha"),
     [
+        *(({"estimator": name}, name, name) for name in ESTIMATORS),
         ({}, "spos", "soft"),
         ({"alpha": {"estimator": "two_path"}}, "spos", "two_path"),
         ({"alpha": {"data": "split"}}, "spos", "soft"),
@@ -213,16 +182,11 @@ def test_null_is_the_estimator_of_the_weights() -> None:
         ({"alpha": {"data": "shared", "estimator": "two_path"}}, "two_path", "two_path"),
     ],
 )
-def test_what_auto_is(settings: dict[str, Any], weights: str, alpha: str) -> None:
+def test_what_auto_and_null_are(settings: dict[str, Any], weights: str, alpha: str) -> None:
     config = SearchConfig.model_validate({"steps": 8, **settings})
-    assert (config.estimator, config.weights_estimator) == ("auto", weights)
-    assert (config.alpha_estimator, config.alpha_learns) == (alpha, True)
+    assert config.weights_estimator == weights
+    assert (config.alpha_estimator, config.alpha_learns) == (alpha, alpha != "spos")
     assert SearchPlan(config, 8, memory=4, segment=4).estimator(7) == weights
-
-
-def test_shared_refuses_another_estimator_and_says_why() -> None:
-    with pytest.raises(ValueError, match=r"alpha.estimator: soft is not .*single_path.*preq"):
-        make("single_path", "soft", data="shared")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ def test_kappa_of_uneven_shares() -> None:
 def test_full_agreement_is_1_and_one_candidate_everywhere_is_nothing() -> None:
     same = agreement([0, 1, 2], np.array([[0, 1, 2, 1, 0, 2]] * 3))
     assert same.kappa == 1
-    assert same.p_by_chance is not None
     assert same.p_by_chance < 0.01
     assert same.interval is not None, "agreement of so few slots may be luck: not [1, 1]"
     assert same.interval[0] < 0.6
@@ -85,7 +84,6 @@ def test_searches_that_have_nothing_in_common_are_seldom_called_alike() -> None:
         choice_RL = generator.integers(3, size=(3, 6))
         kappas = shuffled(choice_RL, 199)
         kappa = fleiss_kappa((choice_RL[:, :, None] == np.arange(3)).sum(0))
-        assert kappa is not None
         p_N.append((1 + (kappas >= kappa - 1e-9).sum()) / 200)
     assert np.mean(np.array(p_N) <= 0.05) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 400)
     assert np.mean(np.array(p_N) <= 0.5) > 0.35
@@ -96,7 +94,6 @@ def test_the_interval_is_the_jackknifes_or_that_of_chance() -> None:
     choice_RL[1, :8] = choice_RL[0, :8]
     counts_LC = (choice_RL[:, :, None] == np.arange(2)).sum(0)
     kappa = fleiss_kappa(counts_LC)
-    assert kappa is not None
     kept = [[slot for slot in range(12) if slot != left] for left in range(12)]
     left_L = [fleiss_kappa(counts_LC[rows]) for rows in kept]
     error = np.std(np.array(left_L, dtype=float)) * np.sqrt(12 * 12 / 11)

@@ -60,12 +60,6 @@ def test_the_ceiling_is_what_the_truth_reaches(layouts: int, seeds: int, noise: 
     assert np.mean(found) == pytest.approx(np.mean(reached), abs=0.04)
 
 
-def test_the_ceiling_lies_above_the_agreement_of_two_trainings() -> None:
-    generator = np.random.default_rng(0)
-    nats_SN = generator.normal(size=24) + 0.8 * generator.normal(size=(2, 24))
-    assert ceiling_tau(nats_SN) > kendalltau(*nats_SN).statistic + 0.1
-
-
 def test_what_a_seed_does_to_all_alike_is_no_noise() -> None:
     generator = np.random.default_rng(0)
     nats_SN = generator.normal(size=24) + 0.3 * generator.normal(size=(2, 24))
@@ -119,25 +113,23 @@ def test_a_good_supernet_is_better_than_trivial_predictors() -> None:
     )
     assert found.trivial["FLOPs"] == Tau(None)
     assert found.best == "parameters"
-    assert found.difference is not None
     tau = kendalltau(supernet_N, alone_SN.mean(axis=0)).statistic
     trivial = abs(kendalltau(parameters_N, alone_SN.mean(axis=0)).statistic)
     assert found.supernet.tau == pytest.approx(tau)
     assert found.trivial["parameters"].tau == pytest.approx(trivial)
     assert found.difference.tau == pytest.approx(tau - trivial)
-    assert found.agreement is not None
     assert found.agreement.tau == pytest.approx(kendalltau(*alone_SN).statistic)
     assert found.ceiling == ceiling_tau(alone_SN)
 
 
 def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
-    alone_SN, supernet_N, _ = layouts(24, 0.3)
+    """The best trivial predictor is the opponent, in the direction that fits."""
+    alone_SN, supernet_N, latency_N = layouts(24, 0.3)
     flops_N = -alone_SN.mean(axis=0) + 0.3 * np.random.default_rng(9).normal(size=24)
-    found = ranking(alone_SN, supernet_N, {"FLOPs": flops_N})
-    assert found.direction == {"FLOPs": "more"}
-    assert found.difference is not None
-    assert found.difference.tau is not None
-    assert found.difference.low is not None
+    found = ranking(alone_SN, supernet_N, {"latency": latency_N, "FLOPs": flops_N})
+    assert (found.best, found.direction["FLOPs"]) == ("FLOPs", "more")
+    assert found.trivial["FLOPs"].tau > abs(found.trivial["latency"].tau)
+    assert found.difference.tau == pytest.approx(found.supernet.tau - found.trivial["FLOPs"].tau)
     width = found.difference.tau - found.difference.low
     assert found.visible == smallest_visible(width, 24)
     assert found.verdict.startswith(
@@ -146,16 +138,6 @@ def test_a_supernet_that_knows_no_more_than_flops_is_told_so() -> None:
     )
     worse = ranking(alone_SN, -supernet_N, {"FLOPs": flops_N})
     assert "ranks worse than" in worse.verdict
-
-
-def test_a_wide_interval_about_0_is_no_verdict_against_it() -> None:
-    alone_SN, supernet_N, parameters_N = layouts(20, 0.7, seed=2)
-    found = ranking(alone_SN, supernet_N, {"parameters": parameters_N})
-    assert found.difference is not None
-    assert found.difference.low is not None
-    assert found.difference.high is not None
-    assert found.difference.low < -0.3 < 0 < found.difference.high
-    assert "no difference shown (the smallest visible one is " in found.verdict
 
 
 def plain_taus(one_N: np.ndarray, other_N: np.ndarray, weight_BN: np.ndarray) -> np.ndarray:
@@ -188,17 +170,6 @@ def test_a_lead_is_at_most_1() -> None:
     assert found.high == 1
 
 
-def test_the_best_trivial_predictor_is_the_opponent() -> None:
-    alone_SN, supernet_N, noise_N = layouts(24, 0.3)
-    near_N = alone_SN.mean(axis=0) + 0.4 * np.random.default_rng(4).normal(size=24)
-    found = ranking(alone_SN, supernet_N, {"latency": noise_N, "FLOPs": near_N})
-    assert found.best == "FLOPs"
-    assert found.difference is not None
-    alone_N = alone_SN.mean(axis=0)
-    less = kendalltau(supernet_N, alone_N).statistic - kendalltau(near_N, alone_N).statistic
-    assert found.difference.tau == pytest.approx(less)
-
-
 def test_agreement_is_the_mean_over_pairs_of_three_seeds() -> None:
     generator = np.random.default_rng(5)
     rows_SN = generator.normal(size=12) + np.array([[0.1], [0.5], [2.0]]) * generator.normal(
@@ -216,7 +187,6 @@ def test_agreement_leaves_out_a_pair_that_has_none() -> None:
     rows_SN = np.array([[1.0, 2, 3, 4], [1.0, 2, 4, 3], [5.0, 5, 5, 5]])
     found = Resamples.of(4).mean_tau(rows_SN)
     assert found.tau == pytest.approx(2 / 3)
-    assert found.low is not None
     assert math.isfinite(found.low)
 
 

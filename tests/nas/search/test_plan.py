@@ -1,12 +1,16 @@
-"""What a search costs, against sums made by hand."""
+"""What a search costs, against sums by hand; late sharpening and its schedule."""
 
 from typing import Any
 
 import pytest
+import torch
 
 from nas.config import SearchConfig
-from nas.search.flops import search_flops
-from nas.search.plan import SearchPlan
+from nas.search.plan import SearchPlan, search_flops
+from nas.search.step import entropy_gradient
+from tests.model.tiny import normal
+from tests.nas.search.test_step import make, run
+from utils.pi import entropy_share, softmax
 
 # attention, dense and identity in two slots, beside the embedding and the softmax
 FLOPS, REST, SLOTS = [8.0, 4.0, 0.0], 10.0, 2
@@ -69,3 +73,54 @@ def test_a_step_in_which_alpha_moves_costs_more() -> None:
     flops_N = search_flops(SearchPlan(config, 8, memory=0, segment=1), FLOPS, REST, SLOTS)
     both = 3 * ONE + 2 * ALL
     assert flops_N == [3 * ONE] * 4 + [both, 3 * ONE] * 2
+
+
+STEPS = 101
+SCHEDULES = ["cosine", "linear", "constant"]
+
+
+def plan_of(weight: float, begin: float = 0.8, **alpha: object) -> SearchPlan:
+    penalty = {"weight": weight, "begin": begin}
+    config = SearchConfig.model_validate(
+        {"steps": STEPS, "alpha": {"warmup_fraction": 0.0, "entropy_penalty": penalty, **alpha}}
+    )
+    return SearchPlan(config, STEPS, memory=0, segment=8)
+
+
+def test_the_gradient_is_autograds() -> None:
+    alpha_LC = normal(5, 3).requires_grad_()
+    pi_LC = torch.softmax(alpha_LC, dim=-1)
+    entropy = -(pi_LC * pi_LC.log()).sum(-1).mean()
+    (wanted_LC,) = torch.autograd.grad(entropy, [alpha_LC])
+    torch.testing.assert_close(entropy_gradient(alpha_LC.detach()), wanted_LC, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.3])
+def test_it_rises_with_what_alpha_has_travelled(
+    schedule: str, every: int, warmup_fraction: float
+) -> None:
+    plan = plan_of(0.5, 0.8, schedule=schedule, every=every, warmup_fraction=warmup_fraction)
+    due = [step for step in range(STEPS) if plan.alpha_due(step)]
+    total = sum(plan.alpha_lr(step) for step in due)
+    spent = 0.0
+    for step in range(STEPS):
+        if step in due:
+            spent += plan.alpha_lr(step)
+        wanted = 0.5 * max(0.0, (spent / total - 0.8) / 0.2)
+        assert plan.entropy_weight(step) == pytest.approx(wanted, abs=1e-12)
+    assert plan.entropy_weight(STEPS - 1) == 0.5
+
+
+def test_a_search_that_sharpens_ends_with_lower_entropy() -> None:
+    share = []
+    for weight in (0.0, 1.0):
+        step, state = make(60, data="prequential", entropy_penalty={"weight": weight, "begin": 0.5})
+        share.append(entropy_share(softmax(run(step, state, 60)[-1].numpy())))
+    assert share[1] < share[0] - 0.05
+
+
+def test_by_default_it_is_off() -> None:
+    plan = SearchPlan(SearchConfig(steps=101), 101, memory=0, segment=8)
+    assert not any(plan.entropy_weight(step) for step in range(101))

@@ -11,9 +11,8 @@ import pytest
 
 from model import Network, layout_letters, network_of
 from nas.config import DeriveConfig
-from nas.derivation import DERIVATIONS, Derived, Layout, Request, scored
-from nas.derivation.from_search import draws
-from nas.derivation.scored import likeliest
+from nas.derivation import DERIVATIONS, Derived, Layout, Request, from_search
+from nas.derivation.from_search import draws, likeliest
 from nas.statistics.paired_scores import Score
 from tests import tiny
 from tests.nas.derivation.test_derivation import COST, LABELS, cost, write
@@ -143,7 +142,6 @@ def test_top_k_takes_the_best_by_score_of_the_likeliest(by: Derive) -> None:
     for each in derived.considered:
         parts = [pi[slot][candidate.label] for slot, candidate in enumerate(each.layout)]
         assert each.log_pi == pytest.approx(np.log(parts).sum(), abs=1e-4)
-    assert derived.evidence.inherited is not None
     assert derived.evidence.inherited.nats_per_token == pytest.approx(min(nats), abs=1e-6)
 
 
@@ -164,7 +162,7 @@ def test_sampled_scores_each_drawn_layout_once_and_takes_the_best(by: Derive) ->
 def test_draws_have_the_frequencies_of_pi() -> None:
     pi_LC = np.array([[0.2, 0.5, 0.3], [0.0, 0.1, 0.9]])
     count = 20_000
-    drawn_NL = np.array(draws(pi_LC, count, 0))
+    drawn_NL = np.array(draws(pi_LC, count, np.random.default_rng(0)))
     for slot, pi_C in enumerate(pi_LC):
         found_C = (drawn_NL[:, slot, None] == np.arange(3)).mean(axis=0)
         assert np.abs(found_C - pi_C).max() < 5 * np.sqrt(0.25 / count)
@@ -209,7 +207,7 @@ def test_where_none_of_the_likeliest_fits_the_cheapest_layout_is_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """As after a search without alpha: all are equally likely, and the first ones are alike."""
-    monkeypatch.setattr(scored, "_LOOKED_AT", 3)
+    monkeypatch.setattr(from_search, "_LOOKED_AT", 3)
     by = Derive(tmp_path, np.zeros((10, SLOTS, 3)))
     least = min(cost(layout) for layout in every_layout())
     derived = by(method, flops=least + max(COST.values()))
@@ -342,7 +340,6 @@ def test_several_searches_are_averaged_in_alpha(tmp_path: Path) -> None:
         "3 searches"
     )
     found = derived.evidence.agreement
-    assert found is not None
     assert found.searches == (0, 1, 2)
     each_RL = alphas[:, 2:].mean(axis=1).argmax(axis=2)
     alike = [

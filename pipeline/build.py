@@ -1,4 +1,4 @@
-"""Models of a plan: built, told apart by hashes, timed."""
+"""Architectures told apart by hashes and checked against a text; models timed."""
 
 import hashlib
 import json
@@ -13,25 +13,6 @@ from data import Tokenizer
 from model import Architecture, LanguageModel
 from nas.costs.latency import Latencies, measure_latency
 from pipeline.context import RunPlan, say
-
-
-def build_supernet(plan: RunPlan) -> LanguageModel:
-    """The language model in which every slot holds all candidates."""
-    torch.manual_seed(plan.experiment.run.seed)
-    return language_model(plan, [plan.candidates] * plan.experiment.model.slots)
-
-
-def language_model(plan: RunPlan, slots: list[tuple[Any, ...]]) -> LanguageModel:
-    """A network of the experiment's sizes with these candidates in its slots."""
-    config = plan.experiment.model
-    return LanguageModel(
-        slots,
-        d_model=config.d_model,
-        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
-        softmax=plan.softmax,
-        dropout=config.dropouts(),
-        tie_slots=config.tie_slots,
-    ).to(plan.device)
 
 
 def architecture_hash(architecture: Architecture) -> str:

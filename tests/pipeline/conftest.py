@@ -18,6 +18,11 @@ def plan_of(file: Path, folder: Path, *settings: str) -> RunPlan:
     return set_up(load_experiment(file, settings), folder)
 
 
+def plan_of_run(folder: Path, *settings: str) -> RunPlan:
+    """The plan of a run folder by the experiment that its search saved."""
+    return plan_of(folder / "search/seed-0/experiment.yaml", folder, *settings)
+
+
 @pytest.fixture
 def derived(experiment_file: Path, tmp_path: Path) -> Path:
     """A run with a derived layout and no search."""

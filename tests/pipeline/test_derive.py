@@ -11,7 +11,6 @@ import compare
 import derive
 import retrain
 from model import load_architecture
-from nas.config import DeriveConfig
 from nas.derivation import RULES, SEARCHED
 from pipeline.build import architecture_hash
 from pipeline.derive import derive as derive_by
@@ -22,9 +21,8 @@ from tools import rank
 
 
 def test_tied_and_untied_are_two_architectures(experiment_file: Path, tmp_path: Path) -> None:
-    layout = DeriveConfig(method="interleaved")
     one, two = (
-        derive_by(plan_of(experiment_file, tmp_path, *settings), layout)
+        derive_by(plan_of(experiment_file, tmp_path, *settings), method="interleaved")
         for settings in ((), ("model.tie_slots=2",))
     )
     assert one.slots == two.slots

@@ -17,10 +17,8 @@ from model import Agreement
 from nas.search.trajectory import write_pi_csv
 from nas.statistics.agreement import agreement
 from pipeline.caveats import log_once
-from pipeline.cli import find_experiment
-from pipeline.context import RunPlan, set_up
+from pipeline.context import RunPlan
 from pipeline.derive import derive as derive_by
-from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_trainer
 from pipeline.search import _locked, finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
@@ -120,7 +118,7 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
     whole, half = plan.training_batches().per_epoch, plan.search_batches[0].per_epoch
     assert abs(2 * half - whole) <= 1
     assert search_trainer(plan).steps == 3 * half
-    architecture = derive_by(plan, plan.experiment.derive.model_copy(update={"method": "par"}))
+    architecture = derive_by(plan, method="par")
     assert retrain_trainer(plan, architecture).steps == 3 * whole + round(0.5 * whole)
 
 
@@ -153,20 +151,29 @@ def test_a_signal_in_the_last_step_still_stops(
     run(search, experiment_file, "--run", tmp_path / "run")
 
 
+def written_searches(file: Path, folder: Path, alphas: Any, *settings: str) -> RunPlan:
+    """A plan whose searches of seeds 0, 1, ... are done: alpha stands where nobody searched."""
+    plan = plan_of(file, folder, *settings)
+    for seed, alpha_NLC in enumerate(alphas):
+        claim(plan.search_folder(seed), plan.search_identity, {})
+        path = plan.search_folder(seed) / "pi.npz"
+        write(path, alpha_NLC, ["attention", "dense", "identity"])
+    return plan
+
+
+def wandering(searches: int) -> Any:
+    """The alpha of some searches, at random."""
+    return np.random.default_rng(0).normal(size=(searches, 30, 4, 3))
+
+
 def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    settings = ["derive.average=0.5", "run.figures=false"]
-    plan = set_up(load_experiment(find_experiment(undisturbed), settings), tmp_path)
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     means = np.random.default_rng(0).normal(size=(2, 4, 3))
-    for seed, mean_LC in enumerate(means):
-        alpha_NLC = np.stack([mean_LC] * 30)
-        alpha_NLC[-1] = np.eye(3)[[0, 1, 2, 0]]
-        folder = tmp_path / f"search/seed-{seed}"
-        claim(folder, plan.search_identity, {})
-        write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
+    alpha_RNLC = means[:, None].repeat(30, axis=1)
+    alpha_RNLC[:, -1] = np.eye(3)[[0, 1, 2, 0]]
+    settings = ["derive.average=0.5", "run.figures=false"]
+    plan = written_searches(experiment_file, tmp_path / "run", alpha_RNLC, *settings)
     finish_searches(plan, [0, 1])
     said = capsys.readouterr().out
     wanted: Agreement = agreement([0, 1], means.argmax(2))
@@ -179,33 +186,18 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
     assert f"chose alike, by slot: {slots}\n" in said
 
 
-def written_searches(undisturbed: Path, folder: Path, seeds: list[int], *settings: str) -> RunPlan:
-    """A plan whose searches are done: their alpha stands where nobody searched."""
-    plan = set_up(load_experiment(find_experiment(undisturbed), settings), folder)
-    for seed in seeds:
-        claim(folder / f"search/seed-{seed}", plan.search_identity, {})
-        alpha_NLC = np.random.default_rng(seed).normal(size=(30, 4, 3))
-        path = folder / f"search/seed-{seed}/pi.npz"
-        write(path, alpha_NLC, ["attention", "dense", "identity"])
-    return plan
-
-
 def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(folder: Path) -> list[Path]:
         raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
 
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
     monkeypatch.setattr("report.search_figures.write_search_figures", full)
-    plan, ran = written_searches(undisturbed, tmp_path, [0, 1, 2]), list[int]()
+    plan, ran = written_searches(experiment_file, tmp_path, wandering(3)), list[int]()
 
     def trainer_of(plan: RunPlan) -> Any:
-        seed = plan.experiment.run.seed
-        folder = tmp_path / f"search/seed-{seed}"
-        return SimpleNamespace(
-            folder=folder, open=list, close=list, run=lambda config: ran.append(seed)
-        )
+        folder, train = plan.search_folder(plan.seed), lambda config: ran.append(plan.seed)
+        return SimpleNamespace(folder=folder, open=list, close=list, run=train)
 
     monkeypatch.setattr("pipeline.search.search_trainer", trainer_of)
     run_searches(plan, [0, 1, 2], [])
@@ -219,7 +211,7 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
 
 
 def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = dict[str, bool]()
 
@@ -230,8 +222,7 @@ def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
 
         monkeypatch.setattr(f"pipeline.search.{name}", writes)
 
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    plan = written_searches(undisturbed, tmp_path, [0], "run.figures=false")
+    plan = written_searches(experiment_file, tmp_path, wandering(1), "run.figures=false")
     for name, write_it in (("log_once", log_once), ("write_pi_csv", write_pi_csv)):
         looks(name, write_it, tmp_path / "search/seed-0")
     finish_searches(plan, [0])

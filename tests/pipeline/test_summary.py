@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from nas.config import DeriveConfig
 from pipeline.derive import derive as derive_by
 from pipeline.retrain import retrain_trainer
 from pipeline.summary import LEAST_TOKENS, text_summary
@@ -18,8 +17,8 @@ def test_the_summary_says_what_differs_from_the_usual(
         *("retrain.optimiser.clip_norm=null", "retrain.optimiser.clip_value=0.1"),
     ]
     plan = plan_of(experiment_file, tmp_path, *settings)
-    config = DeriveConfig(method="layout", layout="a d a a")
-    summary = retrain_trainer(plan, derive_by(plan, config)).summary
+    architecture = derive_by(plan, method="layout", layout="a d a a")
+    summary = retrain_trainer(plan, architecture).summary
     for said in (
         "every epoch begins at another place; in 2 micro-batches",
         "dropout: residual 0.1, embedding 0.1, attention 0, dense 0.3",

@@ -11,7 +11,7 @@ import derive
 import retrain
 import search
 from pipeline.layoutbench import REGRET_FILE
-from pipeline.run_folders import is_run_folder, run_folders
+from pipeline.run_files import is_run_folder, run_folders
 from pipeline.sweep.plan import SweepPaths
 
 

@@ -10,18 +10,18 @@ import pytest
 from model import layout_letters, network_of, parse_layout
 from nas.costs.latency import Latencies
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan, set_up
-from pipeline.experiment import load_experiment
+from pipeline.context import RunPlan
 from pipeline.rank import Ranked, Sample, rankings, sample_of
-from pipeline.run_folders import layout_name
-from pipeline.supernet_scores import Inherited
+from pipeline.run_files import layout_name
+from pipeline.supernet_scores import SupernetScores
+from tests.pipeline.conftest import plan_of
 from training.signals import StopRequest
 
 SPOS = "search.estimator=spos"
 
 
 def bench_of(file: Path, *settings: str) -> RunPlan:
-    return set_up(load_experiment(file, settings), file.parent / "run")
+    return plan_of(file, file.parent / "run", *settings)
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def test_no_sample_and_no_table_holds_a_network_twice(
     flops = cost(parse_layout("d i i", candidates))
     scored: list[str] = []
 
-    def score(self: Inherited, layout: Any) -> Score:
+    def score(self: SupernetScores, layout: Any) -> Score:
         scored.append(layout_letters(layout))
         return Score(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
 
-    monkeypatch.setattr(Inherited, "score", score)
+    monkeypatch.setattr(SupernetScores, "score", score)
     for seed in range(4):
         sample = sample_of(bench, [0], 9, 15, seed, flops)
         networks = [network_of(layout, None) for layout in sample.layouts]

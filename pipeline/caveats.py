@@ -110,8 +110,7 @@ def _joint(path: Path) -> list[dict[str, Any]]:
         content = read_object(path, "")
     except (FileNotFoundError, ValueError):
         return []
-    # A file of an older version is one entry itself.
-    entries = content.get("together", [content])
+    entries = content.get("together")
     return [
         entry
         for entry in (entries if isinstance(entries, list) else [])

@@ -11,9 +11,9 @@ from model import Architecture, load_architecture, load_model
 from nas.costs.latency import Latencies
 from nas.derivation import NoOtherNetwork
 from nas.statistics.intervals import verdict
-from pipeline.build import check_tokenizer, time_models
 from pipeline.context import RunPlan, say
-from pipeline.derive import derive, write_architecture
+from pipeline.derive import check_tokenizer, derive, write_architecture
+from pipeline.resources import time_models
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
 from training.console import announce

@@ -10,10 +10,11 @@ from data import Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
-from pipeline.build import network_hash, time_models
 from pipeline.context import RunPlan
+from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, run_all
+from pipeline.resources import time_models
 from pipeline.run_files import check_validations, read_result
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest

@@ -1,12 +1,15 @@
 """From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from data import Tokenizer
 from model import (
     Architecture,
     ArchitectureCosts,
@@ -20,7 +23,6 @@ from model import (
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from nas.derivation.rules import sandwich_ends
-from pipeline.build import architecture_hash
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
 from pipeline.experiment import Experiment, dump_experiment
@@ -127,6 +129,35 @@ def _architecture(plan: RunPlan, derived: Derived, name: str, seeds: Sequence[in
             "commit": commit() or "unknown",
         },
     )
+
+
+def architecture_hash(architecture: Architecture) -> str:
+    """Hash of what is built; evidence and provenance do not count."""
+    return _hash(architecture.model_dump(mode="json", include=architecture.built_of))
+
+
+def network_hash(architecture: Architecture) -> str:
+    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
+    rest = architecture.built_of - {"slots", "tie_slots"}
+    sizes = architecture.model_dump(mode="json", include=rest)
+    return _hash(sizes | asdict(architecture.network))
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
+    """Raise ValueError where an architecture was derived for another tokenizer."""
+    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
+    ours = (tokenizer.vocabulary_size, tokenizer.digest)
+    if theirs != ours:
+        raise ValueError(
+            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
+            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
+            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
+            f'the same layout on this text give --layout "{architecture.letters()}"'
+        )
 
 
 def check_layout(experiment: Experiment, layout: str | None) -> None:

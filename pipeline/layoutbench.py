@@ -23,11 +23,11 @@ from nas.tabular.table import (
     networks_of,
     read_table,
 )
-from pipeline.build import time_models
 from pipeline.context import RunPlan
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
+from pipeline.resources import time_models
 from pipeline.search import VALIDATED
 from training.run_dir import commit
 from training.signals import StopRequest

@@ -13,8 +13,8 @@ import torch
 
 from data import load_tokenizer
 from model import Architecture, build_model, load_model, save_model
-from pipeline.build import architecture_hash, check_tokenizer, network_hash
 from pipeline.context import RunPlan
+from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.resources import busy_lines, check_architecture_size, memory_notes, retrain_memory
 from pipeline.run_files import read_result
 from pipeline.summary import (

@@ -158,14 +158,6 @@ def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(
     assert read_joint_caveats(path, [0]) == []
 
 
-def test_a_file_of_an_older_version_is_one_entry(tmp_path: Path) -> None:
-    path = tmp_path / "caveats.json"
-    path.write_text(json.dumps({"searches": [1, 0], "caveats": ["agreement"]}))
-    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
-    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
-    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]
-
-
 LABELS = ["attention", "dense", "identity"]
 STEPS = 480
 

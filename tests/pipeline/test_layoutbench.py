@@ -1,12 +1,10 @@
 """What a search on LayoutBench counts as having cost, in trainings of a layout."""
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.derive import choose, derivation
 from pipeline.layoutbench import _cost
-from tests.pipeline.conftest import plan_of
+from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
 # The tiny experiment's batch x segment, and how often each phase validates: at 10, 20 and the end.
@@ -16,10 +14,10 @@ TOKENS, IN_SEARCH, IN_TRAINING = 4 * 16, 3, 3
 @pytest.mark.parametrize("scored", [0, 5])
 @pytest.mark.parametrize("estimator", ["spos", "soft"])
 def test_passes_validations_and_scored_layouts_are_counted(
-    experiment_file: Path, tmp_path: Path, estimator: str, scored: int
+    plan_with: PlanWith, estimator: str, scored: int
 ) -> None:
     settings = [*BASE, f"search.estimator={estimator}", "search.alpha.warmup_fraction=0.5"]
-    plan = plan_of(experiment_file, tmp_path / "run", *settings)
+    plan = plan_with(*settings)
     rule = plan.experiment.derive.model_copy(update={"method": "interleaved"})
     name = choose(derivation(plan, rule), plan.experiment, plan.run_dir).name
     table = plan.run_dir / "architectures" / f"{name}.csv"

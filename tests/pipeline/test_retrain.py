@@ -22,9 +22,9 @@ from tests.test_pipeline import run
 
 
 @pytest.fixture
-def retrained(experiment_file: Path, derived: Path) -> Path:
+def retrained(derived: Path) -> Path:
     """A run with a derived layout that is retrained."""
-    run(retrain, experiment_file, "--run", derived)
+    run(retrain, derived)
     return derived
 
 

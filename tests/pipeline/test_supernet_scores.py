@@ -94,17 +94,6 @@ def test_the_soft_net_is_the_searchs_last_validation(free_or_tied: Path) -> None
     assert soft.nats_per_token == pytest.approx(last, abs=1e-6)
 
 
-def test_a_layout_is_scored_once_and_on_as_many_tokens_as_asked(searched: Path) -> None:
-    plan = plan_of_run(searched)
-    scores = SupernetScores(plan, [0], tokens=100)
-    first = scores.score(layout_of(plan, "a d i a"))
-    assert first.tokens == 99
-    assert scores.score(layout_of(plan, "a d i a")) is first
-    other = scores.score(layout_of(plan, "a d d a"))
-    assert np.array_equal(first.tokens_P, other.tokens_P)
-    assert other.nats_per_token != first.nats_per_token
-
-
 def test_a_networks_score_is_the_mean_over_its_layouts_that_were_scored(
     free_or_tied: Path,
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,12 +68,10 @@ def contestants(plan: RunPlan) -> list[Contestant]:
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for method in plan.experiment.compare.opponents:
-        opponents = (
-            _random(plan, entries) if method == "random" else _derived(plan, entries, method)
-        )
-        for architecture in opponents:
-            written = write_architecture(architecture, plan.experiment, plan.run_dir)
-            entries.append(Contestant(written, "opponent"))
+        if method == "random":
+            _add_random(plan, entries)
+        else:
+            _add_derived(plan, entries, method)
     for seed in plan.experiment.compare.seeds:
         for entry in entries:
             with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
@@ -82,22 +79,24 @@ def contestants(plan: RunPlan) -> list[Contestant]:
     return entries
 
 
-def _derived(plan: RunPlan, entries: list[Contestant], method: str) -> Iterator[Architecture]:
-    """Yield an opponent, unless it is the same network as an entry, which is then remarked."""
+def _add(plan: RunPlan, entries: list[Contestant], opponent: Architecture) -> None:
+    written = write_architecture(opponent, plan.experiment, plan.run_dir)
+    entries.append(Contestant(written, "opponent"))
+
+
+def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
+    """Add an opponent, or its name to what is the same network already."""
     architecture = derive(plan, method=method)
     for entry in entries:
         if entry.architecture.network == architecture.network:
             names = f"{architecture.name} = {entry.architecture.name}"
             entry.remark(f"{names}: one network, trained and shown once")
             return
-    yield architecture
+    _add(plan, entries, architecture)
 
 
-def _random(plan: RunPlan, entries: list[Contestant]) -> Iterator[Architecture]:
-    """Yield random networks that cost what the chosen one costs, as far as there are others.
-
-    The caller adds each to the entries before it takes the next one.
-    """
+def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
+    """Add random networks that cost what the chosen one costs, as far as there are others."""
     chosen, wanted = entries[0].architecture, plan.experiment.compare.random_layouts
     labels = {candidate.label for candidate in chosen.slots}
     if unknown := labels - plan.costs.by_label.keys():
@@ -109,10 +108,11 @@ def _random(plan: RunPlan, entries: list[Contestant]) -> Iterator[Architecture]:
     for seed in range(wanted):
         taken = frozenset(entry.architecture.network for entry in entries)
         try:
-            yield derive(plan, taken, method="random", flops=flops, seed=seed)
+            opponent = derive(plan, taken, method="random", flops=flops, seed=seed)
         except NoOtherNetwork as error:
             entries[0].remark(f"{error}: {seed} of {wanted} random opponents")
             return
+        _add(plan, entries, opponent)
 
 
 def _chosen(plan: RunPlan) -> Architecture:

@@ -134,17 +134,6 @@ def test_layouts_train_for_half_the_steps_unless_told(
     assert {job.experiment.retrain.steps for job in jobs} == {steps}
 
 
-def test_a_seed_of_the_search_does_not_train(plan_with: PlanWith) -> None:
-    plan = plan_with()
-    sample = sample_of(plan, [0], 0, 2, 0)
-    ranked = Ranked(plan, sample, [3, 8], [7, 8], 4, plan.run_dir / "rank")
-    with pytest.raises(
-        ValueError, match=r"training seeds 7, 8: 8 is a seed of the searches \(3, 8"
-    ):
-        ranked.open()
-    assert not ranked.folder.exists()
-
-
 def with_results(plan_with: PlanWith, validations: tuple[int, int]) -> Ranked:
     """One layout, trained with two seeds that validated so often."""
     plan = plan_with()

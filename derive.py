@@ -43,19 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        plan = set_up(experiment, run_dir, carried(arguments))
+        plan = set_up(experiment, run_dir)
         derived = derivation(plan, experiment.derive)
         before = chosen_before(run_dir)
         architecture = choose(derived, experiment, run_dir)
     if derived.considered:
         print(considered_text(derived.considered))
     print(describe(architecture))
-    for line in others_left_out(run_dir, experiment.derive, experiment.run.seed):
+    if line := others_left_out(run_dir, experiment.derive, plan.seed):
         print(line)
     print(f"architecture: {run_dir / 'architecture.json'}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
-    print(f"next: {cli.command('retrain.py', run_dir, *plan.settings)}")
+    print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")
     return 0
 
 

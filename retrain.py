@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_layout(experiment, arguments.layout)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        plan = set_up(experiment, run_dir, carried(arguments), ranks)
+        plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
         trainer = open_retraining(plan, architecture)
     with closing(trainer), exit_codes.run_errors() as ending:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             show_result(result)
             if arguments.architecture is None and arguments.layout is None:
                 print(copy_chosen(result, run_dir))
-                print(f"next: {cli.command('compare.py', run_dir, *plan.settings)}")
+                print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
             else:
                 print(f"model: {result.parent / 'model'}")
     return ending.code

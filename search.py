@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        plan = set_up(experiment, run_dir, ranks=ranks)
+        plan = set_up(experiment, run_dir, ranks)
         seeds = arguments.seeds or [experiment.run.seed]
         opened = open_first(plan, seeds)
     with exit_codes.run_errors() as ending:

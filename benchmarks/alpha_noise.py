@@ -39,13 +39,12 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     import torch
 
     from nas.search.estimators import ESTIMATORS, gumbel_noise
-    from pipeline import cli
     from pipeline.context import set_up
     from pipeline.experiment import load_experiment
     from pipeline.search import search_trainer
     from training.tensor_file import read_header, read_tensors
 
-    saved = cli.find_experiment(run)
+    saved = min(run.glob("search/seed-*/experiment.yaml"))
     bench = set_up(load_experiment(saved), run)
     trainer = search_trainer(bench)
     model = trainer.state.model

@@ -29,7 +29,7 @@ from pipeline import cli
 from pipeline.cli import SAVED
 from pipeline.context import RunPlan, set_up
 from pipeline.experiment import experiment_of
-from pipeline.supernet_scores import Inherited, load_supernet
+from pipeline.supernet_scores import SupernetScores, load_supernet
 from training.state import Batch
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
@@ -72,10 +72,10 @@ def _row(words: str, value_L: Array) -> str:
 
 def scores(bench: RunPlan, layouts: Sequence[str], tokens: int) -> Array:
     """Nats per token of each layout by the SuperNet's weights."""
-    inherited = Inherited(bench, [bench.experiment.run.seed], tokens)
+    supernet_scores = SupernetScores(bench, [bench.experiment.run.seed], tokens)
     candidates = bench.experiment.model.completed_candidates()
     parsed = [parse_layout(layout, candidates) for layout in layouts]
-    return np.array([inherited.score(layout).nats_per_token for layout in parsed])
+    return np.array([supernet_scores.score(layout).nats_per_token for layout in parsed])
 
 
 def effects(layouts: Sequence[str], value_N: Array) -> Array:
@@ -87,7 +87,7 @@ def effects(layouts: Sequence[str], value_N: Array) -> Array:
 
 def gradients(bench: RunPlan, passes: int) -> dict[str, Array]:
     """The gradient in the first candidate's alpha by slot, at alpha 0, pass by pass."""
-    net = load_supernet(bench, bench.experiment.run.seed)
+    net = load_supernet(bench)
     for parameter in net.parameters():
         parameter.requires_grad_(False)
     names = [name for name in ESTIMATORS if name != "spos"]

@@ -74,12 +74,7 @@ def gap_caveats(evidence: Evidence) -> list[str]:
 
 
 def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, ...]:
-    """What goes with a layout that was derived from searches, by their folders.
-
-    Raises:
-        ValueError: a search's caveats are damaged.
-        OSError: they cannot be read.
-    """
+    """What goes with a layout derived from searches, by their folders; raises as `read_caveats`."""
     several = len(searches) > 1
     lines = [
         f"{folder.name}: {line}" if several else line
@@ -94,11 +89,7 @@ def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, .
 
 
 def write_caveats(folder: Path, caveats: Sequence[str]) -> None:
-    """Keep what the report shows of a search.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Keep what the report shows of a search."""
     write_whole(folder / FILE, json.dumps({"caveats": list(caveats)}, indent=1) + "\n")
 
 
@@ -107,9 +98,6 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
 
     There is one entry for each set of seeds, so that a later search of one seed does not take away
     what was said of several.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
     # Searches of other seeds may end at this moment, and what they add must not get lost.
@@ -128,8 +116,7 @@ def _joint(path: Path) -> list[dict[str, Any]]:
         content = read_object(path, "")
     except (FileNotFoundError, ValueError):
         return []
-    # A file of an older version is one entry itself.
-    entries = content.get("together", [content])
+    entries = content.get("together")
     return [
         entry
         for entry in (entries if isinstance(entries, list) else [])
@@ -145,7 +132,6 @@ def read_caveats(folder: Path) -> list[str]:
 
     Raises:
         ValueError: the file is damaged.
-        OSError: it cannot be read.
     """
     path, remedy = folder / FILE, "start search.py again, which writes it anew"
     if not path.exists():
@@ -157,11 +143,7 @@ def read_caveats(folder: Path) -> list[str]:
 
 
 def log_once(log: Path, lines: Sequence[str]) -> None:
-    """Add those lines to a train.log that it does not have: a command may be given again.
-
-    Raises:
-        OSError: it cannot be read or written.
-    """
+    """Add those lines to a train.log that it does not have: a command may be given again."""
     logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     missing = [line for line in lines if line not in logged.splitlines()]
     if missing:
@@ -171,15 +153,12 @@ def log_once(log: Path, lines: Sequence[str]) -> None:
 def guard_lines(
     trajectory: Path, schedules: SearchPlan, adds_nothing: Mapping[str, bool]
 ) -> list[str]:
-    """What alpha's path shows, and warnings.
+    """What alpha's path in a search's pi.npz shows, and warnings.
 
-    Args:
-        trajectory: a search's pi.npz.
-        schedules: of that search.
-        adds_nothing: whether a candidate does, by label, in alpha's order.
+    Whether a candidate adds nothing stands by label, in alpha's order.
 
     Raises:
-        ValueError, OSError: the trajectory is damaged or cannot be read.
+        ValueError: the trajectory is damaged.
     """
     path_NLC, rate_M = alpha_path(load_pi(trajectory)["alpha"], schedules)
     shown = diagnose_search(path_NLC, rate_M, list(adds_nothing), list(adds_nothing.values()))

@@ -30,14 +30,9 @@ _MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
 def command(script: str, run: Path, *settings: str, interpreter: str | None = None) -> str:
-    """A command line that a person can paste.
+    """A command line that a person can paste, with settings for --set.
 
-    Args:
-        script: one of the scripts.
-        run: its first argument.
-        settings: for --set.
-        interpreter: `INTERPRETER_IN_FILES` for what a file says; None: the one that runs, for the
-            screen.
+    For the screen with the interpreter that runs, for a file with `INTERPRETER_IN_FILES`.
     """
     extra = [part for setting in settings for part in ("--set", setting)]
     program = [interpreter or interpreter_typed(), _script(script)]
@@ -98,12 +93,7 @@ class RunTarget:
     run: Path
 
 
-def parser(
-    doc: str | None,
-    *,
-    writes: bool = True,
-    saved: Sequence[str] = SAVED,
-) -> "Parser":
+def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED) -> "Parser":
     """The argument parser of a script.
 
     Args:
@@ -111,30 +101,28 @@ def parser(
         writes: whether it writes to a run directory, which `--run` names.
         saved: where in a run directory its experiment may lie, the first that is there counts.
     """
-    made = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
-    made.add_argument(
-        "experiment",
-        type=Path,
-        help="a YAML file, or a run directory that holds a saved one",
+    options = Parser(description=doc, formatter_class=HelpWithDefaults, allow_abbrev=False)
+    options.add_argument(
+        "experiment", type=Path, help="a YAML file, or a run directory that holds a saved one"
     )
-    made.add_argument(
+    options.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="override one key, for example search.tau.end=0.1; may be given several times",
     )
-    made.set_defaults(run=None, saved=saved)
+    options.set_defaults(run=None, saved=saved)
     if writes:
-        made.add_argument(
+        options.add_argument(
             "--run", type=Path, metavar="DIR", help="the run directory (default: runs/<file name>)"
         )
-    made.add_argument(
+    options.add_argument(
         "--check",
         action="store_true",
         help="check keys, values and that the files are there, and stop",
     )
-    return made
+    return options
 
 
 class Parser(argparse.ArgumentParser):
@@ -142,8 +130,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse, but `--seeds 0 1 FILE` gives FILE to the next argument."""
-        given = sys.argv[1:] if args is None else args
-        return super().parse_known_args(list(_with_seeds_joined(given)), namespace)
+        arguments = sys.argv[1:] if args is None else args
+        return super().parse_known_args(list(_with_seeds_joined(arguments)), namespace)
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 and one line."""
@@ -151,7 +139,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _with_seeds_joined(arguments: Sequence[str]) -> Iterator[str]:
-    """The numbers behind --seeds as one argument; argparse would take FILE for a seed."""
+    """Join the numbers behind --seeds; argparse would take FILE for a seed."""
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
@@ -176,9 +164,9 @@ def tool_parser(name: str, doc: str | None) -> Parser:
     )
 
 
-def add_tensorboard(made: Parser) -> None:
+def add_tensorboard(parser: Parser) -> None:
     """The flag of the two phases that train."""
-    made.add_argument(
+    parser.add_argument(
         "--tensorboard",
         dest="set",
         action="append_const",
@@ -204,44 +192,25 @@ def locate(arguments: argparse.Namespace) -> RunTarget:
                     f"{path}: no experiment, but part of a run; give the run directory {folder}"
                 )
     if path.is_dir():
-        raise _without_experiment(path)
+        raise ValueError(
+            f"{path}: a directory without {' or '.join(SAVED)}; "
+            "give a YAML file, or run search.py or retrain.py first"
+        )
     return RunTarget(path, check_run(arguments.run or Path("runs") / path.stem))
 
 
 def check_run(run: Path) -> Path:
-    """The run directory itself.
-
-    Raises:
-        ValueError: a file is in its place, or in that of a folder above it.
-    """
+    """The run directory; raise ValueError where it or a folder above it is a file."""
     taken = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not taken.is_dir():
         raise ValueError(f"--run {run}: {taken} is a file; give a directory")
     return run
 
 
-def find_experiment(run: Path) -> Path:
-    """The experiment that a run directory saved: of search, else of a retraining; lowest seed.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if (first := next(_saved(run, SAVED), None)) is None:
-        raise _without_experiment(run)
-    return first
-
-
 def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """The experiments that a run directory saved, the first one that counts first."""
+    """Yield the experiments that a run directory saved: by pattern, then the lowest seed first."""
     for pattern in patterns:
         yield from sorted(run.glob(pattern), key=lambda path: _seed_then_name(path.parent))
-
-
-def _without_experiment(run: Path) -> ValueError:
-    return ValueError(
-        f"{run}: a directory without {' or '.join(SAVED)}; "
-        "give a YAML file, or run search.py or retrain.py first"
-    )
 
 
 def is_lowest_seed(folder: Path) -> bool:
@@ -254,9 +223,9 @@ def _seed_then_name(folder: Path) -> tuple[float, str]:
     return (float(digits) if digits.isdecimal() else float("inf"), str(folder))
 
 
-def add_seeds(made: Parser, words: str, default: Sequence[int] | None = None) -> None:
+def add_seeds(parser: Parser, words: str, default: Sequence[int] | None = None) -> None:
     """The option of several seeds: `0,1,2` or `0 1 2`."""
-    made.add_argument(
+    parser.add_argument(
         "--seeds",
         type=_seeds,
         action=_Once,
@@ -277,9 +246,9 @@ def number_from(least: int) -> Callable[[str], int]:
     return number
 
 
-def add_workers(made: Parser) -> None:
+def add_workers(parser: Parser) -> None:
     """The option `--workers`: how many runs at a time."""
-    made.add_argument(
+    parser.add_argument(
         "--workers", type=number_from(1), default=1, metavar="N", help="runs at a time"
     )
 

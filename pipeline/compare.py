@@ -3,18 +3,18 @@
 import json
 import statistics
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from model import Architecture, load_architecture, load_model
 from nas.costs.latency import Latencies
 from nas.derivation import NoOtherNetwork
 from nas.statistics.intervals import verdict
-from pipeline.build import check_tokenizer, time_models
 from pipeline.context import RunPlan, say
-from pipeline.derive import derive, write_architecture
-from pipeline.results import check_validations, read_result
+from pipeline.derive import check_tokenizer, derive, write_architecture
+from pipeline.resources import time_models
 from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.run_files import check_validations, read_result
 from training.console import announce
 from training.evaluation import Evaluation
 from utils.files import csv_of, write_whole
@@ -35,19 +35,23 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Contestant:
-    """One network of the comparison.
+    """One network of the comparison, by the layout that is trained.
 
     Attributes:
-        architecture: a layout of it, which is trained.
         role: searched, chosen or opponent.
         remarks: which opponents are the same network; of the chosen one also which there are not.
     """
 
     architecture: Architecture
     role: str
-    remarks: tuple[str, ...] = ()
+    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, line: str) -> None:
+        """Print a remark and keep it for the table."""
+        print(line)
+        self.remarks.append(line)
 
 
 def contestants(plan: RunPlan) -> list[Contestant]:
@@ -75,23 +79,20 @@ def contestants(plan: RunPlan) -> list[Contestant]:
     return entries
 
 
-def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
-    """Add an opponent, or its name to what is the same network already."""
-    config = plan.experiment.derive.model_copy(update={"method": method})
-    architecture = derive(plan, config)
-    for place, entry in enumerate(entries):
-        if entry.architecture.network == architecture.network:
-            names = f"{architecture.name} = {entry.architecture.name}"
-            _remark(entries, place, f"{names}: one network, trained and shown once")
-            return
-    written = write_architecture(architecture, plan.experiment, plan.run_dir)
+def _add(plan: RunPlan, entries: list[Contestant], opponent: Architecture) -> None:
+    written = write_architecture(opponent, plan.experiment, plan.run_dir)
     entries.append(Contestant(written, "opponent"))
 
 
-def _remark(entries: list[Contestant], place: int, remark: str) -> None:
-    print(remark)
-    entry = entries[place]
-    entries[place] = replace(entry, remarks=(*entry.remarks, remark))
+def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
+    """Add an opponent, or its name to what is the same network already."""
+    architecture = derive(plan, method=method)
+    for entry in entries:
+        if entry.architecture.network == architecture.network:
+            names = f"{architecture.name} = {entry.architecture.name}"
+            entry.remark(f"{names}: one network, trained and shown once")
+            return
+    _add(plan, entries, architecture)
 
 
 def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
@@ -103,17 +104,15 @@ def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
             f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
             f"which lacks {', '.join(sorted(unknown))}"
         )
-    options = {"method": "random", "flops": plan.costs(chosen.slots)}
+    flops = plan.costs(chosen.slots)
     for seed in range(wanted):
-        config = plan.experiment.derive.model_copy(update={**options, "seed": seed})
         taken = frozenset(entry.architecture.network for entry in entries)
         try:
-            architecture = derive(plan, config, taken)
+            opponent = derive(plan, taken, method="random", flops=flops, seed=seed)
         except NoOtherNetwork as error:
-            _remark(entries, 0, f"{error}: {seed} of {wanted} random opponents")
+            entries[0].remark(f"{error}: {seed} of {wanted} random opponents")
             return
-        written = write_architecture(architecture, plan.experiment, plan.run_dir)
-        entries.append(Contestant(written, "opponent"))
+        _add(plan, entries, opponent)
 
 
 def _chosen(plan: RunPlan) -> Architecture:
@@ -122,11 +121,10 @@ def _chosen(plan: RunPlan) -> Architecture:
         raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first")
     chosen = load_architecture(path)
     check_tokenizer(plan.prepared.tokenizer, chosen)
-    config = plan.experiment.model
     sizes: list[tuple[str, object, object]] = [
-        ("d_model", chosen.d_model, config.d_model),
-        ("slots", len(chosen.slots), config.slots),
-        ("tie_slots", chosen.tie_slots, config.tie_slots),
+        ("d_model", chosen.d_model, plan.sizes["d_model"]),
+        ("slots", len(chosen.slots), len(plan.slots)),
+        ("tie_slots", chosen.tie_slots, plan.sizes["tie_slots"]),
         ("softmax", chosen.softmax, plan.softmax),
     ]
     candidates = {candidate.label: candidate for candidate in plan.candidates}
@@ -147,12 +145,7 @@ def _chosen(plan: RunPlan) -> Architecture:
 
 
 def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:
-    """Train every architecture with every seed, as retrain.py does it.
-
-    Raises:
-        ValueError: a folder holds another experiment, or a file in it is damaged.
-        Stopped, Diverged: as in a single retraining.
-    """
+    """Train every architecture with every seed, as retrain.py does it, and raise what it does."""
     shown = set[str]()
     trainings = [(seed, entry) for seed in plan.experiment.compare.seeds for entry in entries]
     for number, (seed, entry) in enumerate(trainings, start=1):
@@ -175,10 +168,9 @@ def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
     from report.comparison import read_comparison, text_table
     from report.page import write_report
 
-    names, seeds = [entry.architecture.name for entry in entries], plan.experiment.compare.seeds
-    folders = {
-        name: [plan.with_seed(seed).retrain_folder(name) for seed in seeds] for name in names
-    }
+    plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
+    names = [entry.architecture.name for entry in entries]
+    folders = {name: [seeded.retrain_folder(name) for seeded in plans] for name in names}
     results = {
         name: [read_result(folder / "result.json") for folder in of_seeds]
         for name, of_seeds in folders.items()
@@ -191,9 +183,9 @@ def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
         name: [result["test"]["nats_per_token"] for result in of_seeds]
         for name, of_seeds in results.items()
     }
-    searched = nats.pop(names[0])
+    chosen = nats.pop(names[0])
     table = {
-        "verdict": "\n".join(verdict(names[0], searched, nats)),
+        "verdict": "\n".join(verdict(names[0], chosen, nats)),
         "remarks": [remark for entry in entries for remark in entry.remarks],
         "latency_note": latencies.note,
         "latency_key": latencies.key,

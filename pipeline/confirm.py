@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from data import Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
-from pipeline.build import network_hash, time_models
 from pipeline.context import RunPlan
+from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, run_all
-from pipeline.results import check_validations, read_result
+from pipeline.resources import time_models
+from pipeline.run_files import check_validations, read_result
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest
 
@@ -46,9 +48,9 @@ def check_sides(one: Side, two: Side) -> None:
         )
 
 
-def check_text(bench: RunPlan) -> None:
+def check_text(tokenizer: Tokenizer) -> None:
     """Raise ValueError where results have no bits per byte, which are what is compared."""
-    if bench.byte_length_V is None:
+    if tokenizer.byte_length_V is None:
         raise ValueError(
             "data.tokenizer: it does not give the text back exactly, so there are no bits per byte "
             "to compare; take one that does (kind bpe, unigram or bytes, without lower_case)"
@@ -58,12 +60,7 @@ def check_text(bench: RunPlan) -> None:
 def train_sides(
     sides: Sequence[Side], seeds: Sequence[int], run: Path, *, workers: int, stop: StopRequest
 ) -> None:
-    """Run every phase of every side and seed, so many at a time; the sides take turns.
-
-    Raises:
-        ValueError: a run failed.
-        Stopped: a signal came; every run has saved its state.
-    """
+    """Run every phase of every side and seed, and raise what `run_all` does; sides take turns."""
     jobs = [
         Job(
             f"{side.name}, seed {seed}",
@@ -96,31 +93,28 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
             fewer.
     """
     rows = []
-    results: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
     for side in sides:
-        for seed in seeds:
-            result = result_of(run / side.name / f"seed-{seed}", seed)
-            results[side.name].append(result)
-            rows.append(
-                {
-                    "experiment": side.name,
-                    "seed": seed,
-                    "layout": result["layout"],
-                    "parameters": result["parameters"],
-                    "flops_per_token": result["flops_per_token"],
-                    "test_bits_per_byte": result["test"]["bits_per_byte"],
-                    "test_bytes": result["test"]["bytes"],
-                    "valid_bits_per_byte": result["valid"]["bits_per_byte"],
-                }
-            )
+        results = [result_of(run / side.name / f"seed-{seed}", seed) for seed in seeds]
+        check_validations({side.name: results})
+        rows += [
+            {
+                "experiment": side.name,
+                "seed": seed,
+                "layout": result["layout"],
+                "parameters": result["parameters"],
+                "flops_per_token": result["flops_per_token"],
+                "test_bits_per_byte": result["test"]["bits_per_byte"],
+                "test_bytes": result["test"]["bytes"],
+                "valid_bits_per_byte": result["valid"]["bits_per_byte"],
+            }
+            for seed, result in zip(seeds, results, strict=True)
+        ]
     if len({row["test_bytes"] for row in rows}) > 1:
         raise ValueError("test_bytes: the runs were tested on texts of different lengths")
-    for name, of_side in results.items():
-        check_validations({name: of_side})
     return rows
 
 
-def latencies(bench: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Latencies:
+def latencies(plan: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Latencies:
     """Forward latency of every derived network, all in turn, by `side/seed`."""
     architectures = {
         f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds
@@ -128,7 +122,7 @@ def latencies(bench: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: 
     networks = {key: network_hash(architecture) for key, architecture in architectures.items()}
     once = {networks[key]: architecture for key, architecture in architectures.items()}
     models = {network: build_model(architecture) for network, architecture in once.items()}
-    latencies = time_models(bench, models)
+    latencies = time_models(plan, models)
     ms = latencies.median_ms
     median_ms = {key: ms[network] for key, network in networks.items() if network in ms}
     return replace(latencies, median_ms=median_ms)
@@ -139,8 +133,7 @@ def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
     alike = [
         str(seed)
         for seed in seeds
-        if network_hash(_architecture(run, one, seed))
-        == network_hash(_architecture(run, two, seed))
+        if len({network_hash(_architecture(run, side, seed)) for side in (one, two)}) == 1
     ]
     if not alike:
         return ""

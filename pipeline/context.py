@@ -1,17 +1,16 @@
 """The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
 from hpo.config import without_password
@@ -23,12 +22,13 @@ from model import (
     SoftmaxConfig,
     optimal_cutoffs,
 )
+from model.ops import Dropout
 from model.slot import run as run_slot
 from nas.config import DEFAULT_SHARE, check_schedules
 from nas.derivation import Layout
 from nas.search.plan import SearchPlan
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.run_folders import run_folders
+from pipeline.run_files import run_folders
 from training.config import steps_in
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
@@ -37,6 +37,15 @@ from training.optim import Stages, stages_of
 from training.run_dir import environment, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
+
+
+class NetworkSizes(TypedDict):
+    """What networks of one experiment and text have in common, whatever is in their slots."""
+
+    d_model: int
+    vocabulary_size: int
+    softmax: SoftmaxConfig
+    tie_slots: int | None
 
 
 @dataclass(frozen=True)
@@ -56,23 +65,20 @@ class RunPlan:
     """One experiment with its text prepared and its device chosen.
 
     What follows from them is computed when it is first asked for, and once: a retraining must not
-    be refused because the schedules of a search do not fit.
-
-    Attributes:
-        experiment: all settings.
-        run_dir: where the run writes.
-        prepared: the text.
-        device: where the model is trained.
-        settings: what `--set` changed, as far as the next command must be told it again.
-        ranks: the processes that train together.
+    be refused because the schedules of a search do not fit. A setting that does not fit the text
+    raises ValueError then. `ranks` are the processes that train together.
     """
 
     experiment: Experiment
     run_dir: Path
     prepared: Prepared
     device: torch.device
-    settings: tuple[str, ...] = ()
     ranks: Ranks = ALONE
+
+    @property
+    def seed(self) -> int:
+        """Of the run; the folders of its phases are named by it."""
+        return self.experiment.run.seed
 
     def with_seed(self, seed: int) -> "RunPlan":
         """The same plan with another seed."""
@@ -85,26 +91,44 @@ class RunPlan:
         return self.experiment.model.completed_candidates()
 
     @cached_property
-    def softmax(self) -> SoftmaxConfig:
-        """The softmax with its cutoffs in numbers, also where the experiment says auto.
+    def slots(self) -> list[tuple[Candidate, ...]]:
+        """The candidates of each slot of the SuperNet."""
+        return [self.candidates] * self.experiment.model.slots
 
-        Raises:
-            ValueError: the vocabulary is too small for so many clusters.
-        """
+    @property
+    def dropout(self) -> Dropout:
+        """What training drops."""
+        return self.experiment.model.dropouts()
+
+    @cached_property
+    def softmax(self) -> SoftmaxConfig:
+        """The softmax with its cutoffs in numbers, also where the experiment says auto."""
         return softmax_of(self.experiment.model, self.experiment.data, self.prepared)
+
+    @cached_property
+    def sizes(self) -> NetworkSizes:
+        """Of the SuperNet and of every derived network."""
+        return NetworkSizes(
+            d_model=self.experiment.model.d_model,
+            vocabulary_size=self.prepared.tokenizer.vocabulary_size,
+            softmax=self.softmax,
+            tie_slots=self.experiment.model.tie_slots,
+        )
+
+    def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
+        """A language model with these candidates in its slots."""
+        return LanguageModel(slots, **self.sizes, dropout=self.dropout)
+
+    def supernet(self) -> LanguageModel:
+        """The network in which every slot holds all candidates, on the device."""
+        torch.manual_seed(self.seed)
+        return self.network(self.slots).to(self.device)
 
     @cached_property
     def costs(self) -> LayoutCosts:
         """Forward FLOPs per token of each candidate, and of embedding and softmax."""
-        config = self.experiment.model
         with torch.device("meta"):
-            model = LanguageModel(
-                [self.candidates],
-                d_model=config.d_model,
-                vocabulary_size=self.prepared.tokenizer.vocabulary_size,
-                softmax=self.softmax,
-                dropout=config.dropouts(),
-            )
+            model = self.network([self.candidates])
         data = self.experiment.data
         table = model.flops_per_token(data.batch, data.segment, self.cluster_mass(model))
         return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)
@@ -125,11 +149,7 @@ class RunPlan:
 
     @cached_property
     def search_batches(self) -> tuple[ContextBatches, ContextBatches | None]:
-        """The text of the weights, and alpha's own: with `split` the end of the training text.
-
-        Raises:
-            ValueError: the text is too short for the streams.
-        """
+        """The text of the weights, and alpha's own: with `split` the end of the training text."""
         tokens, alpha = self.prepared.tokens["train"], self.experiment.search.alpha
         if alpha.data != "split":
             return self.training_batches(), None
@@ -144,11 +164,7 @@ class RunPlan:
 
     @cached_property
     def search_steps(self) -> int:
-        """Steps of the SuperNet's weights.
-
-        Raises:
-            ValueError: the schedules do not fit into so few steps.
-        """
+        """Steps of the SuperNet's weights."""
         config = self.experiment.search
         steps = steps_in(config.steps, config.epochs, self.search_batches[0].per_epoch)
         try:
@@ -164,11 +180,7 @@ class RunPlan:
 
     @cached_property
     def stages(self) -> Stages:
-        """The stages of a retraining.
-
-        Raises:
-            ValueError: the warm-up does not fit into so few steps.
-        """
+        """The stages of a retraining."""
         try:
             return stages_of(self.experiment.retrain, self.training_batches().per_epoch)
         except ValueError as error:
@@ -200,7 +212,7 @@ class RunPlan:
             self.prepared.tokens["train"] if tokens is None else tokens,
             batch=data.batch,
             segment=data.segment,
-            offset_seed=self.experiment.run.seed if data.random_offset else None,
+            offset_seed=self.seed if data.random_offset else None,
         )
 
     def cut(self) -> dict[str, int]:
@@ -218,19 +230,13 @@ class RunPlan:
             self.prepared.tokens[split], **self.cut(), words=self.prepared.words(split)
         )
 
-    @cached_property
-    def byte_length_V(self) -> Tensor | None:
-        """Bytes of raw text that each id stands for; None where text may be lost."""
-        length_V = self.prepared.tokenizer.byte_length_V
-        return None if length_V is None else torch.tensor(length_V)
-
     def evaluate(
         self, model: LanguageModel, streams: EvaluationStreams, mix: Mix | None = None
     ) -> Evaluation:
         """Score a split once."""
-        return evaluate(
-            model, streams, byte_length_V=self.byte_length_V, device=self.device, mix=mix
-        )
+        lengths = self.prepared.tokenizer.byte_length_V
+        byte_length_V = None if lengths is None else torch.tensor(lengths)
+        return evaluate(model, streams, byte_length_V=byte_length_V, device=self.device, mix=mix)
 
     def validate(
         self, streams: EvaluationStreams, model: LanguageModel, mix: Mix | None = None
@@ -267,15 +273,13 @@ class RunPlan:
 
     def files(self) -> dict[str, str]:
         """What each phase saves in its own folder before step 0."""
-        run = self.experiment.run
         extra = {
             "corpus": self.experiment.data.corpus,
             "corpus_digest": self.prepared.corpus_digest,
             "corpus_notes": self.prepared.notes,
-            "seed": run.seed,
-            "micro_batches": run.micro_batches,
-            "attention": run.attention,
-            "compile": run.compile,
+            **self.experiment.run.model_dump(
+                include={"seed", "micro_batches", "attention", "compile"}
+            ),
             "ranks": self.ranks.world,
         }
         return {
@@ -307,7 +311,7 @@ class RunPlan:
 
     def retrain_folder(self, name: str) -> Path:
         """Where the retraining of one architecture, with the plan's seed, writes."""
-        return self.run_dir / "retrain" / name / f"seed-{self.experiment.run.seed}"
+        return self.run_dir / "retrain" / name / f"seed-{self.seed}"
 
     def tensorboard(self, folder: Path) -> Callable[[int], Any] | None:
         """What opens TensorBoard's writer at a step, where it is asked for, else None.
@@ -372,8 +376,7 @@ def find_device(name: str, key: str = "run.device") -> torch.device:
     return device
 
 
-def own_gpu(name: str, launch: Launch) -> torch.device:
-    """The GPU of one of several processes."""
+def _gpu_of(launch: Launch, name: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if name not in ("auto", "cuda") or launch.local_world > gpus:
         raise ValueError(
@@ -395,17 +398,11 @@ def as_saved(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"sweep": sweep})
 
 
-def set_up(
-    experiment: Experiment,
-    run_dir: Path,
-    settings: tuple[str, ...] = (),
-    ranks: Ranks = ALONE,
-) -> RunPlan:
+def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPlan:
     """Choose device and threads and prepare the text.
 
     Raises:
         ValueError: the device is not there, or the text does not serve.
-        OSError: a file cannot be read or written.
         Lost: another process of the run is gone.
     """
     if experiment.data.batch < ranks.world:
@@ -415,7 +412,7 @@ def set_up(
         )
     device = find_device(experiment.run.device)
     if device.type == "cuda" and (launch := launched()) is not None:
-        device = own_gpu(experiment.run.device, launch)
+        device = _gpu_of(launch, experiment.run.device)
     if experiment.run.threads is not None:
         torch.set_num_threads(experiment.run.threads)
     elif ranks.world > 1:
@@ -430,7 +427,7 @@ def set_up(
     prepared = prepare(experiment.data, Path.cwd(), progress=progress, is_run=run_folders(run_dir))
     if not ranks.local_rank:
         ranks.wait()
-    return RunPlan(experiment, run_dir, prepared, device, settings, ranks)
+    return RunPlan(experiment, run_dir, prepared, device, ranks)
 
 
 def say(line: str) -> None:

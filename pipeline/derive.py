@@ -1,18 +1,21 @@
 """From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from data import Tokenizer
 from model import (
     Architecture,
     ArchitectureCosts,
     FlopsKey,
     Network,
     TokenizerIdentity,
-    build_model,
     layout_letters,
     load_architecture,
     parse_layout,
@@ -20,13 +23,12 @@ from model import (
 from nas.config import DeriveConfig
 from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
 from nas.derivation.rules import sandwich_ends
-from pipeline.build import architecture_hash
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.run_folders import layout_name, short_text
+from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
-from pipeline.supernet_scores import Inherited, considered_csv, with_gap
+from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 
@@ -39,10 +41,9 @@ class Derivation:
     considered: tuple[Considered, ...] = ()
 
 
-def derive(
-    plan: RunPlan, config: DeriveConfig, taken: frozenset[Network] = frozenset()
-) -> Architecture:
-    """The architecture of `derivation`."""
+def derive(plan: RunPlan, taken: frozenset[Network] = frozenset(), **options: Any) -> Architecture:
+    """The architecture of `derivation` by the experiment's section `derive` with other options."""
+    config = plan.experiment.derive.model_copy(update=options)
     return derivation(plan, config, taken).architecture
 
 
@@ -51,25 +52,21 @@ def derivation(
 ) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
 
-    Args:
-        plan: of the run.
-        config: the method and its options.
-        taken: networks that a random layout must not be.
+    A random layout is none of the networks that are `taken`.
 
     Raises:
         ValueError: the method is unknown or cannot serve here, or a search's caveats are damaged.
         NoOtherNetwork: every network that it may be is taken.
-        OSError: a search's caveats cannot be read.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
-    seeds = config.searches or [plan.experiment.run.seed]
-    inherited = Inherited(plan, seeds, config.score_tokens)
+    seeds = config.searches or [plan.seed]
+    scores = SupernetScores(plan, seeds, config.score_tokens)
     read = [] if config.method in RULES else seeds
-    request = replace(request_of(plan, config, read), score=inherited.score, say=say, taken=taken)
+    request = replace(request_of(plan, config, read), score=scores.score, say=say, taken=taken)
     derived = DERIVATIONS[config.method](request)
     if config.gap and derived.evidence.pi:
-        derived = with_gap(inherited, request, derived)
+        derived = with_gap(scores, request, derived)
     evidence = derived.evidence
     if evidence.pi:
         of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
@@ -85,21 +82,19 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
     Raises:
         ValueError: one of the searches is of another experiment or text.
     """
-    experiment = plan.experiment
     return Request(
         config=config,
         candidates=plan.candidates,
-        slots=experiment.model.slots,
+        slots=len(plan.slots),
         flops_per_token=plan.costs,
         trajectories={seed: plan.searched_folder(seed) / "pi.npz" for seed in seeds},
         search_steps=plan.search_steps,
-        alpha_learned=experiment.search.alpha_learns,
-        tie_slots=experiment.model.tie_slots,
+        alpha_learned=plan.experiment.search.alpha_learns,
+        tie_slots=plan.sizes["tie_slots"],
     )
 
 
 def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
-    """What the architecture's files and folders are called: its method and what varies it."""
     suffix = {
         "par": str(config.p),
         "sandwich": str(sandwich_ends(config, len(derived.layout))),
@@ -112,37 +107,57 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
 
 
 def _architecture(plan: RunPlan, derived: Derived, name: str, seeds: Sequence[int]) -> Architecture:
-    """The architecture of a derived layout: sizes, costs, evidence, provenance."""
-    config, data = plan.experiment.model, plan.experiment.data
-    bare = Architecture(
-        name=name,
-        d_model=config.d_model,
-        slots=derived.layout,
-        tie_slots=config.tie_slots,
-        softmax=plan.softmax,
-        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
-        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
-    )
+    data = plan.experiment.data
     with torch.device("meta"):
-        model = build_model(bare)
-    table = ArchitectureCosts(
-        parameters=parameter_count(model),
-        flops_per_token=plan.flops_per_token(model),
-        key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
+        model = plan.network([[candidate] for candidate in derived.layout])
+    return Architecture(
+        name=name,
+        slots=derived.layout,
+        **plan.sizes,
+        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
+        costs=ArchitectureCosts(
+            parameters=parameter_count(model),
+            flops_per_token=plan.flops_per_token(model),
+            key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
+        ),
+        evidence=derived.evidence,
+        provenance={
+            "corpus_name": data.corpus,
+            **plan.inputs(),
+            "search_seed": ", ".join(map(str, seeds)),
+            "search": identity_hash(plan.experiment.search.model_dump(mode="json")),
+            "commit": commit() or "unknown",
+        },
     )
-    return bare.model_copy(
-        update={
-            "costs": table,
-            "evidence": derived.evidence,
-            "provenance": {
-                "corpus_name": data.corpus,
-                **plan.inputs(),
-                "search_seed": ", ".join(map(str, seeds)),
-                "search": identity_hash(plan.experiment.search.model_dump(mode="json")),
-                "commit": commit() or "unknown",
-            },
-        }
-    )
+
+
+def architecture_hash(architecture: Architecture) -> str:
+    """Hash of what is built; evidence and provenance do not count."""
+    return _hash(architecture.model_dump(mode="json", include=architecture.built_of))
+
+
+def network_hash(architecture: Architecture) -> str:
+    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
+    rest = architecture.built_of - {"slots", "tie_slots"}
+    sizes = architecture.model_dump(mode="json", include=rest)
+    return _hash(sizes | asdict(architecture.network))
+
+
+def _hash(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
+    """Raise ValueError where an architecture was derived for another tokenizer."""
+    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
+    ours = (tokenizer.vocabulary_size, tokenizer.digest)
+    if theirs != ours:
+        raise ValueError(
+            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
+            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
+            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
+            f'the same layout on this text give --layout "{architecture.letters()}"'
+        )
 
 
 def check_layout(experiment: Experiment, layout: str | None) -> None:
@@ -151,9 +166,8 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
         try:
             parse_layout(layout, experiment.model.completed_candidates())
         except ValueError as error:
-            rules = ", ".join(DERIVATIONS)
-            words = "; ".join(str(error).splitlines())
-            raise ValueError(f"--{words}; nor is {layout!r} a rule ({rules})") from None
+            rules, message = ", ".join(DERIVATIONS), "; ".join(str(error).splitlines())
+            raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
 
 
 def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
@@ -169,9 +183,8 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
         return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")
     if layout is not None:
         method = layout if layout in DERIVATIONS else "layout"
-        options = {"method": method, "layout": layout}
-        config = plan.experiment.derive.model_copy(update=options)
-        architecture = write_architecture(derive(plan, config), plan.experiment, plan.run_dir)
+        architecture = derive(plan, method=method, layout=layout)
+        architecture = write_architecture(architecture, plan.experiment, plan.run_dir)
     else:
         path = file or plan.run_dir / "architecture.json"
         if not path.exists():
@@ -193,7 +206,6 @@ def write_architecture(
 
     Raises:
         ValueError: there is a file of that name, which cannot be read.
-        OSError: one cannot be written.
     """
     folder = run_dir / "architectures"
     path = folder / f"{architecture.name}.json"
@@ -215,17 +227,15 @@ def _hash_in(path: Path) -> str:
         raise ValueError(f"{error}; remove it, and it is made again") from None
 
 
-def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> list[str]:
+def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> str | None:
     """A line where the run has other searches, and the layout is of the one with this seed."""
-    if config.method in RULES or config.searches:
-        return []
     names = [path.parent.name for path in (run_dir / "search").glob("seed-*/pi.npz")]
     numbers = [name.removeprefix("seed-") for name in names]
     seeds = sorted(int(number) for number in numbers if number.isdecimal())
-    if seeds == [seed]:
-        return []
+    if config.method in RULES or config.searches or seeds == [seed]:
+        return None
     shown = ",".join(map(str, seeds))
-    return [f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"]
+    return f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"
 
 
 def chosen_before(run_dir: Path) -> Architecture | None:

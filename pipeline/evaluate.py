@@ -34,7 +34,7 @@ Options = Mapping[str, int | None]
 
 @dataclass(frozen=True)
 class Saved:
-    """A model folder that was looked at: its files are there and belong together."""
+    """A model folder whose files are there and belong together; `cut` as in its own test."""
 
     folder: Path
     architecture: Architecture
@@ -60,7 +60,6 @@ def open_folder(folder: Path) -> Saved:
 
     Raises:
         ValueError: it is no model folder, or a file is damaged or does not fit the others.
-        OSError: a file cannot be read.
     """
     if missing := [name for name in MODEL if not (folder / name).is_file()]:
         raise ValueError(
@@ -76,18 +75,11 @@ def open_folder(folder: Path) -> Saved:
             f"trained with {architecture.tokenizer.digest[:12]}; copy the whole folder again"
         )
     load_model(folder)
-    return Saved(folder, architecture, tokenizer, own_cut(folder))
+    return Saved(folder, architecture, tokenizer, _cut_of_test(folder))
 
 
-def own_cut(folder: Path) -> dict[str, int]:
-    """How the text was cut in the model's own test, from the result.json in or above its folder.
-
-    `CUT` where there is none, or one of a version that did not say so.
-
-    Raises:
-        ValueError: the file is damaged.
-        OSError: it cannot be read.
-    """
+def _cut_of_test(folder: Path) -> dict[str, int]:
+    """From the result.json in or above the folder; `CUT` where there is none or it says nothing."""
     for path in (folder / "result.json", folder.parent / "result.json"):
         if not path.is_file():
             continue
@@ -106,7 +98,6 @@ def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bo
 
     Raises:
         ValueError: a file is empty or no UTF-8.
-        OSError: a file cannot be read.
     """
     texts = [to_utf8_text(path.read_bytes(), str(path)) for path in files]
     words = sum(count_words(text, line_ends=line_ends) for text in texts)
@@ -158,7 +149,6 @@ class Measurement:
 
         Raises:
             ValueError: the machine's memory does not suffice, or the model gives no finite number.
-            OSError: the model cannot be read any more.
         """
         model = load_model(self.saved.folder, self._readable(options))
         model = model.to(self.device, self._dtype)

@@ -24,19 +24,16 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
     """Turn ValueError and OSError into their message on stderr and exit code 2.
 
     Belongs around the set-up, imports included. With PARNAS_TRACEBACK=1 in the environment the
-    traceback is printed as well.
-
-    Args:
-        loads: the package whose import takes seconds, on a cold disk half a minute; said at once.
-
-    Raises:
-        SystemExit: with code 2.
+    traceback is printed as well. The package that it loads is named at once: importing it takes
+    seconds, on a cold disk half a minute.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path may hold what the terminal's encoding, or any, cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        _announce_import(loads)
+        launch = launched()
+        if loads not in sys.modules and (launch is None or not launch.rank):
+            print(f"loading {loads}", file=sys.stderr, flush=True)
         yield
     except KeyboardInterrupt:
         _complain(
@@ -118,12 +115,6 @@ def _print_traceback() -> None:
         traceback.print_exc()
 
 
-def _announce_import(package: str) -> None:
-    launch = launched()
-    if package not in sys.modules and (launch is None or not launch.rank):
-        print(f"loading {package}", file=sys.stderr, flush=True)
-
-
 def _complain(text: str, *, lost: bool = False) -> None:
     """Print a line on stderr; of several processes that have the same one, one prints it."""
     if is_first_to_say(text, lost=lost):
@@ -131,11 +122,9 @@ def _complain(text: str, *, lost: bool = False) -> None:
 
 
 def _at_once(code: int) -> int:
-    """The exit code of a process alone; one of several ends here.
-
-    The interpreter's own way out might wait for a process that is gone (see Ranks.leave).
-    """
+    """The exit code of a process alone; one of several ends here."""
     if launched() is not None:
+        # The interpreter's own way out might wait for a process that is gone (see Ranks.leave).
         sys.stdout.flush()
         os._exit(code)
     return code

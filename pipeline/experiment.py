@@ -4,6 +4,7 @@ import json
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -56,10 +57,7 @@ def _no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
 def _no_experiment(value: Any, sections: Sequence[str], *, overridden: bool) -> str | None:
     """Why a document is no experiment; None where its keys may be judged.
 
-    Args:
-        value: of the whole document.
-        sections: the names of an experiment's sections.
-        overridden: whether the command line gives values too, so that the file may have none.
+    Where the command line gives values too (`overridden`), the file may have none.
     """
     expected = f"expected the sections {', '.join(sections)}"
     if value is None or value == {}:
@@ -87,25 +85,13 @@ class ExperimentError(ValueError):
 class _Source:
     """The values of a file with the overrides put over them, and the origin of every key.
 
-    Args:
-        path: the YAML file.
-        overrides: `a.b=value` texts.
-        sections: the names of all sections.
-        may_be_empty: those that, left empty, are an empty mapping.
-
     Raises:
         ExperimentError: the file is no YAML or no mapping.
-        OSError: the file cannot be read.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        overrides: Sequence[str],
-        sections: Sequence[str],
-        may_be_empty: Sequence[str],
-    ) -> None:
-        document = _read_document(path, sections, overridden=bool(overrides))
+    def __init__(self, path: Path, overrides: Sequence[str]) -> None:
+        sections = Experiment.model_fields
+        document = _read_document(path, list(sections), overridden=bool(overrides))
         # Per key the rank that sorts its problems and the text that stands before them.
         self._origin: dict[Key, tuple[int, str]] = {
             key: (line, f"{path}:{line}") for key, line in document.line_of.items() if key
@@ -115,8 +101,10 @@ class _Source:
             for problem in document.problems
         ]
         self._unread: set[Key] = set(document.unread)
+        # A section that is left empty is an empty mapping where the experiment may lack it.
+        optional = {name for name, field in sections.items() if field.default is not None}
         self.data: dict[str, Any] = {
-            name: {} if section is None and name in may_be_empty else section
+            name: {} if section is None and name in optional else section
             for name, section in (document.value or {}).items()
         }
         for place, text in enumerate(overrides):
@@ -133,7 +121,7 @@ class _Source:
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
 
     def _override(self, text: str, rank: int) -> str | None:
-        """Put one `a.b=value` over the data; the line to print where that is impossible."""
+        """Put one `a.b=value` over the data; return the line to print where that is impossible."""
         origin = "--set " + shorten(" ".join(masked(text).split()), 200)
         name, equals, value_text = text.partition("=")
         key: Key = tuple(name.strip().split("."))
@@ -169,7 +157,7 @@ class _Source:
         return None
 
     def _origin_of(self, key: Key) -> tuple[int, str]:
-        """Of the key itself, or of the nearest key around it that stands somewhere."""
+        # Of the key itself, or of the nearest key around it that stands somewhere.
         while key not in self._origin:
             key = key[:-1]
         return self._origin[key]
@@ -252,44 +240,33 @@ def load_experiment(
 
     Raises:
         ExperimentError: all that is wrong, in the order of the file.
-        OSError: the file cannot be read.
     """
     return _load(Experiment, path, overrides, base)
 
 
 def _load(kind: type[Kind], path: Path, overrides: Sequence[str], base: Path | None) -> Kind:
-    sections = Experiment.model_fields
-    may_be_empty = [name for name, field in sections.items() if field.default is not None]
-    source = _Source(path, overrides, list(sections), may_be_empty)
+    source = _Source(path, overrides)
     experiment, errors = _read(kind, source.data)
     if isinstance(experiment, Experiment) and not source.lines(errors):
         errors += sweep_problems(experiment, partial(changed_settings, experiment))
     if base is not None:
-        errors += _missing_inputs(source.data.get("data"), base)
+        # Where `data` is valid in itself, also beside sections that are not.
+        with suppress(ValidationError):
+            section = json.dumps(source.data.get("data"))
+            data = DataConfig.model_validate_json(section, strict=True)
+            errors += [(("data", *key), words) for key, words in data.missing_inputs(base)]
     if problems := source.lines(errors):
         raise ExperimentError(problems)
     assert experiment is not None
     return experiment
 
 
-def _missing_inputs(section: Any, base: Path) -> list[Said]:
-    """What a data section that is valid in itself names and is not there."""
-    try:
-        data = DataConfig.model_validate_json(json.dumps(section), strict=True)
-    except ValidationError:
-        return []
-    return [(("data", *key), words) for key, words in data.missing_inputs(base)]
-
-
 def with_settings(
     experiment: Experiment, values: Mapping[str, Any], without: Sequence[str] = ()
 ) -> Experiment:
-    """The experiment of a trial: without a sweep, with other values at some keys.
+    """The experiment of a trial: without a sweep, with other values at some dotted keys.
 
-    Args:
-        experiment: where all other values come from.
-        values: dotted keys and what they become.
-        without: dotted keys that go back to their defaults.
+    The keys of `without` go back to their defaults.
 
     Raises:
         ExperimentError: the values do not go together; one line for each `key: what is wrong`.
@@ -337,7 +314,7 @@ def json_schema() -> str:
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
-    errors = _unregistered(data)
+    errors = _unregistered_derivations(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.
         return kind.model_validate_json(json.dumps(data), strict=True), errors
@@ -346,7 +323,7 @@ def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Sai
 
 
 def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
-    """The mapping that holds a dotted key; None where there is none, or a single value."""
+    # The mapping that holds a dotted key; None where there is none, or a single value.
     *above, _ = name.split(".")
     here: Any = data
     for depth, part in enumerate(above, start=1):
@@ -358,8 +335,7 @@ def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
     return tuple(above), here
 
 
-def _unregistered(data: dict[str, Any]) -> list[Said]:
-    """Names of derivations that nobody registered."""
+def _unregistered_derivations(data: dict[str, Any]) -> list[Said]:
     # Here and not in nas/config.py, which the derivations themselves import.
     names: list[tuple[Key, Any]] = []
     derive, compare = data.get("derive"), data.get("compare")
@@ -381,7 +357,6 @@ def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
     Raises:
         ValueError: the experiment is not valid or names a file that is not there, or a run
             directory holds none.
-        OSError: the file cannot be read.
     """
     target = cli.locate(arguments)
     return load_experiment(target.file, arguments.set, Path.cwd()), target.run
@@ -395,5 +370,5 @@ def text_experiment_of(arguments: Namespace) -> tuple[TextExperiment, Path]:
 
 def carried(arguments: Namespace) -> tuple[str, ...]:
     """The settings of this command that the next one needs too."""
-    own = ("derive.", "run.tensorboard")
-    return tuple(setting for setting in arguments.set if not setting.startswith(own))
+    of_this_one = ("derive.", "run.tensorboard")
+    return tuple(setting for setting in arguments.set if not setting.startswith(of_this_one))

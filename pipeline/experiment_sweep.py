@@ -57,15 +57,15 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
     if sweep is None:
         return []
     kinds = number_kinds(type(experiment), sweep.space)
-    said: list[Said] = list(_places(sweep, experiment))
-    said += [
+    errors: list[Said] = list(_places(sweep, experiment))
+    errors += [
         (("sweep", "space", key, *at), words) for key, at, words in space_faults(sweep.space, kinds)
     ]
-    if said:
-        return list(dict(reversed(said)).items())[::-1]  # one for each key
+    if errors:
+        return list(dict(reversed(errors)).items())[::-1]  # one for each key
     space = Space(sweep.space, kinds)
-    if said := _endless(space) if sweep.sampler.kind == "grid" else []:
-        return said
+    if errors := _endless(space) if sweep.sampler.kind == "grid" else []:
+        return errors
     return _alone(space, sweep, change) or _together(space, sweep, change)
 
 
@@ -121,7 +121,7 @@ def _scored(key: str, data: DataConfig) -> str | None:
 
 
 def _ends_and_choices(sweep: SweepConfig, key: str) -> list[tuple[KeyPath, Any]]:
-    """The choices, the ends of the range or the set value, with their places below the key."""
+    # With their places below the key.
     if key not in sweep.space:
         return [((), sweep.set[key])]
     parameter = sweep.space[key]
@@ -131,7 +131,7 @@ def _ends_and_choices(sweep: SweepConfig, key: str) -> list[tuple[KeyPath, Any]]
 
 
 def _problem_at(key: str, values: Values, change: Change) -> Problem | None:
-    """What these values make wrong at the key itself or below it."""
+    # What these values make wrong at the key itself or below it.
     path = tuple(key.split("."))
     for place, words in change(values, ())[1]:
         if place == path[: len(place)] or path == place[: len(path)]:
@@ -140,17 +140,17 @@ def _problem_at(key: str, values: Values, change: Change) -> Problem | None:
 
 
 def _endless(space: Space) -> list[Said]:
-    said: list[Said] = [
+    errors: list[Said] = [
         (("sweep", "space", key), "has no finite number of values; a grid needs a step, or choices")
         for key in space.keys
         if space.is_continuous(key)
     ]
-    if not said:
+    if not errors:
         try:
             space.grid()
         except ValueError as error:
-            said = [(("sweep", "space"), str(error))]
-    return said
+            errors = [(("sweep", "space"), str(error))]
+    return errors
 
 
 def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
@@ -166,12 +166,12 @@ def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
         }
     # What is always wrong, as an unknown key is, must not make the others look so.
     hopeless = {key for key, problems in suspects.items() if len(problems) == len(tries[key])}
-    said: list[Said] = []
+    errors: list[Said] = []
     for key, problems in suspects.items():
         section = "space" if key in sweep.space else "set"
         draws = _draws_with(space, sweep, key)
         if not draws:
-            said.append((("sweep", section, key, "when"), "never holds: it excludes itself"))
+            errors.append((("sweep", section, key, "when"), "never holds: it excludes itself"))
             continue
         draws += [
             ({name: value for name, value in values.items() if name not in hopeless}, without)
@@ -185,10 +185,10 @@ def _alone(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
         }
         if 1 < len(guilty) == len(tries[key]) and len(set(guilty.values())) == 1:
             guilty = {(): next(iter(guilty.values()))}  # one line says it for all choices
-        said += [
+        errors += [
             (("sweep", section, key, *at, *below), words) for at, (below, words) in guilty.items()
         ]
-    return said
+    return errors
 
 
 def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Draw]:
@@ -206,14 +206,14 @@ def _draws_with(space: Space, sweep: SweepConfig, key: str) -> list[Draw]:
 def _together(space: Space, sweep: SweepConfig, change: Change) -> list[Said]:
     """Draws of the space that the schema refuses: the first for each key that is wrong."""
     source = random.Random(0)
-    said: dict[KeyPath, Said] = {}
+    errors: dict[KeyPath, Said] = {}
     for _ in range(DRAWS):
         drawn = space.draw(source)
         values = {**sweep.set, **drawn}
         for path, words in change(values, space.inactive(drawn))[1]:
-            if path not in said and len(said) < MOST_LINES:
-                said[path] = _refused(dotted(path), words, values, sweep)
-    return list(said.values())
+            if path not in errors and len(errors) < MOST_LINES:
+                errors[path] = _refused(dotted(path), words, values, sweep)
+    return list(errors.values())
 
 
 def _refused(key: str, words: str, values: Values, sweep: SweepConfig) -> Said:

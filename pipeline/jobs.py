@@ -10,8 +10,7 @@ from typing import Any
 
 from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
-from pipeline.results import read_result
-from pipeline.run_folders import layout_name
+from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import TrialProcess
 from pipeline.sweep.trial import Around, Interrupted, Limits, run_scripts
 from training.run_dir import commit

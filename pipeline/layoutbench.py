@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from model import Architecture, layout_letters, load_architecture, parse_layout
+from model import Architecture, ModelConfig, layout_letters, load_architecture, parse_layout
 from nas.costs.latency import Latencies
 from nas.derivation import RULES
 from nas.derivation.base import Networks
-from nas.search.plan import TRAINING, SearchPlan, search_flops
+from nas.search.plan import TRAINING, search_flops
 from nas.tabular.regret import Difference, Regrets, difference, mean_nats, random_search, regret_of
 from nas.tabular.table import (
     LayoutTable,
@@ -23,11 +23,11 @@ from nas.tabular.table import (
     networks_of,
     read_table,
 )
-from pipeline.build import language_model, time_models
 from pipeline.context import RunPlan
 from pipeline.derive import derive
-from pipeline.experiment import with_settings
+from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
+from pipeline.resources import time_models
 from pipeline.search import VALIDATED
 from training.run_dir import commit
 from training.signals import StopRequest
@@ -41,13 +41,12 @@ _MOST_LAYOUTS = 4096
 REGRET_FILE = "regret.json"
 
 
-def layouts_of(bench: RunPlan) -> list[str]:
+def layouts_of(model: ModelConfig) -> list[str]:
     """Every network of the experiment's candidates and slots, by a layout in letters.
 
     Raises:
         ValueError: a candidate has no letter of its own, or there are too many networks.
     """
-    model = bench.experiment.model
     candidates = model.completed_candidates()
     kinds = [layout_letters([candidate]) for candidate in candidates]
     if any(len(letter) != 1 for letter in kinds) or len(set(kinds)) < len(kinds):
@@ -66,51 +65,50 @@ def layouts_of(bench: RunPlan) -> list[str]:
     return layouts
 
 
-def key_of(bench: RunPlan) -> dict[str, Any]:
+def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
     """What a table belongs to: rows under another key are not comparable with its rows."""
-    run = bench.experiment.run.model_dump(
-        mode="json", include={"precision", "threads", "validate_every"}
-    )
-    sections = bench.experiment.model_dump(mode="json", include={"data", "model", "retrain"})
-    return {"run": run, **sections, **bench.inputs()}
+    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
+    sections = experiment.model_dump(mode="json", include={"data", "model", "retrain"})
+    return {"run": run, **sections, **inputs}
 
 
 def make_table(
-    bench: RunPlan,
-    layouts: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    workers: int,
-    stop: StopRequest,
+    plan: RunPlan, layouts: Sequence[str], seeds: Sequence[int], *, workers: int, stop: StopRequest
 ) -> Path:
-    """Train what is missing and write RUN/layoutbench.csv, a row at a time.
+    """Train what is missing as `train_layouts` does; write RUN/layoutbench.csv, a row at a time.
 
     A network that the table has by another layout is not missing.
-
-    Raises:
-        ValueError, Stopped, OSError: as `train_layouts`.
     """
-    path = bench.run_dir / TABLE
+    path, experiment = plan.run_dir / TABLE, plan.experiment
     rows = list(read_table(path).rows) if path.exists() else []
-    tie_slots = bench.experiment.model.tie_slots
+    tie_slots = experiment.model.tie_slots
     networks = networks_of([*layouts, *(row.layout for row in rows)], tie_slots)
     trained = {(networks[row.layout], row.seed) for row in rows}
     jobs = [
-        layout_job(bench.experiment, layout, seed, bench.run_dir)
+        layout_job(experiment, layout, seed, plan.run_dir)
         for seed in seeds
         for layout in layouts
         if (networks[layout], seed) not in trained
     ]
 
     def add_row(job: Job, result: dict[str, Any]) -> None:
-        rows.append(_row_of(result, job.experiment.run.seed))
+        rows.append(
+            Row(
+                layout=result["layout"].replace(" ", ""),
+                seed=job.experiment.run.seed,
+                parameters=result["parameters"],
+                flops_per_token=result["flops_per_token"],
+                valid_nats=result["valid"]["nats_per_token"],
+                test_nats=result["test"]["nats_per_token"],
+            )
+        )
         write_whole(path, as_csv(each_network_once(rows, tie_slots)))
 
     train_layouts(
         jobs,
         total=len(layouts) * len(seeds),
-        key_file=bench.run_dir / KEY,
-        key=key_of(bench),
+        key_file=plan.run_dir / KEY,
+        key=key_of(experiment, plan.inputs()),
         workers=workers,
         stop=stop,
         trained=add_row,
@@ -127,24 +125,23 @@ class Remade:
     deviations: float  # from that mean, in standard deviations of one training
 
 
-def check_table(bench: RunPlan, table: Path) -> LayoutTable:
+def check_table(table: Path, key: Mapping[str, Any]) -> LayoutTable:
     """The whole table, where it belongs to this experiment and this text.
 
     Raises:
         ValueError: it belongs to another, is damaged, or lacks rows.
-        OSError: it, or the JSON file beside it, cannot be read.
     """
     rows = read_table(table)
     rows.check_whole(table)
-    check_key(table.with_suffix(".json"), key_of(bench), _OWN_TABLE)
+    check_key(table.with_suffix(".json"), key, _OWN_TABLE)
     return rows
 
 
 def remake(
-    bench: RunPlan, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
+    plan: RunPlan, table: LayoutTable, layouts: Sequence[str], seed: int, **how: Any
 ) -> list[Remade]:
     """Train layouts with a seed that the table lacks, by `make_table`, and compare."""
-    fresh = read_table(make_table(bench, layouts, [seed], **how))
+    fresh = read_table(make_table(plan, layouts, [seed], **how))
     mean, deviation = mean_nats(table, "test"), table.pooled_deviation("test")
     rows = [(row, table.layout_of(row.layout)) for row in fresh.rows if row.seed == seed]
     return [
@@ -154,39 +151,27 @@ def remake(
     ]
 
 
-def add_latencies(bench: RunPlan, path: Path) -> Latencies:
+def add_latencies(plan: RunPlan, path: Path) -> Latencies:
     """Time the forward passes of all layouts in turn and write them into the table.
 
     Where the machine was busy the table stays as it is.
 
     Raises:
         ValueError: the table is damaged, or belongs to another experiment.
-        OSError: it cannot be read or written.
     """
     key_path = path.with_suffix(".json")
-    known = check_key(key_path, key_of(bench))
-    table, candidates = read_table(path), bench.experiment.model.completed_candidates()
+    known = check_key(key_path, key_of(plan.experiment, plan.inputs()))
+    table = read_table(path)
     models = {
-        layout: language_model(bench, [(slot,) for slot in parse_layout(layout, candidates)])
+        layout: plan.network([[slot] for slot in parse_layout(layout, plan.candidates)])
         for layout in table.layouts
     }
-    latencies = time_models(bench, models)
+    latencies = time_models(plan, models)
     if latencies.median_ms:
         rows = [replace(row, latency_ms=latencies.median_ms[row.layout]) for row in table.rows]
         write_whole(path, as_csv(rows))
         write_whole(key_path, json.dumps(known | {"latency": latencies.key}, indent=1) + "\n")
     return latencies
-
-
-def _row_of(result: dict[str, Any], seed: int) -> Row:
-    return Row(
-        layout=result["layout"].replace(" ", ""),
-        seed=seed,
-        parameters=result["parameters"],
-        flops_per_token=result["flops_per_token"],
-        valid_nats=result["valid"]["nats_per_token"],
-        test_nats=result["test"]["nats_per_token"],
-    )
 
 
 @dataclass(frozen=True)
@@ -198,8 +183,7 @@ class SearchRegrets:
         regrets: theirs.
         cost: of one search in trainings of a layout of mean cost, its layouts' scores included,
             the training of the chosen one not.
-        random_regret: mean regret of random search at equal cost.
-        trainings: how many layouts random search trains for that.
+        random_regret: mean regret of random search at equal cost, with so many `trainings`.
         difference: the searches' mean regret less random search's.
         rules: the layouts of the rules, which cost one training each, and their regrets.
     """
@@ -213,27 +197,23 @@ class SearchRegrets:
     rules: Mapping[str, tuple[str, float]]
 
 
-def search_all(bench: RunPlan, seeds: Sequence[int], *, workers: int, stop: StopRequest) -> None:
-    """Search and derive with every seed, each in RUN/seed-N; what is done already stays.
-
-    Raises:
-        ValueError: a run failed.
-        Stopped: a signal came; everything is saved.
-    """
-    experiment = bench.experiment
+def search_all(
+    experiment: Experiment, run_dir: Path, seeds: Sequence[int], *, workers: int, stop: StopRequest
+) -> None:
+    """Search and derive with every seed, each in RUN/seed-N, as `run_all` runs jobs."""
     scripts = ("derive",) if experiment.derive.method in RULES else ("search", "derive")
     jobs = list[Job]()
-    for seed, folder in _folders(bench, seeds).items():
+    for seed in seeds:
         # A method that draws must draw anew, or several seeds would be one.
-        settings = {"run.seed": seed, "derive.seed": seed}
-        jobs.append(Job(f"seed {seed}", with_settings(experiment, settings), scripts, folder))
+        seeded = with_settings(experiment, {"run.seed": seed, "derive.seed": seed})
+        jobs.append(Job(f"seed {seed}", seeded, scripts, run_dir / f"seed-{seed}"))
     run_all(
         jobs, workers=workers, stop=stop, done=lambda job: print(f"{job.name}: done", flush=True)
     )
 
 
 def weigh(
-    bench: RunPlan, seeds: Sequence[int], table: LayoutTable, *, replays: int
+    plan: RunPlan, seeds: Sequence[int], table: LayoutTable, *, replays: int
 ) -> SearchRegrets:
     """Read what the searches chose, weigh it and write RUN/regret.json.
 
@@ -242,12 +222,11 @@ def weigh(
 
     Raises:
         ValueError: a chosen layout is not in the table, or an architecture is damaged.
-        OSError: a file cannot be read or written.
     """
-    folders = _folders(bench, seeds)
-    chosen = [load_architecture(folder / "architecture.json") for folder in folders.values()]
+    folders = [plan.run_dir / f"seed-{seed}" for seed in seeds]
+    chosen = [load_architecture(folder / "architecture.json") for folder in folders]
     layouts = tuple(_letters(architecture) for architecture in chosen)
-    cost = max(_cost(bench, folder) for folder in folders.values())
+    cost = max(_cost(plan, folder) for folder in folders)
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
     weighed = SearchRegrets(
@@ -257,27 +236,25 @@ def weigh(
         random_regret=random.mean,
         trainings=trainings,
         difference=difference(table, layouts, random),
-        rules=_rules(bench, table),
+        rules=_rules(plan, table),
     )
     parts = {
         "seeds": list(seeds),
-        "search": bench.experiment.search.model_dump(mode="json"),
-        "derive": bench.experiment.derive.model_dump(mode="json"),
+        **plan.experiment.model_dump(mode="json", include={"search", "derive"}),
         "commit": commit(),
         **asdict(weighed),
     }
-    write_whole(bench.run_dir / REGRET_FILE, json.dumps(parts, indent=1) + "\n")
+    write_whole(plan.run_dir / REGRET_FILE, json.dumps(parts, indent=1) + "\n")
     return weighed
 
 
-def _rules(bench: RunPlan, table: LayoutTable) -> dict[str, tuple[str, float]]:
-    if not {"attention", "dense"} <= {each.kind for each in bench.experiment.model.candidates}:
+def _rules(plan: RunPlan, table: LayoutTable) -> dict[str, tuple[str, float]]:
+    if not {"attention", "dense"} <= {candidate.kind for candidate in plan.candidates}:
         return {}
     regrets = {}
     for name in (name for name in RULES if name not in ("layout", "random")):
-        config = bench.experiment.derive.model_copy(update={"method": name})
         try:
-            layout = _letters(derive(bench, config))
+            layout = _letters(derive(plan, method=name))
         except ValueError:  # it needs more slots
             continue
         regrets[name] = layout, regret_of(table, [layout]).mean
@@ -288,30 +265,26 @@ def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
 
 
-def _folders(bench: RunPlan, seeds: Sequence[int]) -> dict[int, Path]:
-    return {seed: bench.run_dir / f"seed-{seed}" for seed in seeds}
-
-
-def _cost(bench: RunPlan, folder: Path) -> float:
+def _cost(plan: RunPlan, folder: Path) -> float:
     """A search's FLOPs over those of training a layout whose slots cost the candidates' mean.
 
     Both validate as often; a search validates the soft net and the one-hot one, or some layouts
     where alpha does not learn.
     """
-    experiment, costs = bench.experiment, bench.costs
+    experiment, costs = plan.experiment, plan.costs
     if experiment.derive.method in RULES:
         return 0.0
-    flops, slots = list(costs.by_label.values()), experiment.model.slots
+    flops, slots = list(costs.by_label.values()), len(plan.slots)
     layout = costs.rest + slots * sum(flops) / len(flops)
-    plan = SearchPlan(experiment.search, bench.search_steps, memory=0, segment=1)
+    schedules = plan.schedules()
     tokens = experiment.data.batch * experiment.data.segment
-    valid = len(bench.prepared.tokens["valid"])
-    steps, every = bench.stages.steps, experiment.run.validate_every
+    valid = len(plan.prepared.tokens["valid"])
+    steps, every = plan.stages.steps, experiment.run.validate_every
     # A phase validates every so many steps, and at its last one.
-    in_search, in_training = math.ceil(plan.steps / every), math.ceil(steps / every)
+    in_search, in_training = math.ceil(schedules.steps / every), math.ceil(steps / every)
     soft = costs.rest + slots * sum(flops)
     validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
-    spent = tokens * sum(search_flops(plan, flops, costs.rest, slots))
+    spent = tokens * sum(search_flops(schedules, flops, costs.rest, slots))
     spent += in_search * valid * validated
     spent += _scored_layouts(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
     training = tokens * steps * TRAINING + in_training * valid

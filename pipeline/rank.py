@@ -1,28 +1,28 @@
 """Does a SuperNet rank layouts? They are drawn, scored, trained alone and compared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from model import Network, build_model, layout_letters, load_architecture, network_of
+from model import Network, layout_letters, network_of
 from nas.costs.latency import Latencies
 from nas.derivation import Layout
 from nas.derivation.base import Choice, Networks
 from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
 from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
-from pipeline.build import time_models
 from pipeline.context import RunPlan
 from pipeline.derive import derive
-from pipeline.experiment import with_settings
+from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
 from pipeline.layoutbench import key_of
-from pipeline.results import check_validations, read_result
-from pipeline.supernet_scores import Inherited
+from pipeline.resources import time_models
+from pipeline.run_files import check_validations, read_result
+from pipeline.supernet_scores import SupernetScores
 from pipeline.sweep.results import remove_weights
 from training.signals import StopRequest
 
@@ -38,7 +38,6 @@ class Sample:
         target: where that comes from, in words.
         groups: "equal" and "free", no network twice in one of them; a network may be in both, by
             different layouts.
-        tie_slots: `model.tie_slots`.
     """
 
     target_flops: float | None
@@ -74,7 +73,7 @@ class Sample:
 
 
 def sample_of(
-    bench: RunPlan,
+    plan: RunPlan,
     searches: Sequence[int],
     equal: int,
     free: int,
@@ -89,12 +88,11 @@ def sample_of(
     Raises:
         ValueError: there is no finished search to take the cost from, or none costs so much.
     """
-    candidates = bench.experiment.model.completed_candidates()
-    slots, table = bench.experiment.model.slots, bench.costs
-    networks = Networks(candidates, bench.experiment.model.tie_slots)
+    slots, candidates = len(plan.slots), len(plan.candidates)
+    networks = Networks(plan.candidates, plan.sizes["tie_slots"])
 
     def cost(choice: Choice) -> float:
-        return table(networks.layout(choice))
+        return plan.costs(networks.layout(choice))
 
     def fits(choice: Choice) -> bool:
         return abs(cost(choice) - flops) <= TOLERANCE * flops
@@ -104,30 +102,29 @@ def sample_of(
     if not equal:
         return Sample(None, "", groups, networks.tie_slots)
     if target_flops is not None:
-        words, flops = "--target-flops", target_flops
-        chosen = nearest_layout(len(candidates), slots, seed, cost, flops)
+        target, flops = "--target-flops", target_flops
+        chosen = nearest_layout(candidates, slots, seed, cost, flops)
         if not fits(chosen):
             raise ValueError(
                 f"--target-flops {flops:g}: no layout found within 3% of it; the nearest costs "
                 f"{cost(chosen):.0f} FLOPs per token"
             )
-    elif bench.experiment.search.alpha_learns:
-        chosen, words = _argmax(bench, searches), "what the search's argmax costs"
-        flops = cost(chosen)
     else:
-        chosen = median_layout(len(candidates), slots, seed, cost)
-        words, flops = "the median of free layouts, as the search learned no alpha", cost(chosen)
+        if plan.experiment.search.alpha_learns:
+            chosen, target = _argmax(plan, searches), "what the search's argmax costs"
+        else:
+            chosen = median_layout(candidates, slots, seed, cost)
+            target = "the median of free layouts, as the search learned no alpha"
+        flops = cost(chosen)
     equals = equal_layouts(chosen, networks, equal, seed, fits)
     groups["equal"] = [networks.layout(choice) for choice in equals]
-    return Sample(flops, words, groups, networks.tie_slots)
+    return Sample(flops, target, groups, networks.tie_slots)
 
 
-def _argmax(bench: RunPlan, searches: Sequence[int]) -> Choice:
-    config = bench.experiment.derive.model_copy(
-        update={"method": "argmax", "searches": list(searches), "gap": False}
-    )
-    labels = [candidate.label for candidate in bench.experiment.model.completed_candidates()]
-    return tuple(labels.index(candidate.label) for candidate in derive(bench, config).slots)
+def _argmax(plan: RunPlan, searches: Sequence[int]) -> Choice:
+    layout = derive(plan, method="argmax", searches=list(searches), gap=False).slots
+    labels = [candidate.label for candidate in plan.candidates]
+    return tuple(labels.index(candidate.label) for candidate in layout)
 
 
 @dataclass
@@ -135,16 +132,13 @@ class Ranked:
     """Networks with what the SuperNet says of them and what training alone came to.
 
     Attributes:
-        bench: the experiment.
-        sample: the layouts.
         searches: seeds of the searches whose SuperNets score.
-        seeds: of the trainings.
+        seeds: of the trainings, which are in the folder.
         steps: of a training; None: half of the experiment's own.
-        folder: where the trainings are.
         scores: by layout, in letters.
     """
 
-    bench: RunPlan
+    plan: RunPlan
     sample: Sample
     searches: Sequence[int]
     seeds: Sequence[int]
@@ -165,45 +159,45 @@ class Ranked:
                 f"training seeds {seeds}: {both[0]} is a seed of the searches ({searches}); give "
                 "--seeds that took no part in them"
             )
-        key = key_of(self._trained)
+        key = self._key  # also where there is no file yet: it refuses what cannot be trained
         if self._key_file.exists():
             check_key(self._key_file, key)
-        inherited = Inherited(self.bench, self.searches, self.bench.experiment.derive.score_tokens)
+        tokens = self.plan.experiment.derive.score_tokens
+        supernet_scores = SupernetScores(self.plan, self.searches, tokens)
         # First all of them: a network's score is the mean over its layouts that were drawn.
         for layout in self.sample.drawn:
-            inherited.score(layout)
+            supernet_scores.score(layout)
         self.scores = {
-            layout_letters(layout): inherited.score(layout) for layout in self.sample.layouts
+            layout_letters(layout): supernet_scores.score(layout) for layout in self.sample.layouts
         }
 
     @property
     def _key_file(self) -> Path:
         return self.folder / "key.json"
 
+    @property
+    def _key(self) -> dict[str, Any]:
+        return key_of(self._trained, self.plan.inputs())
+
     @cached_property
-    def _trained(self) -> RunPlan:
+    def _trained(self) -> Experiment:
         """The experiment as the layouts are trained."""
         settings = {"retrain.steps": self.training_steps}
-        shorter = with_settings(self.bench.experiment, settings, ["retrain.epochs"])
-        return replace(self.bench, experiment=shorter)
+        return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
 
     @property
     def training_steps(self) -> int:
         """Steps of a training, without a fine-tuning that may follow."""
-        return self.steps or max(1, self.bench.stages.first // 2)
+        return self.steps or max(1, self.plan.stages.first // 2)
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
-        """Train every layout with every seed, as retrain.py does it; those that are done stay.
-
-        Raises:
-            ValueError, Stopped, OSError: as `train_layouts`.
-        """
+        """Train every layout with every seed as `train_layouts` does; those that are done stay."""
         jobs = [self._job(layout, seed) for seed in self.seeds for layout in self.sample.layouts]
         train_layouts(
             [job for job in jobs if training_result(job) is None],
             total=len(jobs),
             key_file=self._key_file,
-            key=key_of(self._trained),
+            key=self._key,
             workers=workers,
             stop=stop,
             trained=lambda job, result: remove_weights(job.folder),
@@ -212,20 +206,17 @@ class Ranked:
     def _job(self, layout: Layout, seed: int) -> Job:
         forms = [layout_letters(form) for form in self.sample.forms(layout)]
         # With fewer layouts in a group another one may have stood for the network.
-        jobs = [
-            layout_job(self._trained.experiment, letters, seed, self.folder) for letters in forms
-        ]
+        jobs = [layout_job(self._trained, letters, seed, self.folder) for letters in forms]
         return next((job for job in jobs if job.folder.parent.exists()), jobs[0])
 
     def latencies(self) -> Latencies:
         """Forward latency of every layout, all in turn."""
+        layouts = {layout_letters(layout): layout for layout in self.sample.layouts}
         models = {
-            layout_letters(layout): build_model(
-                load_architecture(self._job(layout, self.seeds[0]).folder / "architecture.json")
-            )
-            for layout in self.sample.layouts
+            letters: self.plan.network([[candidate] for candidate in layout])
+            for letters, layout in layouts.items()
         }
-        return time_models(self.bench, models)
+        return time_models(self.plan, models)
 
     def table(self, latencies: Latencies) -> list[dict[str, Any]]:
         """One row for each network: nats by the SuperNet on validation, of trainings on test.
@@ -238,11 +229,13 @@ class Ranked:
             letters = layout_letters(layout)
             paths = [training_result(self._job(layout, seed)) for seed in self.seeds]
             results[letters] = [read_result(path) for path in paths if path is not None]
-            nats = {
-                split: [result[split]["nats_per_token"] for result in results[letters]]
+            test, valid = (
+                [result[split]["nats_per_token"] for result in results[letters]]
                 for split in ("test", "valid")
-            }
-            score = self.scores[letters]
+            )
+            score, by_seed = self.scores[letters], dict[str, float]()
+            for name, nats in {"alone_nats": test, "alone_valid_nats": valid}.items():
+                by_seed |= {f"{name}_{s}": n for s, n in zip(self.seeds, nats, strict=True)}
             rows.append(
                 {
                     "layout": letters,
@@ -253,17 +246,12 @@ class Ranked:
                     "attention": sum(candidate.kind == "attention" for candidate in layout),
                     "supernet_nats": score.nats_per_token,
                     "supernet_error": score.standard_error,
-                    "alone_nats": float(np.mean(nats["test"])),
-                    **_by_seed("alone_nats", self.seeds, nats["test"]),
-                    **_by_seed("alone_valid_nats", self.seeds, nats["valid"]),
+                    "alone_nats": float(np.mean(test)),
+                    **by_seed,
                 }
             )
         check_validations(results)
         return rows
-
-
-def _by_seed(name: str, seeds: Sequence[int], nats: Sequence[float]) -> dict[str, float]:
-    return {f"{name}_{seed}": value for seed, value in zip(seeds, nats, strict=True)}
 
 
 def rankings(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> dict[str, Ranking]:

@@ -1,24 +1,26 @@
-"""Whether a run fits the machine: sizes, the forecast of memory, cores that others use.
+"""What a run takes of the machine: memory and its forecast, cores that others use, latency.
 
 Threads that share a core wait for each other at the end of every product: two threads on a busy
 machine were seen to train 647 tokens a second where one trained 9,000.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from model import Architecture
+from model import Architecture, LanguageModel
 from model.saving import Shapes, shapes_of, shapes_of_architecture
+from nas.costs.latency import Latencies, measure_latency
 from nas.search.estimators import HARD
 from nas.search.step import SearchStep
-from pipeline.context import RunPlan
+from pipeline.context import RunPlan, say
 from training.memory import Forecast, Maker, forecast
 from training.state import Batch, TrainState
 from training.step import Forward, WeightStep
@@ -50,15 +52,8 @@ def check_architecture_size(architecture: Architecture, streams: int, device: to
 
 def check_supernet_size(plan: RunPlan) -> None:
     """Raise ValueError where the SuperNet is too large for the device."""
-    config = plan.experiment.model
-    shapes = shapes_of(
-        [plan.candidates] * config.slots,
-        d_model=config.d_model,
-        vocabulary_size=plan.prepared.tokenizer.vocabulary_size,
-        softmax=plan.softmax,
-        tie_slots=config.tie_slots,
-    )
-    _check_size(shapes, config.d_model, plan.experiment.data.batch, plan.device, "model")
+    shapes, streams = shapes_of(plan.slots, **plan.sizes), plan.experiment.data.batch
+    _check_size(shapes, plan.sizes["d_model"], streams, plan.device, "model")
 
 
 def _check_size(
@@ -87,7 +82,7 @@ def memory_bytes(device: torch.device, root: Path = Path("/")) -> int:
 
 
 def _group_limits(root: Path) -> Iterator[int]:
-    """Limits in bytes of the control groups that this process is in, from its own upwards."""
+    """Yield the bytes allowed to the control groups that this process is in, its own first."""
     lines = list[str]()
     with suppress(OSError):  # Linux alone has them
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -119,58 +114,56 @@ def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
     return f"warning: {workers} x {threads} threads for {cores} cores: {why}; give {remedy}"
 
 
-def too_busy(
-    before: CpuReading | None, after: CpuReading | None, *, threads: int, cores: int
-) -> str | None:
-    """A warning where a training has more threads than the machine has free cores.
-
-    Args:
-        before: the counters a moment ago.
-        after: the counters now; None where the system has none.
-        threads: of the training; one alone waits for nobody of its own.
-        cores: that it may use, and that were counted.
-    """
-    if threads < 2 or before is None or after is None or after.at_s - before.at_s < _LEAST_S:
-        return None
-    others = other_cores(before, after)
-    free = max(0.0, cores - others)
-    if free + MOST_OTHER_CORES >= threads:
-        return None
-    return (
-        f"warning: {threads} threads for {free:.1f} free cores (other processes use {others:.1f} "
-        f"of {cores}): the threads wait for each other, and training may be many times slower; "
-        f"stop the others, or --set run.threads={max(1, int(free + MOST_OTHER_CORES))}"
-    )
-
-
 def busy_lines(
-    device: torch.device,
-    processes: int,
+    forward: Forward,
     before: CpuReading | None,
     read: Callable[[], CpuReading | None] = lambda: read_cpu(core_numbers()),
 ) -> list[str]:
-    """What a phase says of the other load of its cores before its first step.
+    """A warning where a phase has more threads than the machine has free cores.
 
-    Nothing on a GPU, and nothing where several processes train together, of which each would take
-    the others for strangers. A share of time that a container's control group allows (`cpu.max`)
-    is not known here.
+    None on a GPU, of one thread, which waits for nobody of its own, and where several processes
+    train together, of which each would take the others for strangers. A share of time that a
+    container's control group allows (`cpu.max`) is not known here.
 
     Args:
-        device: where it trains.
-        processes: that train together.
+        forward: on which device, and which processes.
         before: the counters of the cores that it may use, when it began to be built.
-        read: the counters now.
+        read: the counters now; None where the system has none.
     """
-    if device.type != "cpu" or processes > 1:
+    threads, cores = torch.get_num_threads(), usable_cores()
+    if forward.device.type != "cpu" or forward.ranks.world > 1 or threads < 2:
         return []
-    cores = usable_cores()
-    line = too_busy(before, read(), threads=torch.get_num_threads(), cores=cores)
-    return [] if line is None else [line]
+    after = read()
+    if before is None or after is None or after.at_s - before.at_s < _LEAST_S:
+        return []
+    others = other_cores(before, after)
+    free = max(0.0, cores - others)
+    if free + MOST_OTHER_CORES >= threads:
+        return []
+    return [
+        f"warning: {threads} threads for {free:.1f} free cores (other processes use {others:.1f} "
+        f"of {cores}): the threads wait for each other, and training may be many times slower; "
+        f"stop the others, or --set run.threads={max(1, int(free + MOST_OTHER_CORES))}"
+    ]
+
+
+def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
+    """Time models in turn, at the segment and the streams that `compare` names."""
+    say(f"measuring the latency of {len(models)} models in turn")
+    compare = plan.experiment.compare
+    batch, segment = compare.latency_batch, plan.experiment.data.segment
+    tokens = np.resize(plan.prepared.tokens["valid"], batch * segment).astype(np.int64)
+    return measure_latency(
+        {name: model.to(plan.device) for name, model in models.items()},
+        ids_BT=torch.from_numpy(tokens.reshape(batch, segment)),
+        repeats=compare.latency_repeats,
+        device=plan.device,
+    )
 
 
 @dataclass(frozen=True)
-class _Same:
-    """A text that is one batch."""
+class _OneBatch:
+    """A text that is the same batch at every step."""
 
     whole: Batch
 
@@ -188,7 +181,7 @@ def search_memory(step: SearchStep, state: TrainState, batch: Batch) -> Forecast
         return lambda forward, batch: replace(
             step,
             weight_step=replace(step.weight_step, forward=forward),
-            alpha_batches=None if step.alpha_batches is None else _Same(batch),
+            alpha_batches=None if step.alpha_batches is None else _OneBatch(batch),
             noise=lambda *_: noise_LC,
         )
 
@@ -223,23 +216,30 @@ class MemoryNotes:
     refusal: str | None
 
 
-def memory_notes(found: Forecast, forward: Forward, folder: Path, *, ignore: bool) -> MemoryNotes:
+def memory_notes(needed: Forecast, forward: Forward, folder: Path, *, ignore: bool) -> MemoryNotes:
     """Compare a forecast with what the device has for each process of the run.
 
     Args:
-        found: the forecast.
+        needed: the forecast.
         forward: on which device, and which processes.
         folder: the phase's; where it is claimed, what makes the phase what it is may not change.
         ignore: whether a shortage is a warning only (`run.ignore_memory_forecast`).
     """
+    parts = (
+        f"weights {_mb(needed.weights)}, gradients {_mb(needed.gradients)}, optimiser "
+        f"{_mb(needed.optimiser)}, streams {_mb(needed.streams)}, activations "
+        f"{_mb(needed.activations)}, overhead {_mb(needed.overhead)}"
+    )
+    lines = [f"memory: about {_mb(needed.total)} MB beyond start ({parts})"]
+    if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):
+        lines.append(_KERNELS)
     sharing = forward.ranks.local_world if forward.device.type == "cpu" else 1
     available = memory_bytes(forward.device) // sharing
     claimed = (folder / "identity.json").exists()
     # All processes must refuse together, and another machine may have more memory.
     shortage = forward.ranks.first_message(
-        memory_shortage(found, forward, available, claimed=claimed)
+        memory_shortage(needed, forward, available, claimed=claimed)
     )
-    lines = forecast_lines(found, forward)
     if shortage is None:
         return MemoryNotes(lines, None)
     if ignore:
@@ -248,24 +248,11 @@ def memory_notes(found: Forecast, forward: Forward, folder: Path, *, ignore: boo
     return MemoryNotes(lines, f"{shortage}; {remedy}")
 
 
-def forecast_lines(found: Forecast, forward: Forward) -> list[str]:
-    """The forecast, and what it leaves out."""
-    parts = (
-        f"weights {_mb(found.weights)}, gradients {_mb(found.gradients)}, optimiser "
-        f"{_mb(found.optimiser)}, streams {_mb(found.streams)}, activations "
-        f"{_mb(found.activations)}, overhead {_mb(found.overhead)}"
-    )
-    lines = [f"memory: about {_mb(found.total)} MB beyond start ({parts})"]
-    if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):
-        lines.append(_KERNELS)
-    return lines
-
-
 def memory_shortage(
-    found: Forecast, forward: Forward, available: int, *, claimed: bool
+    needed: Forecast, forward: Forward, available: int, *, claimed: bool
 ) -> str | None:
     """What is missing where a forecast exceeds the bytes that a process may take; the remedies."""
-    if found.total <= available:
+    if needed.total <= available:
         return None
     remedies = [] if forward.recompute else ["set run.recompute=true"]
     remedies.append(f"raise run.micro_batches (now {forward.micro_batches})")
@@ -274,7 +261,7 @@ def memory_shortage(
     *others, last = remedies
     several = forward.ranks.local_world > 1 and forward.device.type == "cpu"
     return (
-        f"about {_mb(found.total)} MB of memory are needed, and {forward.device} has "
+        f"about {_mb(needed.total)} MB of memory are needed, and {forward.device} has "
         f"{_mb(available)} MB{' for each process' * several}: "
         f"{', '.join(others)}{', or ' * bool(others)}{last}"
     )

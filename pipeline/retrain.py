@@ -13,10 +13,10 @@ import torch
 
 from data import load_tokenizer
 from model import Architecture, build_model, load_model, save_model
-from pipeline.build import architecture_hash, check_tokenizer, network_hash
 from pipeline.context import RunPlan
+from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.resources import busy_lines, check_architecture_size, memory_notes, retrain_memory
-from pipeline.results import read_result
+from pipeline.run_files import read_result
 from pipeline.summary import (
     fine_tune_lines,
     optimiser_line,
@@ -39,26 +39,27 @@ MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
-    run, config = plan.experiment.run, plan.experiment.retrain
-    data, dropout = plan.experiment.data, plan.experiment.model.dropouts()
     began = read_cpu(core_numbers())
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    check_architecture_size(architecture, data.batch, plan.device)
-    torch.manual_seed(run.seed)
-    model = build_model(architecture, dropout=dropout).to(plan.device)
+    check_architecture_size(architecture, plan.experiment.data.batch, plan.device)
+    torch.manual_seed(plan.seed)
+    model = build_model(architecture, dropout=plan.dropout).to(plan.device)
     model.train()
+    stages = plan.stages
+    config = stages.config
     state = TrainState(
         model=model,
         optimisers={"weights": build_optimiser(model, config.optimiser)},
         streams={"weights": model.initial_state(plan.own_streams)},
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-    plan.ranks.seed(run.seed)
-    folder, stages = plan.retrain_folder(architecture.name), plan.stages
+    plan.ranks.seed(plan.seed)
+    folder = plan.retrain_folder(architecture.name)
     valid, batches = plan.streams("valid"), plan.training_batches()
     step = WeightStep(plan.forward, config.optimiser, stages.rate)
     forecast = retrain_memory(step, state, batches.batch(0))
-    memory = memory_notes(forecast, plan.forward, folder, ignore=run.ignore_memory_forecast)
+    ignore = plan.experiment.run.ignore_memory_forecast
+    memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
     summary = [
         text_summary(plan),
         softmax_line(plan, architecture.softmax),
@@ -68,13 +69,13 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         optimiser_line(config.optimiser, stages.first),
         *fine_tune_lines(stages),
         *memory.lines,
-        *busy_lines(plan.device, plan.ranks.world, began),
+        *busy_lines(plan.forward, began),
     ]
     return Trainer(
         title=f"retrain {architecture.name}",
         folder=folder,
         identity=plan.identity(
-            dropout=asdict(dropout),
+            dropout=asdict(plan.dropout),
             retrain=config.model_dump(mode="json"),
             architecture=architecture_hash(architecture),
         ),
@@ -92,11 +93,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
 
 
 def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:
-    """Phase 2 with its folder taken.
-
-    Raises:
-        ValueError, OSError, Lost: as in Trainer.open.
-    """
+    """Phase 2 with its folder taken; raises what Trainer.open does."""
     if plan.ranks.is_first:
         announce("building the model and forecasting its memory")
     trainer = retrain_trainer(plan, architecture)
@@ -109,7 +106,6 @@ def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) 
 
     Raises:
         ValueError: the best checkpoint is damaged.
-        OSError: a file cannot be written.
     """
     path, folder = trainer.folder / "result.json", trainer.folder / "model"
     if not path.exists() or (problem := _problem_of(folder)):
@@ -126,7 +122,6 @@ def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) 
 
 
 def _problem_of(folder: Path) -> str | None:
-    """What is wrong with a model folder, in one line."""
     if missing := [name for name in MODEL if not (folder / name).is_file()]:
         return f"{folder}: {', '.join(missing)} not found"
     try:
@@ -141,7 +136,7 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
     state = trainer.state
     return {
         "name": architecture.name,
-        "seed": plan.experiment.run.seed,
+        "seed": plan.seed,
         "layout": architecture.letters(),
         "network": network_hash(architecture)[:16],
         "steps": trainer.steps,
@@ -172,8 +167,7 @@ def show_result(path: Path) -> None:
 def copy_chosen(path: Path, run_dir: Path) -> str:
     """Copy the model beside a result.json to RUN/model, unless another seed's stands there.
 
-    Returns:
-        A line that says where the model is.
+    Returns a line that says where the model is.
     """
     target, lock = run_dir / "model", FolderLock(run_dir, wait=True)
     try:

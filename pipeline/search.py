@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory, load_pi, write_pi_csv
 from pipeline import cli
-from pipeline.build import build_supernet
 from pipeline.caveats import (
     ONE_SEARCH,
     agreement_caveats,
@@ -63,11 +61,10 @@ def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:
 
     Raises:
         ValueError: a folder holds another experiment, or the first search cannot begin.
-        OSError: a folder cannot be written.
     """
     for seed in seeds:
         is_claimed(plan.search_folder(seed), plan.search_identity)
-    return [_opened(plan, seeds[0])]
+    return [_opened(plan.with_seed(seeds[0]))]
 
 
 def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Trainer]) -> None:
@@ -76,21 +73,20 @@ def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Trainer]) -> 
     Raises:
         ValueError: a folder cannot be used.
         Stopped, Diverged, Lost: as in a single search; the later ones have not begun.
-        OSError: a file could not be written.
     """
     for number, seed in enumerate(seeds, start=1):
         if len(seeds) > 1 and plan.ranks.is_first:
             print(f"search of seed {seed}, {number} of {len(seeds)}", flush=True)
-        trainer = opened.pop() if opened else _opened(plan, seed)
+        trainer = opened.pop() if opened else _opened(plan.with_seed(seed))
         with closing(trainer):
             trainer.run(plan.experiment.run)
         del trainer
 
 
-def _opened(plan: RunPlan, seed: int) -> Trainer:
+def _opened(plan: RunPlan) -> Trainer:
     if plan.ranks.is_first:
         announce("building the SuperNet and forecasting its memory")
-    trainer = search_trainer(plan.with_seed(seed))
+    trainer = search_trainer(plan)
     trainer.open()
     return trainer
 
@@ -104,14 +100,14 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
     """
     if not plan.ranks.is_first:
         return
-    for seed in seeds:
-        folder = plan.search_folder(seed)
+    folders = [plan.search_folder(seed) for seed in seeds]
+    for seed, folder in zip(seeds, folders, strict=True):
         with _locked(folder):
             write_pi_csv(folder / "pi.npz", folder / "pi.csv")
             _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
-    _show_together(plan, seeds)
+    _show_together(plan, seeds, folders)
     if plan.experiment.run.figures:
-        _draw(plan.run_dir, [plan.search_folder(seed) for seed in seeds])
+        _draw(plan.run_dir, folders)
     print(f"next: {_next(plan, seeds)}")
 
 
@@ -163,24 +159,22 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     log_once(folder / "train.log", lines)
 
 
-def _show_together(plan: RunPlan, seeds: Sequence[int]) -> None:
+def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path]) -> None:
     """How far the searches of this command agree, or that one alone says little."""
     lines, caveats = list[str](), [ONE_SEARCH]
     if len(seeds) > 1:
         lines, caveats = _agreement(plan, seeds)
         print()
-    write_joint_caveats(plan.search_folder(seeds[0]).parent, seeds, caveats)
+    write_joint_caveats(folders[0].parent, seeds, caveats)
     for line in [*lines, *caveats]:
         print(line)
-    for seed in seeds:
-        folder = plan.search_folder(seed)
+    for folder in folders:
         # Another process may say the same of the same search now, or go on in its folder.
         with _locked(folder):
             log_once(folder / "train.log", [*lines, *caveats])
 
 
 def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:
-    """How far the searches agree, slot by slot, and in all, as derive.py will say it."""
     searched = read_searches(request_of(plan, plan.experiment.derive, seeds), "agreement")
     agreement = searched.agreement()
     if agreement is None:
@@ -204,13 +198,12 @@ def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
 
 def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained."""
-    run, slots = plan.experiment.run, plan.experiment.model.slots
-    config, began = plan.experiment.search, read_cpu(core_numbers())
+    began = read_cpu(core_numbers())
     check_supernet_size(plan)
-    model = build_supernet(plan)
+    model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
-    labels = [candidate.label for candidate in plan.candidates]
-    alpha_LC = build_alpha(slots, len(labels))
+    config, costs = schedules.config, plan.costs
+    alpha_LC = build_alpha(len(plan.slots), len(plan.candidates))
     weights_batches, alpha_batches = plan.search_batches
     streams = {"weights": model.initial_state(plan.own_streams)}
     if alpha_batches is not None:
@@ -226,18 +219,19 @@ def search_trainer(plan: RunPlan) -> Trainer:
         parameters={"alpha": alpha_LC, **rho},
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
-    plan.ranks.seed(run.seed)
+    plan.ranks.seed(plan.seed)
     rate = rate_of(config.optimiser, schedules.steps)
     weight_step = WeightStep(plan.forward, config.optimiser, rate)
-    step = SearchStep(schedules, weight_step, run.seed, alpha_batches)
-    folder = plan.search_folder(run.seed)
+    step = SearchStep(schedules, weight_step, plan.seed, alpha_batches)
+    folder = plan.search_folder(plan.seed)
     forecast = search_memory(step, state, weights_batches.batch(0))
-    memory = memory_notes(forecast, plan.forward, folder, ignore=run.ignore_memory_forecast)
-    trajectory = Trajectory(labels, schedules)
+    ignore = plan.experiment.run.ignore_memory_forecast
+    memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
+    trajectory = Trajectory([candidate.label for candidate in plan.candidates], schedules)
     summary = [
         *_search_summary(plan, model, schedules),
         *memory.lines,
-        *busy_lines(plan.device, plan.ranks.world, began),
+        *busy_lines(plan.forward, began),
     ]
     return Trainer(
         title="search",
@@ -250,13 +244,13 @@ def search_trainer(plan: RunPlan) -> Trainer:
         batches=weights_batches,
         step=step,
         nets=_nets(partial(plan.validate, plan.streams("valid")), config),
-        columns=_SearchColumns(schedules, plan.adds_nothing),
+        columns=partial(_search_columns, schedules, plan.adds_nothing),
         recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=plan.tensorboard(folder),
         ranks=plan.ranks,
-        work=search_flops(schedules, list(plan.costs.by_label.values()), plan.costs.rest, slots),
+        work=search_flops(schedules, [*costs.by_label.values()], costs.rest, len(plan.slots)),
         refusal=memory.refusal,
     )
 
@@ -279,34 +273,28 @@ def _nets(
     return {"drawn": lambda state: joined([layout(state) for layout in layouts])}
 
 
-@dataclass(frozen=True)
-class _SearchColumns:
+@torch.no_grad()
+def _search_columns(
+    schedules: SearchPlan, adds_nothing: Mapping[str, bool], state: TrainState
+) -> Mapping[str, float]:
     """What a log line says of the search.
 
     tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
     candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
     clipping, over all slots.
     """
-
-    schedules: SearchPlan
-    adds_nothing: Mapping[str, bool]
-
-    @torch.no_grad()
-    def __call__(self, state: TrainState) -> Mapping[str, float]:
-        pi_LC = softmax(state.parameters["alpha"].detach().numpy())
-        nothing = list(self.adds_nothing.values())
-        norms = {
+    pi_LC = softmax(state.parameters["alpha"].detach().numpy())
+    return {
+        "tau": float(tau_now(schedules, state, state.step - 1)),
+        "entropy": entropy_share(pi_LC),
+        "least_margin": float(margins(pi_LC).min()),
+        "nothing_share": float(pi_LC.mean(0)[list(adds_nothing.values())].sum()),
+        **{
             f"grad_norm_{label}": _gradient_norm(state.model, label)
-            for label, idle in self.adds_nothing.items()
+            for label, idle in adds_nothing.items()
             if not idle
-        }
-        return {
-            "tau": float(tau_now(self.schedules, state, state.step - 1)),
-            "entropy": entropy_share(pi_LC),
-            "least_margin": float(margins(pi_LC).min()),
-            "nothing_share": float(pi_LC.mean(0)[nothing].sum()),
-            **norms,
-        }
+        },
+    }
 
 
 def _gradient_norm(model: LanguageModel, label: str) -> float:
@@ -323,14 +311,14 @@ def _gradient_norm(model: LanguageModel, label: str) -> float:
 
 
 def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) -> list[str]:
-    sizes, config, costs = plan.experiment.model, plan.experiment.search, plan.costs
+    config, costs = schedules.config, plan.costs
     candidates = ", ".join(f"{label} {flops / 1e6:.3f}" for label, flops in costs.by_label.items())
     warmup = f" ({config.warmup_estimator} until alpha moves)" if config.warmup_estimator else ""
     return [
         text_summary(plan),
         softmax_line(plan, plan.softmax),
-        f"SuperNet: {sizes.slots} slots x {len(costs.by_label)} candidates, "
-        f"d_model {sizes.d_model}, {parameter_count(model):,} parameters",
+        f"SuperNet: {len(plan.slots)} slots x {len(costs.by_label)} candidates, "
+        f"d_model {model.d_model}, {parameter_count(model):,} parameters",
         *tying_lines(model),
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         optimiser_line(config.optimiser, schedules.steps),

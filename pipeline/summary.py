@@ -31,7 +31,7 @@ def text_summary(plan: RunPlan) -> str:
         f"{shares[split]['found']} of {shares[split]['lines']} in {split}"
         for split in ("valid", "test")
     )
-    dropout = asdict(plan.experiment.model.dropouts())
+    dropout = asdict(plan.dropout)
     lines = [
         f"text: {data.corpus}; tokens: {'; '.join([counts, *capped])}; "
         f"vocabulary {prepared.tokenizer.vocabulary_size}",

@@ -31,7 +31,6 @@ from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
-from pipeline.build import build_supernet
 from pipeline.context import RunPlan, say
 from pipeline.resources import check_supernet_size
 from training.checkpoint import LAST, read_weights, restore_weights
@@ -122,10 +121,8 @@ def describe(architecture: Architecture) -> str:
 class ScoreCache:
     """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
 
-    Attributes:
-        path: a file of lines, also those of other keys.
-        key: hash of all that a score depends on but the layout.
-        scores: by the labels of the layout's candidates.
+    The file at `path` may hold lines of other keys too. `key` is the hash of all that a score
+    depends on but the layout.
     """
 
     path: Path
@@ -133,7 +130,7 @@ class ScoreCache:
     scores: dict[Labels, Score] = field(default_factory=dict)
 
     def add(self, labels: Labels, score: Score) -> None:
-        """Append a score to the file."""
+        """Keep a score, and append it to the file."""
         row = {
             "key": self.key,
             "layout": list(labels),
@@ -152,7 +149,6 @@ def open_scores(path: Path, key: str) -> ScoreCache:
 
     Raises:
         ValueError: something else than a file is there.
-        OSError: it cannot be read or mended.
     """
     if not path.exists():
         return ScoreCache(path, key)
@@ -180,126 +176,114 @@ def _checksum(row: Mapping[str, Any]) -> int:
 
 
 @dataclass
-class Inherited:
+class SupernetScores:
     """Scores of networks, layouts and mixtures on the validation text; each layout is scored once.
 
     With several searches a score is the mean over their SuperNets. The weights are those of the
-    last step, which are loaded when the first score is asked for. A layout's score is kept in the
-    search's folder as soon as it is there: the same command goes on from what was scored.
+    last step, which are loaded when the first score is asked for; ValueError says where they are
+    not there or damaged. A layout's score is kept in the search's folder as soon as it is there:
+    the same command goes on from what was scored.
 
     Attributes:
-        bench: the experiment.
         seeds: of the searches.
         tokens: how many tokens of the validation text are read; None: all.
     """
 
-    bench: RunPlan
+    plan: RunPlan
     seeds: Sequence[int]
     tokens: int | None = None
-    _scores: dict[Network, dict[tuple[str, ...], Score]] = field(default_factory=dict)
+    _scores: dict[Network, dict[Labels, Score]] = field(default_factory=dict)
     _told_s: float = field(default_factory=time.monotonic)
 
     def score(self, layout: Layout) -> Score:
         """The score of a layout's network: the mean over its layouts that were scored so far.
 
         The SuperNet has other weights for each of them, and none is nearer to the network.
-
-        Raises:
-            ValueError: a search's weights are not there, or damaged.
         """
         score = self.score_of_layout(layout)
         scores = list(self._scores[self._network(layout)].values())
         return score if len(scores) == 1 else mean_score(scores)
 
     def score_of_layout(self, layout: Layout) -> Score:
-        """The score of a layout alone: in every slot its candidate, with weight 1.
-
-        Raises:
-            ValueError: a search's weights are not there, or damaged.
-        """
+        """The score of a layout alone: in every slot its candidate, with weight 1."""
         scores = self._scores.setdefault(self._network(layout), {})
-        key = tuple(candidate.label for candidate in layout)
-        if key not in scores:
-            scores[key] = self._one_hot(key)
+        labels = tuple(candidate.label for candidate in layout)
+        if labels not in scores:
+            scores[labels] = self._one_hot(labels)
             now_s = time.monotonic()
             if now_s - self._told_s > _EVERY_S:
                 self._told_s = now_s
                 count = sum(map(len, self._scores.values()))
                 say(f"{count} layouts scored with the SuperNet's weights")
-        return scores[key]
+        return scores[labels]
 
     def _network(self, layout: Layout) -> Network:
-        return network_of(layout, self.bench.experiment.model.tie_slots)
+        return network_of(layout, self.plan.sizes["tie_slots"])
 
-    def _one_hot(self, key: Labels) -> Score:
-        candidates = self.bench.experiment.model.completed_candidates()
-        labels = [candidate.label for candidate in candidates]
-        mix: Mix = [[(labels.index(label), None)] for label in key]
+    def _one_hot(self, labels: Labels) -> Score:
+        numbers = {candidate.label: k for k, candidate in enumerate(self.plan.candidates)}
+        mix: Mix = [[(numbers[label], None)] for label in labels]
         for net, score_cache in zip(self._nets, self._caches, strict=True):
-            if key not in score_cache.scores:
-                score_cache.add(key, self._pass(net, mix))
-        return mean_score([score_cache.scores[key] for score_cache in self._caches])
+            if labels not in score_cache.scores:
+                score_cache.add(labels, self._pass(net, mix))
+        return mean_score([score_cache.scores[labels] for score_cache in self._caches])
 
     def soft(self, pi_RLC: NDArray[Any]) -> Score:
         """The score of the nets that hold every candidate with its pi, without noise.
 
-        Args:
-            pi_RLC: of each of the R searches; a SuperNet was trained under its own.
+        Each of the R SuperNets was trained under its own pi.
         """
-        scores = []
-        for net, pi_LC in zip(self._nets, pi_RLC.astype(np.float32), strict=True):
-            scores.append(self._pass(net, all_terms(torch.from_numpy(pi_LC).to(self.bench.device))))
-        return mean_score(scores)
+        mixes = [
+            all_terms(torch.from_numpy(pi_LC).to(self.plan.device))
+            for pi_LC in pi_RLC.astype(np.float32)
+        ]
+        return mean_score([self._pass(*pair) for pair in zip(self._nets, mixes, strict=True)])
 
     def _pass(self, net: LanguageModel, mix: Mix) -> Score:
-        nats_NB, tokens_NB = evaluate_cells(net, self._streams, device=self.bench.device, mix=mix)
+        nats_NB, tokens_NB = evaluate_cells(net, self._streams, device=self.plan.device, mix=mix)
         return score_of(nats_NB.numpy(), tokens_NB.numpy())
 
     @cached_property
     def _text(self) -> TokenArray:
-        return self.bench.prepared.tokens["valid"][: self.tokens]
+        return self.plan.prepared.tokens["valid"][: self.tokens]
 
     @cached_property
     def _streams(self) -> EvaluationStreams:
-        return EvaluationStreams(self._text, **self.bench.cut())
+        return EvaluationStreams(self._text, **self.plan.cut())
 
     @cached_property
     def _caches(self) -> list[ScoreCache]:
         caches = [
-            open_scores(
-                self.bench.search_folder(seed) / "scores.jsonl",
-                _score_key(self.bench, net, self._text),
-            )
+            open_scores(self.plan.search_folder(seed) / "scores.jsonl", self._key(net))
             for seed, net in zip(self.seeds, self._nets, strict=True)
         ]
         if count := len(set.intersection(*(set(cache.scores) for cache in caches))):
             say(f"{count} layouts are scored already ({', '.join(str(c.path) for c in caches)})")
         return caches
 
+    def _key(self, net: LanguageModel) -> str:
+        # The search's identity knows what the weights do not show, such as a window or a number of
+        # heads. A commit would not do: every changed tree has the same one, and without git there
+        # is none.
+        parts = {
+            "search": identity_hash(self.plan.search_identity),
+            "weights": tensors_digest(net.state_dict()),
+            "tokens": hashlib.sha256(np.ascontiguousarray(self._text).tobytes()).hexdigest(),
+            "cut": self.plan.cut(),
+            "machine": machine(self.plan.device),
+            "sources": source_digest(),
+        }
+        return identity_hash(parts)
+
     @cached_property
     def _nets(self) -> list[LanguageModel]:
-        check_supernet_size(self.bench)
+        check_supernet_size(self.plan)
         seeds = ", ".join(map(str, self.seeds))
         say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
-        return [load_supernet(self.bench, seed) for seed in self.seeds]
+        return [load_supernet(self.plan.with_seed(seed)) for seed in self.seeds]
 
 
-def _score_key(bench: RunPlan, net: LanguageModel, tokens: TokenArray) -> str:
-    # The search's identity knows what the weights do not show, such as a window or a number of
-    # heads. A commit would not do: every changed tree has the same one, and without git there is
-    # none.
-    parts = {
-        "search": identity_hash(bench.search_identity),
-        "weights": tensors_digest(net.state_dict()),
-        "tokens": hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest(),
-        "cut": bench.cut(),
-        "machine": machine(bench.device),
-        "sources": source_digest(),
-    }
-    return identity_hash(parts)
-
-
-def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derived:
+def with_gap(supernet_scores: SupernetScores, request: Request, derived: Derived) -> Derived:
     """Add the discretisation gap; say why where the SuperNet's weights are not to be had.
 
     With several searches each SuperNet has its own pi in the soft net, and layouts are drawn from
@@ -307,35 +291,32 @@ def with_gap(inherited: Inherited, request: Request, derived: Derived) -> Derive
     """
     config = request.config
     searched = read_searches(request, config.method)
-    drawn = [
-        tuple(request.candidates[k] for k in choice)
-        for choice in draws(searched.pi_LC, config.draws, np.random.default_rng(config.seed))
-    ]
+    choices = draws(searched.pi_LC, config.draws, np.random.default_rng(config.seed))
+    evidence: dict[str, Any]
     try:
-        soft = inherited.soft(searched.pi_RLC)
-        scores = [inherited.score_of_layout(layout) for layout in drawn]
-        gap = discretisation_gap(soft, scores, inherited.score_of_layout(derived.layout))
+        soft = supernet_scores.soft(searched.pi_RLC)
+        layouts = [request.networks.layout(choice) for choice in choices]
+        drawn = [supernet_scores.score_of_layout(layout) for layout in layouts]
+        one_hot = supernet_scores.score_of_layout(derived.layout)
+        evidence = {"gap": discretisation_gap(soft, drawn, one_hot)}
     except (ValueError, OSError) as error:
-        caveat = f"discretisation gap: not measured: {words_of(error)}"
-        return replace(derived, evidence=derived.evidence.model_copy(update={"caveats": (caveat,)}))
-    evidence = derived.evidence.model_copy(update={"gap": gap})
-    return replace(derived, evidence=evidence)
+        evidence = {"caveats": (f"discretisation gap: not measured: {words_of(error)}",)}
+    return replace(derived, evidence=derived.evidence.model_copy(update=evidence))
 
 
-def load_supernet(bench: RunPlan, seed: int) -> LanguageModel:
-    """The SuperNet of a finished search, at its last step.
+def load_supernet(plan: RunPlan) -> LanguageModel:
+    """The SuperNet of the finished search with the plan's seed, at its last step.
 
     Raises:
         ValueError: the search is not finished, of another experiment, or its weights are damaged.
     """
-    bench = bench.with_seed(seed)
-    path = bench.searched_folder(seed) / LAST
-    slots, candidates = bench.experiment.model.slots, bench.experiment.model.candidates
-    alpha_LC = nn.Parameter(torch.zeros(slots, len(candidates)))
-    state = TrainState(build_supernet(bench), {}, {}, {"alpha": alpha_LC})
+    seed = plan.seed
+    path = plan.searched_folder(seed) / LAST
+    alpha_LC = nn.Parameter(torch.zeros(len(plan.slots), len(plan.candidates)))
+    state = TrainState(plan.supernet(), {}, {}, {"alpha": alpha_LC})
     try:
-        identity = identity_hash(bench.search_identity)
-        restore_weights(state, read_weights(path, state, identity, bench.search_steps))
+        identity = identity_hash(plan.search_identity)
+        restore_weights(state, read_weights(path, state, identity, plan.search_steps))
     except FileNotFoundError:
         raise ValueError(
             f"{path}: not found; the SuperNet's weights are needed: run search.py with "
@@ -351,11 +332,7 @@ def load_supernet(bench: RunPlan, seed: int) -> LanguageModel:
 
 @cache
 def source_digest(root: Path = _ROOT) -> str:
-    """SHA-256 of the Python files that decide a score, as they were at the first call.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """SHA-256 of the Python files that decide a score, as they were at the first call."""
     digest = hashlib.sha256()
     for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
         content = path.read_bytes()

@@ -17,7 +17,7 @@ from data.tokenizers import TOKENIZERS, Tokenizer
 from data.tokenizers.sentencepiece import train_pieces
 from model import load_architecture
 from nas.search.trajectory import load_pi
-from pipeline.results import read_result
+from pipeline.run_files import read_result
 from report.run_files import read_json, read_trajectory
 from tests.damage import Kind, changed_objects, flipped, no_objects, says_what_is_read
 from tests.data.models import TEXT

@@ -45,8 +45,7 @@ def numbers(bench: RunPlan) -> str:
 
 
 def interleaved(bench: RunPlan) -> Architecture:
-    config = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    return derive_layout(bench, config)
+    return derive_layout(bench, method="interleaved")
 
 
 def test_the_supernet_and_its_costs_have_the_numbers(bench: RunPlan, experiment_file: Path) -> None:

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         check_sides(*sides)
         bench = set_up(sides[1].experiment, cli.check_run(arguments.run))
-        check_text(bench)
+        check_text(bench.prepared.tokenizer)
         stop = StopRequest()
 
     with exit_codes.run_errors() as ending:

@@ -51,7 +51,7 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
         OSError: a file cannot be read or written.
     """
     from data import load_corpus, prepare_corpus
-    from pipeline.run_folders import run_folders
+    from pipeline.run_files import run_folders
     from pipeline.summary import tokenizer_line
 
     whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})

@@ -106,7 +106,7 @@ def make(arguments: argparse.Namespace) -> int:
         from training.signals import StopRequest
 
         bench = _bench(arguments)
-        layouts = layouts_of(bench)
+        layouts = layouts_of(bench.experiment.model)
         stop = StopRequest()
 
     with exit_codes.run_errors() as ending:
@@ -132,11 +132,11 @@ def again(arguments: argparse.Namespace) -> int:
     with exit_codes.user_errors():
         import numpy as np
 
-        from pipeline.layoutbench import check_table, remake
+        from pipeline.layoutbench import check_table, key_of, remake
         from training.signals import StopRequest
 
         bench = _bench(arguments)
-        table = check_table(bench, arguments.table)
+        table = check_table(arguments.table, key_of(bench.experiment, bench.inputs()))
         if arguments.seed in table.seeds or arguments.rows > len(table.layouts):
             raise ValueError(
                 f"--seed {arguments.seed}, --rows {arguments.rows}: the table has the seeds "
@@ -167,11 +167,11 @@ def again(arguments: argparse.Namespace) -> int:
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
     with exit_codes.user_errors():
-        from pipeline.layoutbench import REGRET_FILE, check_table, search_all, weigh
+        from pipeline.layoutbench import REGRET_FILE, check_table, key_of, search_all, weigh
         from training.signals import StopRequest
 
         bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
-        table = check_table(bench, arguments.table)
+        table = check_table(arguments.table, key_of(bench.experiment, bench.inputs()))
         if shared := set(seeds) & set(table.seeds):
             raise ValueError(
                 f"--seeds {min(shared)}: the table's trainings have the seeds {table.seeds}; give "
@@ -180,7 +180,7 @@ def search(arguments: argparse.Namespace) -> int:
 
     with exit_codes.run_errors() as ending:
         with stop.listening():
-            search_all(bench, seeds, workers=arguments.workers, stop=stop)
+            search_all(bench.experiment, bench.run_dir, seeds, workers=arguments.workers, stop=stop)
         weighed = weigh(bench, seeds, table, replays=arguments.replays)
         print(_chosen_line(weighed.layouts, weighed.regrets))
         print(

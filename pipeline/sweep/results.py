@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
-from pipeline.build import network_hash, time_models
 from pipeline.context import RunPlan
-from pipeline.resources import FLOAT32_BYTES, memory_bytes
+from pipeline.derive import network_hash
+from pipeline.resources import FLOAT32_BYTES, memory_bytes, time_models
 from pipeline.sweep.plan import Sweep, is_baseline
 from utils.pareto import dominates
 

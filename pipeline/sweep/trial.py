@@ -13,7 +13,7 @@ from typing import Any
 
 from model import load_architecture
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.results import read_result
+from pipeline.run_files import read_result
 from pipeline.sweep.child import LEFT_ALONE
 from pipeline.sweep.process import FolderBusy, TrialProcess
 from training.hooks import read_rows

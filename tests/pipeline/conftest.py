@@ -1,5 +1,6 @@
 """Fixtures of tests of whole phases."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,20 @@ from tests.test_pipeline import run
 
 def plan_of(file: Path, folder: Path, *settings: str) -> RunPlan:
     return set_up(load_experiment(file, settings), folder)
+
+
+PlanWith = Callable[..., RunPlan]
+
+
+@pytest.fixture
+def plan_with(experiment_file: Path, tmp_path: Path) -> PlanWith:
+    """What makes the plan of the tiny experiment with settings."""
+    return lambda *settings: plan_of(experiment_file, tmp_path / "run", *settings)
+
+
+def plan_of_run(folder: Path, *settings: str) -> RunPlan:
+    """The plan of a run folder by the experiment that its search saved."""
+    return plan_of(folder / "search/seed-0/experiment.yaml", folder, *settings)
 
 
 @pytest.fixture

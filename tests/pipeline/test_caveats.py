@@ -24,20 +24,15 @@ from pipeline.caveats import (
     write_caveats,
     write_joint_caveats,
 )
-from pipeline.cli import find_experiment
-from pipeline.context import RunPlan, set_up
-from pipeline.experiment import load_experiment
 from report.run_files import read_joint_caveats
 from tests.double_start import others_may_have
 from tests.model.test_architecture import SCORED
 from tests.nas.derivation.test_derivation import write
-from tests.pipeline.test_inherited import copy_of
+from tests.pipeline.conftest import plan_of_run
 from tests.test_pipeline import run
 from utils.files import read_object
 
 AGREEMENT = Agreement.model_validate(SCORED["agreement"])
-
-
 NOISE = "warning: in 3 of 4 slots alpha moved as noise would move it"
 
 
@@ -117,18 +112,16 @@ def test_a_line_is_logged_once(tmp_path: Path) -> None:
 
 
 def test_what_the_terminal_says_of_pi_stands_in_the_run(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
-    folder = copy_of(undisturbed, tmp_path / "run", monkeypatch)
-    log = folder / "search/seed-0/train.log"
+    log = searched / "search/seed-0/train.log"
     monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", 939)
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
     for _ in range(2):
         capsys.readouterr()
-        run(search, folder)
+        run(search, searched)
         said = capsys.readouterr().out.splitlines()
         few, moved = read_caveats(log.parent)
         assert few == "warning: valid has 938 tokens: figures of so few say hardly anything"
@@ -138,13 +131,13 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         for line in (summary, moved, ONE_SEARCH):
             assert said.count(line) == 1
             assert log.read_text().splitlines().count(line) == 1
-        run(derive, folder)
-        evidence = load_architecture(folder / "architecture.json").evidence
+        run(derive, searched)
+        evidence = load_architecture(searched / "architecture.json").evidence
         assert evidence is not None
         assert evidence.caveats[:3] == (few, moved, ONE_SEARCH)
         assert "more perplexity than pi's mixture" in evidence.caveats[3]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
-    assert json.loads((folder / "search/caveats.json").read_text()) == {
+    assert json.loads((searched / "search/caveats.json").read_text()) == {
         "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]
     }
 
@@ -183,23 +176,8 @@ def test_nobody_else_writes_between_what_is_read_of_several_searches_and_written
     assert others_may_have(tmp_path)
 
 
-def test_a_file_of_an_older_version_is_one_entry(tmp_path: Path) -> None:
-    path = tmp_path / "caveats.json"
-    path.write_text(json.dumps({"searches": [1, 0], "caveats": ["agreement"]}))
-    assert read_joint_caveats(path, [0, 1]) == ["agreement"]
-    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
-    assert read_joint_caveats(path, [2]) == [ONE_SEARCH]
-
-
 LABELS = ["attention", "dense", "identity"]
-
-
 STEPS = 480
-
-
-def plan_of(folder: Path, *settings: str) -> RunPlan:
-    said = [f"search.steps={STEPS}", *settings]
-    return set_up(load_experiment(find_experiment(folder), said), folder)
 
 
 def path_of(folder: Path, seed: int = 0) -> tuple[np.ndarray, Path]:
@@ -213,12 +191,11 @@ def path_of(folder: Path, seed: int = 0) -> tuple[np.ndarray, Path]:
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 def test_alphas_own_steps_are_weighed_by_their_rates(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    warmup_fraction: float, every: int, schedule: str,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
+    searched: Path, tmp_path: Path, warmup_fraction: float, every: int, schedule: str
+) -> None:
     alpha = {"warmup_fraction": warmup_fraction, "every": every, "schedule": schedule}
-    plan = plan_of(undisturbed, *[f"search.alpha.{key}={value}" for key, value in alpha.items()])
+    settings = [f"search.alpha.{key}={value}" for key, value in alpha.items()]
+    plan = plan_of_run(searched, f"search.steps={STEPS}", *settings)
     alpha_NLC, file = path_of(tmp_path)
     first = int(warmup_fraction * STEPS)
     due = range(first, STEPS, every)
@@ -230,11 +207,9 @@ def test_alphas_own_steps_are_weighed_by_their_rates(
     assert re.findall(r"directed with t = (\S+) in the median slot", said) == [f"{t:.1f}"]
 
 
-def test_slots_that_settled_at_once_are_counted(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    plan = plan_of(undisturbed, "search.alpha.warmup_fraction=0")
+def test_slots_that_settled_at_once_are_counted(searched: Path, tmp_path: Path) -> None:
+    settings = [f"search.steps={STEPS}", "search.alpha.warmup_fraction=0"]
+    plan = plan_of_run(searched, *settings)
     alpha_NLC, _ = path_of(tmp_path)
     alpha_NLC[5:, 0, 1] += 20
     given = (plan.schedules(), plan.adds_nothing)

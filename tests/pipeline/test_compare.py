@@ -17,9 +17,8 @@ from nas.derivation.rules import TOLERANCE
 from pipeline.compare import contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
+from tests.runs import settings
 from tests.test_pipeline import run
-
-ALL_DENSE = "derive.layout=d d d d"
 
 
 @pytest.mark.usefixtures("_corpus_with_words")
@@ -27,8 +26,7 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = count_words((experiment_file.parent / "test.txt").read_text())
-    seeds = ["--set", "compare.seeds=[3, 5]", "--set", "compare.opponents=[interleaved]"]
-    run(compare, experiment_file, "--run", derived, *seeds)
+    run(compare, derived, *settings("compare.seeds=[3, 5]", "compare.opponents=[interleaved]"))
     table = json.loads((derived / "comparison.json").read_text())
     assert [row["n"] for row in table["rows"]] == [2, 2]
     assert table["rows"][0]["role"] == "chosen"
@@ -65,8 +63,8 @@ def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networ
     experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    settings = ["compare.opponents=[random]", "compare.random_layouts=3"]
-    plan = plan_of(experiment_file, derived, *settings)
+    options = ["compare.opponents=[random]", "compare.random_layouts=3"]
+    plan = plan_of(experiment_file, derived, *options)
     entries = contestants(plan)
     assert capsys.readouterr().out == (
         "random: there is no other network that costs within 5% of 8832 FLOPs per token: 2 of 3 "
@@ -98,84 +96,66 @@ def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_train
     ]
     names = [entry.architecture.name for entry in entries]
     assert names == ["layout-a-dense_too-a-d", "sandwich-2"]
-    assert [entry.remarks for entry in entries] == [(said[0],), (said[1],)]
+    assert [entry.remarks for entry in entries] == [[said[0]], [said[1]]]
     assert not (folder / "architectures" / "interleaved.json").exists()
 
 
-def test_where_no_network_costs_as_much_the_comparison_says_so(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "dense"
-    run(derive, experiment_file, "--run", folder, "--method", "layout", "--set", ALL_DENSE)
-    capsys.readouterr()
-    entries = contestants(plan_of(experiment_file, folder, "compare.opponents=[par, random]"))
-    assert [entry.architecture.letters() for entry in entries] == ["d d d d", "a d d d"]
-    (said,) = capsys.readouterr().out.splitlines()
-    assert said.startswith("random: there is no other network that costs within 5% of ")
-    assert said.endswith(" FLOPs per token: 0 of 1 random opponents")
-
-
 def test_opponents_of_other_sizes_are_refused(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    attention = "model.candidates[attention]"
     for setting, said in (
         ("model.d_model=32", "d_model 16, but model.d_model is 32"),
         ("model.slots=6", "slots 4, but model.slots is 6"),
         ("model.softmax.tied=false", "but model.softmax is"),
-        (
-            "model.memory=0",
-            "candidates[attention].memory 8, but model.candidates[attention].memory",
-        ),
-        ("model.clamp=3", "candidates[attention].clamp None, but model.candidates[attention]"),
+        ("model.memory=0", f"candidates[attention].memory 8, but {attention}.memory"),
+        ("model.clamp=3", f"candidates[attention].clamp None, but {attention}"),
         ("model.d_ffn=8", "candidates[dense].d_ffn 24, but model.candidates[dense].d_ffn is 8"),
     ):
-        arguments = [experiment_file, "--run", derived, "--set", setting]
-        assert said in refused(compare.main, capsys, *arguments)
+        assert said in refused(compare.main, capsys, derived, "--set", setting)
     assert not (derived / "comparison.csv").exists()
 
 
 def test_a_changed_setting_is_refused_before_anything_trains(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(retrain, experiment_file, "--run", derived)
+    run(retrain, derived)
     before = sorted(derived.rglob("*.safetensors"))
-    arguments = [experiment_file, "--run", derived, "--set", "retrain.steps=26"]
-    assert "retrain.steps is 25 there and 26 here" in refused(compare.main, capsys, *arguments)
+    said = refused(compare.main, capsys, derived, "--set", "retrain.steps=26")
+    assert "retrain.steps is 25 there and 26 here" in said
     assert sorted(derived.rglob("*.safetensors")) == before
 
 
 def test_sides_that_were_validated_unalike_are_refused(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(retrain, experiment_file, "--run", derived, "--set", "run.validate_every=1")
-    arguments = [experiment_file, "--run", derived, "--set", "compare.opponents=[interleaved]"]
-    assert "run.validate_every: differed" in refused(compare.main, capsys, *arguments)
+    run(retrain, derived, "--set", "run.validate_every=1")
+    others = settings("compare.opponents=[interleaved]", "run.validate_every=10")
+    assert "run.validate_every: differed" in refused(compare.main, capsys, derived, *others)
 
 
-def test_compare_goes_on_after_another_derivation(experiment_file: Path, derived: Path) -> None:
+def test_compare_goes_on_after_another_derivation(derived: Path) -> None:
     opponents = ["--set", "compare.opponents=[random]"]
-    run(compare, experiment_file, "--run", derived, *opponents)
-    run(derive, experiment_file, "--run", derived, "--method", "interleaved")
-    run(compare, experiment_file, "--run", derived, *opponents)
+    run(compare, derived, *opponents)
+    run(derive, derived, "--method", "interleaved")
+    run(compare, derived, *opponents)
     names = sorted(path.stem for path in (derived / "architectures").glob("*.json"))
     assert names[:2] == ["interleaved", "layout-addi"]
     assert len([name for name in names if name.startswith("random-")]) == 2
 
 
-def test_an_architecture_without_costs_is_compared(experiment_file: Path, derived: Path) -> None:
+def test_an_architecture_without_costs_is_compared(derived: Path) -> None:
     path = derived / "architecture.json"
     made = json.loads(path.read_text())
     made["costs"] = None
     path.write_text(json.dumps(made))
-    run(compare, experiment_file, "--run", derived, "--set", "compare.opponents=[random]")
+    run(compare, derived, "--set", "compare.opponents=[random]")
 
 
 def test_the_next_command_repeats_the_settings_and_works(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [experiment_file, "--run", derived, "--set", "retrain.steps=12"]
-    arguments += ["--set", "retrain.optimiser.warmup_steps=2"]
-    run(retrain, *arguments)
+    run(retrain, derived, *settings("retrain.steps=12", "retrain.optimiser.warmup_steps=2"))
     last = capsys.readouterr().out.splitlines()[-1]
     words = shlex.split(last.removeprefix("next: "))
     assert words[1].endswith("compare.py")

@@ -11,32 +11,28 @@ import compare
 import derive
 import retrain
 from model import load_architecture
-from nas.config import DeriveConfig
 from nas.derivation import RULES, SEARCHED
-from pipeline.build import architecture_hash
+from pipeline.derive import architecture_hash
 from pipeline.derive import derive as derive_by
-from tests.pipeline.conftest import plan_of
+from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
 from tests.test_pipeline import run
 from tools import rank
 
 
-def test_tied_and_untied_are_two_architectures(experiment_file: Path, tmp_path: Path) -> None:
-    layout = DeriveConfig(method="interleaved")
-    one, two = (
-        derive_by(plan_of(experiment_file, tmp_path, *settings), layout)
-        for settings in ((), ("model.tie_slots=2",))
-    )
+def test_tied_and_untied_are_two_architectures(plan_with: PlanWith) -> None:
+    plans = (plan_with(), plan_with("model.tie_slots=2"))
+    one, two = (derive_by(plan, method="interleaved") for plan in plans)
     assert one.slots == two.slots
     assert architecture_hash(one) != architecture_hash(two)
 
 
-def test_a_name_is_never_taken_over_by_other_sizes(experiment_file: Path, derived: Path) -> None:
-    run(retrain, experiment_file, "--run", derived, "--layout", "interleaved")
+def test_a_name_is_never_taken_over_by_other_sizes(derived: Path) -> None:
+    run(retrain, derived, "--layout", "interleaved")
     path = derived / "architectures/interleaved.json"
     before = path.read_bytes()
     wider = ["--layout", "interleaved", "--set", "model.d_ffn=48"]
-    run(retrain, experiment_file, "--run", derived, *wider)
+    run(retrain, derived, *wider)
     assert path.read_bytes() == before
     assert len(list((derived / "retrain").glob("interleaved-*"))) == 1
 

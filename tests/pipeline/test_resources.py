@@ -1,6 +1,7 @@
 """Whether a run fits the machine: memory, its forecast, threads and free cores."""
 
 import shutil
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from pipeline.resources import (
     memory_notes,
     memory_shortage,
     search_memory,
-    too_busy,
     too_many_threads,
 )
 from pipeline.search import search_trainer
@@ -34,6 +34,7 @@ from training.step import Forward
 from utils.cores import CpuReading
 
 START = CpuReading(all_s=100.0, own_s=10.0, at_s=50.0)
+ALONE_ON_CPU = Forward(torch.device("cpu"), "float32")
 
 
 def later(others: float, own: float = 1.0, after_s: float = 2.0) -> CpuReading:
@@ -79,42 +80,41 @@ def test_runs_that_would_share_cores_are_warned_of(
     ],
 )
 def test_a_training_with_more_threads_than_free_cores_is_warned_of(
-    others: float, threads: int, cores: int, remedy: str | None
+    monkeypatch: pytest.MonkeyPatch, others: float, threads: int, cores: int, remedy: str | None
 ) -> None:
-    line = too_busy(START, later(others), threads=threads, cores=cores)
-    assert (line is None) == (remedy is None)
-    if line is not None:
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    monkeypatch.setattr("pipeline.resources.usable_cores", lambda: cores)
+    lines = busy_lines(ALONE_ON_CPU, START, lambda: later(others))
+    assert len(lines) == (remedy is not None)
+    for line in lines:
         assert line.startswith(f"warning: {threads} threads for {cores - others:.1f} free cores")
         assert line.endswith(str(remedy))
 
 
-def test_where_nothing_can_be_known_nothing_is_said() -> None:
-    assert too_busy(None, later(2.0), threads=2, cores=2) is None
-    assert too_busy(START, None, threads=2, cores=2) is None
-    assert too_busy(START, later(2.0, after_s=0.05), threads=2, cores=2) is None
-
-
-def test_a_phase_says_it_of_its_own_threads_on_a_cpu_alone(
+def test_a_phase_warns_of_its_own_threads_on_a_cpu_where_the_load_is_known(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    device = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run").device
+    set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run")
     assert torch.get_num_threads() == 2
     busy = later(1e6)
-    (line,) = busy_lines(device, 1, START, lambda: busy)
+    (line,) = busy_lines(ALONE_ON_CPU, START, lambda: busy)
     assert line.startswith("warning: 2 threads for 0.0 free cores")
-    assert busy_lines(device, 1, START, lambda: None) == []
-    assert busy_lines(torch.device("cuda"), 1, START, lambda: busy) == []
+    assert busy_lines(ALONE_ON_CPU, START, lambda: None) == []
+    assert busy_lines(ALONE_ON_CPU, None, lambda: busy) == []
+    assert busy_lines(ALONE_ON_CPU, START, lambda: later(1e6, after_s=0.05)) == []
+    on_gpu = replace(ALONE_ON_CPU, device=torch.device("cuda"))
+    assert busy_lines(on_gpu, START, lambda: busy) == []
     # The other processes of one training are no strangers.
-    assert busy_lines(device, 2, START, lambda: busy) == []
+    assert busy_lines(replace(ALONE_ON_CPU, ranks=Ranks(world=2)), START, lambda: busy) == []
 
 
 def test_cores_that_the_process_may_not_use_are_not_free_for_it(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    device = set_up(load_experiment(experiment_file, ["run.threads=2"]), tmp_path / "run").device
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 9}, raising=False)
-    (line,) = busy_lines(device, 1, START, lambda: later(1.0))
+    (line,) = busy_lines(ALONE_ON_CPU, START, lambda: later(1.0))
     assert line.startswith("warning: 2 threads for 1.0 free cores (other processes use 1.0 of 2)")
 
 
@@ -144,8 +144,6 @@ def test_several_runs_with_asked_threads_are_warned_of_once(
 
 
 GB = 10**9
-
-
 LARGE = Forecast(GB, GB, 2 * GB, 0, 26 * GB, GB)
 
 
@@ -265,12 +263,7 @@ def test_a_phase_that_is_done_opens_on_a_small_machine_and_a_resume_is_refused(
     assert "goes on from step 21 of 25" in said
 
 
-CPU = torch.device("cpu")
-
-
 MACHINE = 64 * 2**30
-
-
 NO_LIMIT_V1 = "9223372036854771712"
 
 
@@ -288,7 +281,7 @@ def limited(root: Path, groups: str, **limits: str | int) -> int:
         path = root / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{limit}\n")
-    return memory_bytes(CPU, root)
+    return memory_bytes(ALONE_ON_CPU.device, root)
 
 
 @pytest.mark.usefixtures("_machine")
@@ -320,4 +313,4 @@ def test_memory_is_the_least_that_the_machine_or_a_group_allows(
 
 @pytest.mark.usefixtures("_machine")
 def test_a_system_without_groups_has_what_the_machine_has(tmp_path: Path) -> None:
-    assert memory_bytes(CPU, tmp_path) == MACHINE
+    assert memory_bytes(ALONE_ON_CPU.device, tmp_path) == MACHINE

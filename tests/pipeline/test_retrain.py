@@ -21,6 +21,13 @@ from tests.refusal import refused
 from tests.test_pipeline import run
 
 
+@pytest.fixture
+def retrained(derived: Path) -> Path:
+    """A run with a derived layout that is retrained."""
+    run(retrain, derived)
+    return derived
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -79,81 +86,68 @@ def test_an_architecture_of_another_tokenizer_is_refused(
 
 
 def test_the_chosen_model_stays_that_of_the_first_seed(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    retrained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(retrain, derived)  # the experiment is the one that derive.py saved
-    assert json.loads((derived / "model/result.json").read_text())["seed"] == 0
-    before = (derived / "model/model.safetensors").read_bytes()
-    run(retrain, experiment_file, "--run", derived, "--set", "run.seed=1")
-    assert (derived / "model/model.safetensors").read_bytes() == before
+    assert json.loads((retrained / "model/result.json").read_text())["seed"] == 0
+    before = files_of(retrained / "model")
+    run(retrain, retrained, "--set", "run.seed=1")  # by the experiment that was saved
+    assert files_of(retrained / "model") == before
     assert "stays that of seed 0" in capsys.readouterr().out
 
 
 def test_the_chosen_model_is_carried_whole_or_not_at_all(
-    experiment_file: Path,
-    derived: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    retrained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of an older model must never stand beside those of a newer one."""
-    run(retrain, experiment_file, "--run", derived)
-    before = files_of(derived / "model")
-    run(derive, experiment_file, "--run", derived, "--method", "interleaved")
+    before = files_of(retrained / "model")
+    run(derive, retrained, "--method", "interleaved")
 
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.retrain.shutil.copy", full)
-        said = refused(retrain.main, capsys, experiment_file, "--run", derived)
-    assert "No space left on device" in said
-    assert files_of(derived / "model") == before
-    assert not list(derived.glob(".model.*"))
-    run(retrain, experiment_file, "--run", derived)
-    after = files_of(derived / "model")
+        assert "No space left on device" in refused(retrain.main, capsys, retrained)
+    assert files_of(retrained / "model") == before
+    assert not list(retrained.glob(".model.*"))
+    run(retrain, retrained)
+    after = files_of(retrained / "model")
     assert json.loads(after["result.json"])["name"] == "interleaved"
     assert json.loads(after["architecture.json"])["name"] == "interleaved"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json", ""])
 def test_a_damaged_or_lost_model_folder_is_made_again_and_never_carried_on(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str], name: str
+    retrained: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    run(retrain, experiment_file, "--run", derived)
-    result, folder = derived / "retrain/layout-addi/seed-0/result.json", derived / "model"
+    result, folder = retrained / "retrain/layout-addi/seed-0/result.json", retrained / "model"
     before, whole = json.loads(result.read_text()), files_of(result.parent / "model")
     if name:
         (result.parent / "model" / name).write_bytes(whole[name][:100])
     else:
         shutil.rmtree(result.parent / "model")
-    run(retrain, experiment_file, "--run", derived)
+    run(retrain, retrained)
     assert "the model folder is made again from the best step" in capsys.readouterr().out
     assert files_of(result.parent / "model") == whole
     assert {path: files_of(folder)[path] for path in whole} == whole
     assert json.loads(result.read_text()) == before
 
 
-def test_other_dropouts_are_another_run(experiment_file: Path, derived: Path) -> None:
-    run(retrain, experiment_file, "--run", derived)
-    plan = plan_of(experiment_file, derived, "model.dropout_attention=0.2")
-    trainer = retrain_trainer(plan, load_architecture(derived / "architecture.json"))
+def test_other_dropouts_are_another_run(experiment_file: Path, retrained: Path) -> None:
+    plan = plan_of(experiment_file, retrained, "model.dropout_attention=0.2")
+    trainer = retrain_trainer(plan, load_architecture(retrained / "architecture.json"))
     with pytest.raises(ValueError, match=r"dropout\.attention is 0\.0 there and 0\.2 here"):
         trainer.open()
 
 
-def test_damaged_files_of_a_run_are_one_line(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(retrain, experiment_file, "--run", derived)
-    folder = derived / "retrain/layout-addi/seed-0"
+def test_damaged_metrics_are_one_line(retrained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = retrained / "retrain/layout-addi/seed-0"
     (folder / "result.json").unlink()
-    for name in ("metrics.jsonl", "identity.json"):
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(b"nonsense\n" + content[9:-9])
-        error = refused(retrain.main, capsys, experiment_file, "--run", derived)
-        assert name in error
-        (folder / name).write_bytes(content)
-    run(retrain, experiment_file, "--run", derived)
+    content = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(b"nonsense\n" + content[9:-9])
+    assert "metrics.jsonl" in refused(retrain.main, capsys, retrained)
+    (folder / "metrics.jsonl").write_bytes(content)
+    run(retrain, retrained)
 
 
 def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
@@ -165,19 +159,16 @@ def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path)
     run(compare, folder)
     assert json.loads((folder / "architecture.json").read_text())["tie_slots"] == 2
     assert load_model(folder / "model").tied.module_of(3) == 1
-    free = run_json(experiment_file, tmp_path / "free", "interleaved")
-    found = json.loads((folder / "retrain/interleaved/seed-0/result.json").read_text())
-    slots = free["parameters"] - found["parameters"]
+    run(retrain, experiment_file, "--run", tmp_path / "free", "--layout", "interleaved")
+    free, tied = (
+        json.loads((run_dir / "retrain/interleaved/seed-0/result.json").read_text())["parameters"]
+        for run_dir in (tmp_path / "free", folder)
+    )
+    slots = free - tied
     halves = load_model(folder / "retrain/interleaved/seed-0/model").slots
     assert slots == sum(p.numel() for slot in halves for p in slot.parameters())
     with pytest.raises(ValueError, match=r"tie_slots 2, but model\.tie_slots is None"):
         contestants(plan_of(experiment_file, folder))
-
-
-def run_json(experiment_file: Path, folder: Path, layout: str) -> Any:
-    """The result of retraining a layout alone."""
-    run(retrain, experiment_file, "--run", folder, "--layout", layout)
-    return json.loads((folder / f"retrain/{layout}/seed-0/result.json").read_text())
 
 
 @pytest.mark.usefixtures("_corpus_with_words")

@@ -17,14 +17,12 @@ from model import Agreement
 from nas.search.trajectory import write_pi_csv
 from nas.statistics.agreement import agreement
 from pipeline.caveats import log_once
-from pipeline.cli import find_experiment
-from pipeline.context import RunPlan, set_up
+from pipeline.context import RunPlan
 from pipeline.derive import derive as derive_by
-from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_trainer
 from pipeline.search import _locked, finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
-from tests.pipeline.conftest import plan_of
+from tests.pipeline.conftest import PlanWith
 from tests.test_pipeline import run
 from tests.training.test_trainer import others_may_have
 from training.console import Screen
@@ -41,23 +39,23 @@ from training.run_dir import FolderLock, claim
     ],
 )  # fmt: skip
 def test_a_search_says_by_what_weights_and_alpha_learn(
-    experiment_file: Path, tmp_path: Path, settings: tuple[str, ...], weights: str, alpha: str
+    plan_with: PlanWith, settings: tuple[str, ...], weights: str, alpha: str
 ) -> None:
-    said = search_trainer(plan_of(experiment_file, tmp_path, *settings)).summary
+    said = search_trainer(plan_with(*settings)).summary
     assert f"\nestimator {weights}, draws held " in said
     assert f"\nalpha: prequential data, {alpha}first moves at step 15, " in said
 
 
-def test_a_search_knows_what_its_steps_cost(experiment_file: Path, tmp_path: Path) -> None:
-    work = search_trainer(plan_of(experiment_file, tmp_path)).work
+def test_a_search_knows_what_its_steps_cost(plan_with: PlanWith) -> None:
+    work = search_trainer(plan_with()).work
     assert work is not None
     assert len(work) == 30
     assert len(set(work[:15])) == len(set(work[15:])) == 1
     assert work[15] > 1.5 * work[0], "alpha hears of all candidates"
 
 
-def test_a_search_records_the_gradients_of_each_kind(experiment_file: Path, tmp_path: Path) -> None:
-    trainer = search_trainer(plan_of(experiment_file, tmp_path))
+def test_a_search_records_the_gradients_of_each_kind(plan_with: PlanWith) -> None:
+    trainer = search_trainer(plan_with())
     trainer.state.step = 1
     blocks = [slot.blocks["attention"] for slot in trainer.state.model.slots]
     for block, value in zip(blocks, (3.0, 4.0), strict=False):  # slots 2 and 3 were not drawn
@@ -71,9 +69,9 @@ def test_a_search_records_the_gradients_of_each_kind(experiment_file: Path, tmp_
 
 
 def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
-    experiment_file: Path, tmp_path: Path
+    plan_with: PlanWith,
 ) -> None:
-    plan = plan_of(experiment_file, tmp_path, "search.alpha.data=split", "search.alpha.share=0.25")
+    plan = plan_with("search.alpha.data=split", "search.alpha.share=0.25")
     tokens = torch.from_numpy(plan.prepared.tokens["train"].astype("int64"))
     trainer = search_trainer(plan)
     step: Any = trainer.step
@@ -90,8 +88,8 @@ def test_split_gives_weights_and_alpha_texts_that_do_not_overlap(
     assert len(alpha) / (len(weights) + len(alpha)) == pytest.approx(0.25, abs=0.005)
 
 
-def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_path: Path) -> None:
-    trainer = search_trainer(plan_of(experiment_file, tmp_path))
+def test_soft_and_one_hot_validation_are_those_nets(plan_with: PlanWith) -> None:
+    trainer = search_trainer(plan_with())
     state = trainer.state
     with torch.no_grad():
         state.parameters["alpha"].copy_(torch.tensor([[1.0, 0.5, 0.0]] * 4))
@@ -104,7 +102,7 @@ def test_soft_and_one_hot_validation_are_those_nets(experiment_file: Path, tmp_p
 
 
 def test_epochs_are_passes_over_the_text_of_each_phase(
-    experiment_file: Path, tmp_path: Path
+    plan_with: PlanWith,
 ) -> None:
     settings = [
         "search.alpha.data=split",
@@ -116,23 +114,23 @@ def test_epochs_are_passes_over_the_text_of_each_phase(
         ),
         "retrain.fine_tune={epochs: 0.5, lr: 1e-4}",
     ]
-    plan = plan_of(experiment_file, tmp_path, *settings)
+    plan = plan_with(*settings)
     whole, half = plan.training_batches().per_epoch, plan.search_batches[0].per_epoch
     assert abs(2 * half - whole) <= 1
     assert search_trainer(plan).steps == 3 * half
-    architecture = derive_by(plan, plan.experiment.derive.model_copy(update={"method": "par"}))
+    architecture = derive_by(plan, method="par")
     assert retrain_trainer(plan, architecture).steps == 3 * whole + round(0.5 * whole)
 
 
 def test_epochs_that_the_schedules_do_not_fit_into_are_refused_by_key(
-    experiment_file: Path, tmp_path: Path
+    plan_with: PlanWith,
 ) -> None:
     short = ("search.steps=null", "search.epochs=0.01", "search.optimiser.warmup_steps=0")
     with pytest.raises(ValueError, match=r"^search\.alpha\.warmup_fraction: with 0\.5 of 1 steps"):
-        search_trainer(plan_of(experiment_file, tmp_path, *short))
+        search_trainer(plan_with(*short))
     with pytest.raises(ValueError, match=r"search\.alpha\.every: from step 15 of 30 steps on"):
-        search_trainer(plan_of(experiment_file, tmp_path, "search.alpha.every=15"))
-    plan = plan_of(experiment_file, tmp_path, "retrain.steps=null", "retrain.epochs=0.01")
+        search_trainer(plan_with("search.alpha.every=15"))
+    plan = plan_with("retrain.steps=null", "retrain.epochs=0.01")
     with pytest.raises(ValueError, match=r"^retrain\.optimiser\.warmup_steps: 3 must be below"):
         _ = plan.stages
 
@@ -153,20 +151,28 @@ def test_a_signal_in_the_last_step_still_stops(
     run(search, experiment_file, "--run", tmp_path / "run")
 
 
+def written(plan: RunPlan, alphas: Any) -> RunPlan:
+    """Let the searches of seeds 0, 1, ... be done: alpha stands where nobody searched."""
+    for seed, alpha_NLC in enumerate(alphas):
+        claim(plan.search_folder(seed), plan.search_identity, {})
+        path = plan.search_folder(seed) / "pi.npz"
+        write(path, alpha_NLC, ["attention", "dense", "identity"])
+    return plan
+
+
+def wandering(searches: int) -> Any:
+    """The alpha of some searches, at random."""
+    return np.random.default_rng(0).normal(size=(searches, 30, 4, 3))
+
+
 def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    settings = ["derive.average=0.5", "run.figures=false"]
-    plan = set_up(load_experiment(find_experiment(undisturbed), settings), tmp_path)
+    plan_with: PlanWith, capsys: pytest.CaptureFixture[str]
+) -> None:
     means = np.random.default_rng(0).normal(size=(2, 4, 3))
-    for seed, mean_LC in enumerate(means):
-        alpha_NLC = np.stack([mean_LC] * 30)
-        alpha_NLC[-1] = np.eye(3)[[0, 1, 2, 0]]
-        folder = tmp_path / f"search/seed-{seed}"
-        claim(folder, plan.search_identity, {})
-        write(folder / "pi.npz", alpha_NLC, ["attention", "dense", "identity"])
+    alpha_RNLC = means[:, None].repeat(30, axis=1)
+    alpha_RNLC[:, -1] = np.eye(3)[[0, 1, 2, 0]]
+    settings = ["derive.average=0.5", "run.figures=false"]
+    plan = written(plan_with(*settings), alpha_RNLC)
     finish_searches(plan, [0, 1])
     said = capsys.readouterr().out
     wanted: Agreement = agreement([0, 1], means.argmax(2))
@@ -179,47 +185,32 @@ def test_agreement_is_of_the_alpha_that_derive_takes_and_not_of_the_last_step(
     assert f"chose alike, by slot: {slots}\n" in said
 
 
-def written_searches(undisturbed: Path, folder: Path, seeds: list[int], *settings: str) -> RunPlan:
-    """A plan whose searches are done: their alpha stands where nobody searched."""
-    plan = set_up(load_experiment(find_experiment(undisturbed), settings), folder)
-    for seed in seeds:
-        claim(folder / f"search/seed-{seed}", plan.search_identity, {})
-        alpha_NLC = np.random.default_rng(seed).normal(size=(30, 4, 3))
-        path = folder / f"search/seed-{seed}/pi.npz"
-        write(path, alpha_NLC, ["attention", "dense", "identity"])
-    return plan
-
-
 def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(folder: Path) -> list[Path]:
         raise OSError(28, "No space left on device", str(folder / "figures/pi.png"))
 
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
     monkeypatch.setattr("report.search_figures.write_search_figures", full)
-    plan, ran = written_searches(undisturbed, tmp_path, [0, 1, 2]), list[int]()
+    plan, ran = written(plan_with(), wandering(3)), list[int]()
 
     def trainer_of(plan: RunPlan) -> Any:
-        seed = plan.experiment.run.seed
-        folder = tmp_path / f"search/seed-{seed}"
-        return SimpleNamespace(
-            folder=folder, open=list, close=list, run=lambda config: ran.append(seed)
-        )
+        folder, train = plan.search_folder(plan.seed), lambda config: ran.append(plan.seed)
+        return SimpleNamespace(folder=folder, open=list, close=list, run=train)
 
     monkeypatch.setattr("pipeline.search.search_trainer", trainer_of)
     run_searches(plan, [0, 1, 2], [])
     assert ran == [0, 1, 2]
     with pytest.raises(OSError, match="the searches are done, figures or report are not") as error:
         finish_searches(plan, [0, 1, 2])
-    assert error.value.filename == str(tmp_path / "search/seed-0/figures/pi.png")
+    assert error.value.filename == str(plan.search_folder(0) / "figures/pi.png")
     for seed in ran:
-        assert (tmp_path / f"search/seed-{seed}/pi.csv").exists()
-        assert "kappa" in (tmp_path / f"search/seed-{seed}/train.log").read_text()
+        assert (plan.search_folder(seed) / "pi.csv").exists()
+        assert "kappa" in (plan.search_folder(seed) / "train.log").read_text()
 
 
 def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
-    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = dict[str, bool]()
 
@@ -230,13 +221,12 @@ def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
 
         monkeypatch.setattr(f"pipeline.search.{name}", writes)
 
-    monkeypatch.setenv("PARNAS_CACHE", str(undisturbed.parent / "cache"))
-    plan = written_searches(undisturbed, tmp_path, [0], "run.figures=false")
+    plan = written(plan_with("run.figures=false"), wandering(1))
     for name, write_it in (("log_once", log_once), ("write_pi_csv", write_pi_csv)):
-        looks(name, write_it, tmp_path / "search/seed-0")
+        looks(name, write_it, plan.search_folder(0))
     finish_searches(plan, [0])
     assert free == {"log_once": False, "write_pi_csv": False}
-    assert others_may_have(tmp_path / "search/seed-0")
+    assert others_may_have(plan.search_folder(0))
 
 
 def test_another_process_in_the_folder_of_a_search_that_is_done_is_waited_for(

@@ -39,7 +39,7 @@ def write_table(experiment_file: Path, folder: Path, *settings: str) -> Path:
     ]
     path = folder / "table.csv"
     path.write_text(as_csv(rows))
-    path.with_suffix(".json").write_text(json.dumps(key_of(bench)))
+    path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
     return path
 
 
@@ -138,13 +138,13 @@ def test_every_network_of_a_space_with_identity_is_trained_once(
 ) -> None:
     settings = [*SMALL[1::2], ADI]
     bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
-    assert layouts_of(bench) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
+    assert layouts_of(bench.experiment.model) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
     tied = set_up(
         load_experiment(experiment_file, [*settings, "model.tie_slots=1"]), tmp_path / "tied"
     )
-    assert layouts_of(tied) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
-    make_table(bench, layouts_of(bench), [0], workers=1, stop=StopRequest())
-    assert jobs == layouts_of(bench)
+    assert layouts_of(tied.experiment.model) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
+    make_table(bench, layouts_of(bench.experiment.model), [0], workers=1, stop=StopRequest())
+    assert jobs == layouts_of(bench.experiment.model)
 
 
 def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
@@ -156,12 +156,12 @@ def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
     path.parent.mkdir()
     trained = [("ai", 0), ("ia", 0), ("ia", 1), ("id", 1), ("aa", 0), ("ad", 1)]
     path.write_text(as_csv([Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout, seed in trained]))
-    path.with_suffix(".json").write_text(json.dumps(key_of(bench)))
+    path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
     rows = read_table(path).rows
     assert [(row.layout, row.seed) for row in rows] == [
         ("aa", 0), ("ad", 1), ("ai", 0), ("ai", 1), ("id", 1),
     ]  # fmt: skip
-    make_table(bench, layouts_of(bench), [1], workers=1, stop=StopRequest())
+    make_table(bench, layouts_of(bench.experiment.model), [1], workers=1, stop=StopRequest())
     assert jobs == ["aa", "da", "dd", "ii"]
 
 
@@ -250,7 +250,7 @@ def test_a_space_without_a_table_is_refused(
 ) -> None:
     bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], setting]), tmp_path / "run")
     with pytest.raises(ValueError, match=message):
-        layouts_of(bench)
+        layouts_of(bench.experiment.model)
 
 
 @pytest.mark.parametrize(

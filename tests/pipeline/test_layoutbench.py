@@ -1,13 +1,10 @@
 """What a search on LayoutBench counts as having cost, in trainings of a layout."""
 
-from pathlib import Path
-
 import pytest
 
-from pipeline.context import set_up
 from pipeline.derive import choose, derivation
-from pipeline.experiment import load_experiment
 from pipeline.layoutbench import _cost
+from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
 # The tiny experiment's batch x segment, and how often each phase validates: at 10, 20 and the end.
@@ -17,16 +14,16 @@ TOKENS, IN_SEARCH, IN_TRAINING = 4 * 16, 3, 3
 @pytest.mark.parametrize("scored", [0, 5])
 @pytest.mark.parametrize("estimator", ["spos", "soft"])
 def test_passes_validations_and_scored_layouts_are_counted(
-    experiment_file: Path, tmp_path: Path, estimator: str, scored: int
+    plan_with: PlanWith, estimator: str, scored: int
 ) -> None:
     settings = [*BASE, f"search.estimator={estimator}", "search.alpha.warmup_fraction=0.5"]
-    bench = set_up(load_experiment(experiment_file, settings), tmp_path / "run")
-    rule = bench.experiment.derive.model_copy(update={"method": "interleaved"})
-    name = choose(derivation(bench, rule), bench.experiment, bench.run_dir).name
-    table = bench.run_dir / "architectures" / f"{name}.csv"
+    plan = plan_with(*settings)
+    rule = plan.experiment.derive.model_copy(update={"method": "interleaved"})
+    name = choose(derivation(plan, rule), plan.experiment, plan.run_dir).name
+    table = plan.run_dir / "architectures" / f"{name}.csv"
     if scored:
         table.write_text("layout\n" + "a d a d\n" * scored)
-    costs, valid = bench.costs, len(bench.prepared.tokens["valid"])
+    costs, valid = plan.costs, len(plan.prepared.tokens["valid"])
     both = sum(costs.by_label.values())
     layout, soft = costs.rest + 4 * both / 2, costs.rest + 4 * both
     spent = {
@@ -34,4 +31,4 @@ def test_passes_validations_and_scored_layouts_are_counted(
         "soft": (3 * 30 + 2 * 15) * TOKENS * soft + IN_SEARCH * valid * (soft + layout),
     }[estimator] + scored * valid * layout
     training = (3 * TOKENS * 25 + IN_TRAINING * valid) * layout
-    assert _cost(bench, bench.run_dir) == pytest.approx(spent / training)
+    assert _cost(plan, plan.run_dir) == pytest.approx(spent / training)

@@ -11,8 +11,9 @@ import derive
 import retrain
 import search
 from pipeline.layoutbench import REGRET_FILE
-from pipeline.run_folders import is_run_folder, run_folders
+from pipeline.run_files import is_run_folder, run_folders
 from pipeline.sweep.plan import SweepPaths
+from tests.runs import settings
 
 
 def touched(*paths: Path) -> None:
@@ -73,14 +74,13 @@ def test_every_phase_in_a_tree_that_holds_the_runs_reads_one_text(
     shutil.move(tmp_path / "tiny.yaml", notes / "tiny.yaml")
     monkeypatch.chdir(notes)
     monkeypatch.setenv("PARNAS_CACHE", str(notes / "cache"))
-    settings = [
+    options = settings(
         "data={corpus: tree, tree: {folder: ., include: ['**/*']}, tokenizer: {kind: bytes},"
         " batch: 2, segment: 8, evaluation_streams: 1}",
         "search.steps=4", "search.optimiser.warmup_steps=1", "run.validate_every=4",
         "retrain.steps=3", "retrain.optimiser.warmup_steps=1", "compare.opponents=[interleaved]",
-    ]  # fmt: skip
-    arguments = [part for setting in settings for part in ("--set", setting)]
-    assert search.main(["tiny.yaml", *arguments]) == 0
+    )  # fmt: skip
+    assert search.main(["tiny.yaml", *options]) == 0
     for script in (derive, retrain, compare):
         assert script.main(["runs/tiny"]) == 0
     hashes = {

@@ -1,12 +1,50 @@
-"""result.json of retrainings, read and checked, and whether several were validated alike."""
+"""Files of a run: names of its folders, which folders hold a run, and result.json read."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.cli import SAVED
 from utils.files import read_object
+
+MOST_NAME = 60
+# Each command writes one of these before anything else that could be taken for text; where a line
+# has several, all must be there.
+_MARKS = (
+    *((saved,) for saved in SAVED),
+    ("sweep/study.journal",),
+    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
+    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
+    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
+)
+
+
+def short_text(text: str) -> str:
+    """The text; of a long one its beginning and its hash, so that a file may be called so."""
+    if len(text) <= MOST_NAME:
+        return text
+    return f"{text[: MOST_NAME - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def layout_name(layout: str) -> str:
+    """A layout as part of a file name: letters without blanks, a long one with its hash."""
+    words = layout.split()
+    return short_text(("" if all(len(word) == 1 for word in words) else "-").join(words))
+
+
+def run_folders(run_dir: Path) -> Callable[[Path], bool]:
+    """Whether a folder is a run folder: this command's, also before it is written, or another."""
+    here = run_dir.resolve()
+    return lambda folder: folder == here or folder.resolve() == here or is_run_folder(folder)
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a command has written its run here, or one of several jobs its part of one."""
+    job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
+    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
 
 
 class _Part(BaseModel):
@@ -44,7 +82,6 @@ def read_result(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: it is damaged; one line names the first key that is wrong.
-        OSError: it cannot be read.
     """
     remedy = "remove it and run retrain.py or compare.py again"
     content = read_object(path, remedy)
@@ -59,9 +96,9 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Raise ValueError where one side could choose its best step among more than another."""
-    counts = {name: [r["validations"] for r in found] for name, found in results.items()}
-    if len({count for found in counts.values() for count in found}) > 1:
-        shown = ", ".join(f"{name} {found}" for name, found in counts.items())
+    counts = {name: [r["validations"] for r in rows] for name, rows in results.items()}
+    if len({count for of_one in counts.values() for count in of_one}) > 1:
+        shown = ", ".join(f"{name} {of_one}" for name, of_one in counts.items())
         raise ValueError(
             f"run.validate_every: differed between the retrainings (validations: {shown}), so "
             "their best steps were chosen among more or fewer; train them alike in another --run"

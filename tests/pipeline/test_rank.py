@@ -1,7 +1,6 @@
 """What a rank harness draws, trains and compares, without training anything."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,14 @@ import pytest
 from model import layout_letters, network_of, parse_layout
 from nas.costs.latency import Latencies
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan, set_up
-from pipeline.experiment import load_experiment
+from pipeline.context import RunPlan
 from pipeline.rank import Ranked, Sample, rankings, sample_of
-from pipeline.run_folders import layout_name
-from pipeline.supernet_scores import Inherited
+from pipeline.run_files import layout_name
+from pipeline.supernet_scores import SupernetScores
+from tests.pipeline.conftest import PlanWith
 from training.signals import StopRequest
 
 SPOS = "search.estimator=spos"
-
-
-def bench_of(file: Path, *settings: str) -> RunPlan:
-    return set_up(load_experiment(file, settings), file.parent / "run")
 
 
 @pytest.fixture
@@ -32,107 +27,92 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
-def ranked_of(bench: RunPlan, sample: Sample, *, steps: int | None = None) -> Ranked:
-    return Ranked(bench, sample, [0], [7, 8], steps, bench.run_dir / "rank")
+def ranked_of(plan: RunPlan, sample: Sample, *, steps: int | None = None) -> Ranked:
+    return Ranked(plan, sample, [0], [7, 8], steps, plan.run_dir / "rank")
 
 
-def test_a_search_without_alpha_takes_the_median_cost(experiment_file: Path) -> None:
-    bench = bench_of(experiment_file, SPOS)
-    sample = sample_of(bench, [0], 3, 4, 0)
-    cost = bench.costs
+def test_a_search_without_alpha_takes_the_median_cost(plan_with: PlanWith) -> None:
+    plan = plan_with(SPOS)
+    sample = sample_of(plan, [0], 3, 4, 0)
+    cost = plan.costs
     assert sample.target_flops is not None
     assert [len(group) for group in sample.groups.values()] == [3, 4]
     for layout in sample.groups["equal"]:
         assert cost(layout) == pytest.approx(sample.target_flops, rel=0.03)
     assert "median of free layouts" in sample.target
-    assert sample == sample_of(bench, [0], 3, 4, 0)
+    assert sample == sample_of(plan, [0], 3, 4, 0)
 
 
 @pytest.mark.parametrize("settings", [(), (SPOS,)])
-def test_free_layouts_alone_need_no_cost(experiment_file: Path, settings: tuple[str, ...]) -> None:
-    sample = sample_of(bench_of(experiment_file, *settings), [0], 0, 4, 0)
+def test_free_layouts_alone_need_no_cost(plan_with: PlanWith, settings: tuple[str, ...]) -> None:
+    sample = sample_of(plan_with(*settings), [0], 0, 4, 0)
     assert (sample.target_flops, sample.groups["equal"]) == (None, [])
     assert len(sample.layouts) == 4
 
 
-def test_a_cost_may_be_asked_for(experiment_file: Path) -> None:
-    bench = bench_of(experiment_file)
-    cost = bench.costs
-    wanted = 1.01 * cost(sample_of(bench, [0], 0, 1, 3).layouts[0])
-    sample = sample_of(bench, [0], 4, 0, 0, wanted)
+def test_a_cost_may_be_asked_for(plan_with: PlanWith) -> None:
+    plan = plan_with()
+    cost = plan.costs
+    wanted = 1.01 * cost(sample_of(plan, [0], 0, 1, 3).layouts[0])
+    sample = sample_of(plan, [0], 4, 0, 0, wanted)
     assert sample.target_flops == wanted
     assert sample.layouts
     assert all(abs(cost(layout) / wanted - 1) <= 0.03 for layout in sample.layouts)
     with pytest.raises(
         ValueError, match=r"--target-flops 10: no layout found within 3% of it; the"
     ):
-        sample_of(bench, [0], 4, 0, 0, 10.0)
+        sample_of(plan, [0], 4, 0, 0, 10.0)
 
 
 def test_no_sample_and_no_table_holds_a_network_twice(
-    experiment_file: Path, monkeypatch: pytest.MonkeyPatch
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one dense block in three slots there is one network, which both groups draw."""
-    bench = bench_of(experiment_file, SPOS, "model.slots=3")
-    cost = bench.costs
-    candidates = bench.experiment.model.completed_candidates()
-    flops = cost(parse_layout("d i i", candidates))
+    plan = plan_with(SPOS, "model.slots=3")
+    cost = plan.costs
+    flops = cost(parse_layout("d i i", plan.candidates))
     scored: list[str] = []
 
-    def score(self: Inherited, layout: Any) -> Score:
+    def score(self: SupernetScores, layout: Any) -> Score:
         scored.append(layout_letters(layout))
         return Score(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
 
-    monkeypatch.setattr(Inherited, "score", score)
+    monkeypatch.setattr(SupernetScores, "score", score)
     for seed in range(4):
-        sample = sample_of(bench, [0], 9, 15, seed, flops)
+        sample = sample_of(plan, [0], 9, 15, seed, flops)
         networks = [network_of(layout, None) for layout in sample.layouts]
         assert len(set(networks)) == len(networks) == 15
         assert len(sample.groups["free"]) == 15, "1 + 2 + 4 + 8"
         assert {network_of(layout, None) for layout in sample.groups["equal"]} == {
-            network_of(parse_layout("d i i", candidates), None)
+            network_of(parse_layout("d i i", plan.candidates), None)
         }
         found = [sample.groups_of(layout) for layout in sample.layouts]
         assert sum(groups["equal"] for groups in found) == 1
         assert sum(groups["free"] for groups in found) == 15
         scored.clear()
-        ranked = ranked_of(bench, sample, steps=4)
+        ranked = ranked_of(plan, sample, steps=4)
         ranked.open()
         assert len(ranked.scores) == 15
         assert set(scored) == {layout_letters(layout) for layout in sample.drawn}
 
 
 def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
-    experiment_file: Path, jobs: list[Any]
+    plan_with: PlanWith, jobs: list[Any]
 ) -> None:
-    bench = bench_of(experiment_file)
-    candidates = bench.experiment.model.completed_candidates()
-    one, two, other = (parse_layout(each, candidates) for each in ("d i i a", "i d a i", "a d i i"))
+    plan = plan_with()
+    one, two, other = (
+        parse_layout(letters, plan.candidates) for letters in ("d i i a", "i d a i", "a d i i")
+    )
     sample = Sample(None, "", {"equal": [one], "free": [other, two]})
     assert sample.layouts == [one, other]
     assert sample.groups_of(one) == {"equal": True, "free": True}
-    ranked = ranked_of(bench, sample, steps=4)
+    ranked = ranked_of(plan, sample, steps=4)
     ranked.train(workers=1, stop=StopRequest())
     assert [job.folder.parent.name for job in jobs] == ["diia", "adii"] * 2
     (ranked.folder / "layouts" / "idai" / "seed-7").mkdir(parents=True)
     jobs.clear()
     ranked.train(workers=1, stop=StopRequest())
     assert [job.folder.parent.name for job in jobs] == ["idai", "adii"] * 2
-
-
-def test_many_slots_and_long_labels_make_folders_that_a_disk_takes(
-    experiment_file: Path, jobs: list[Any]
-) -> None:
-    labels = [f"dense_of_a_long_name_{index}" for index in range(2)]
-    candidates = ", ".join(
-        f"{{kind: dense, label: {label}, d_ffn: {8 + size}}}" for size, label in enumerate(labels)
-    )
-    bench = bench_of(experiment_file, "model.slots=32", f"model.candidates=[{candidates}]")
-    sample = sample_of(bench, [0], 0, 3, 0)
-    ranked_of(bench, sample, steps=4).train(workers=1, stop=StopRequest())
-    assert len({job.folder for job in jobs}) == len(jobs) == 6
-    for job in jobs:
-        job.folder.mkdir(parents=True)
 
 
 def test_a_long_name_keeps_its_beginning_and_a_hash() -> None:
@@ -145,30 +125,19 @@ def test_a_long_name_keeps_its_beginning_and_a_hash() -> None:
 
 @pytest.mark.parametrize(("given", "steps"), [(None, 12), (7, 7)])
 def test_layouts_train_for_half_the_steps_unless_told(
-    experiment_file: Path, jobs: list[Any], given: int | None, steps: int
+    plan_with: PlanWith, jobs: list[Any], given: int | None, steps: int
 ) -> None:
-    bench = bench_of(experiment_file)
-    ranked = ranked_of(bench, sample_of(bench, [0], 0, 2, 0), steps=given)
+    plan = plan_with()
+    ranked = ranked_of(plan, sample_of(plan, [0], 0, 2, 0), steps=given)
     ranked.train(workers=1, stop=StopRequest())
     assert ranked.training_steps == steps
     assert {job.experiment.retrain.steps for job in jobs} == {steps}
 
 
-def test_a_seed_of_the_search_does_not_train(experiment_file: Path) -> None:
-    bench = bench_of(experiment_file)
-    sample = sample_of(bench, [0], 0, 2, 0)
-    ranked = Ranked(bench, sample, [3, 8], [7, 8], 4, bench.run_dir / "rank")
-    with pytest.raises(
-        ValueError, match=r"training seeds 7, 8: 8 is a seed of the searches \(3, 8"
-    ):
-        ranked.open()
-    assert not ranked.folder.exists()
-
-
-def with_results(experiment_file: Path, validations: tuple[int, int]) -> Ranked:
+def with_results(plan_with: PlanWith, validations: tuple[int, int]) -> Ranked:
     """One layout, trained with two seeds that validated so often."""
-    bench = bench_of(experiment_file)
-    ranked = ranked_of(bench, sample_of(bench, [0], 0, 1, 0))
+    plan = plan_with()
+    ranked = ranked_of(plan, sample_of(plan, [0], 0, 1, 0))
     (layout,) = ranked.sample.layouts
     letters = layout_letters(layout)
     ranked.scores[letters] = Score(np.array([8.0, 4.0]), np.array([2.0, 1.0]))
@@ -184,15 +153,15 @@ def with_results(experiment_file: Path, validations: tuple[int, int]) -> Ranked:
     return ranked
 
 
-def test_a_row_has_test_nats_and_validation_nats_beside_them(experiment_file: Path) -> None:
-    (row,) = with_results(experiment_file, (1, 1)).table(Latencies({}, "", {}))
+def test_a_row_has_test_nats_and_validation_nats_beside_them(plan_with: PlanWith) -> None:
+    (row,) = with_results(plan_with, (1, 1)).table(Latencies({}, "", {}))
     assert row["supernet_nats"] == 4
     assert (row["alone_nats"], row["alone_nats_7"], row["alone_nats_8"]) == (17.5, 17, 18)
     assert (row["alone_valid_nats_7"], row["alone_valid_nats_8"]) == (7, 8)
 
 
-def test_trainings_that_validated_unevenly_are_not_ranked(experiment_file: Path) -> None:
-    ranked = with_results(experiment_file, (1, 2))
+def test_trainings_that_validated_unevenly_are_not_ranked(plan_with: PlanWith) -> None:
+    ranked = with_results(plan_with, (1, 2))
     with pytest.raises(ValueError, match=r"^run\.validate_every: differed .*\[1, 2\]"):
         ranked.table(Latencies({}, "", {}))
 

@@ -10,27 +10,29 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 import yaml
 
 from report import html
 from report.comparison import html_table, measure_of, read_comparison, scatter
-from report.curves import validation_curves
 from report.layout import boxes, derived_section, last_pi, likeliest
 from report.plotting import png
-from report.results import result_row, result_table, same_trainings
+from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
     CAVEATS,
     Trajectory,
     read_caveats,
     read_joint_caveats,
     read_json,
-    read_metrics,
     read_trajectory,
     seed_folders,
 )
-from report.search_figures import SEARCH_FIGURES, write_search_figures
-from report.spread import SPREAD_FIGURES, alike, write_spread_figures
+from report.search_figures import (
+    SEARCH_FIGURES,
+    SPREAD_FIGURES,
+    comparable_searches,
+    write_search_figures,
+    write_spread_figures,
+)
 from utils.files import write_whole
 
 _ENOUGH_SEEDS = 3
@@ -79,7 +81,7 @@ def write_report(run_folder: Path) -> Path:
         _comparison(run_folder),
         _several(run_folder),
         *(_search(folder, trajectory) for folder, trajectory in searches.items()),
-        _retraining(run_folder),
+        retraining_section(run_folder, _searched(run_folder)),
         _next_steps(run_folder),
     ]
     title = run_folder.resolve().name
@@ -91,7 +93,7 @@ def _settings(run_folder: Path) -> str:
     """What was searched: the facts of the experiment and of the machine."""
     folders = [
         *seed_folders(run_folder / "search"),
-        *(seed for name in _retrained(run_folder) for seed in seed_folders(name)),
+        *(seed for layout in retrained_folders(run_folder) for seed in seed_folders(layout)),
     ]
     experiment = _first(folders, "experiment.yaml")
     environment = _first(folders, "environment.json")
@@ -122,14 +124,14 @@ def _experiment_facts(path: Path) -> dict[str, str]:
         content = yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML ({error}); delete it") from error
-    found = {}
+    facts = {}
     for dotted, name in _FACTS.items():
         value = content
         for key in dotted.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         if value is not None:
-            found[name] = str(value)
-    return found
+            facts[name] = str(value)
+    return facts
 
 
 def _comparison(run_folder: Path) -> str:
@@ -149,13 +151,10 @@ def _comparison(run_folder: Path) -> str:
 
 def _several(run_folder: Path) -> str:
     """How far several searches differ."""
-    if len(folders := alike(run_folder)) < 2:
+    if not (written := write_spread_figures(run_folder)):
         return ""
-    figures = [
-        html.image(path.read_bytes(), SPREAD_FIGURES[path.name])
-        for path in write_spread_figures(run_folder)
-    ]
-    seeds = [_seed(folder) for folder in folders]
+    figures = [html.image(path.read_bytes(), SPREAD_FIGURES[path.name]) for path in written]
+    seeds = [_seed(folder) for folder in comparable_searches(run_folder)]
     caveats = html.caveats(read_joint_caveats(run_folder / "search" / CAVEATS, seeds))
     title = f"Searches of seeds {', '.join(map(str, seeds))} together"
     return html.section(title, caveats + "".join(figures))
@@ -194,10 +193,6 @@ def _current_figures(folder: Path) -> list[Path]:
     return [path for path in drawn if path in written]
 
 
-def _retrained(run_folder: Path) -> list[Path]:
-    return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
-
-
 def _searched(run_folder: Path) -> str | None:
     """The layout that the comparison is about, where there is one."""
     if not (run_folder / "comparison.csv").exists():
@@ -207,44 +202,15 @@ def _searched(run_folder: Path) -> str | None:
     return str(names.iloc[0]) if len(names) else None
 
 
-def _retraining(run_folder: Path) -> str:
-    """Curves and results of the layouts that were trained from scratch."""
-    results, metrics = [], dict[str, list[pd.DataFrame]]()
-    searched = _searched(run_folder)
-    folders = _retrained(run_folder)
-    folders.sort(key=lambda folder: folder.name != searched)
-    twins = same_trainings(folders)
-    for name in sorted(set(folders) - twins.keys()):
-        for seed in seed_folders(name):
-            if (seed / "result.json").exists():
-                results.append(result_row(seed / "result.json"))
-            if (seed / "metrics.jsonl").exists():
-                frame = read_metrics(seed / "metrics.jsonl")
-                if (frame["kind"] == "valid").any():
-                    metrics.setdefault(name.name, []).append(frame)
-    parts = []
-    if metrics:
-        figure = png(validation_curves(metrics, searched))
-        parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
-    if results:
-        parts.append(result_table(results))
-    if parts and twins:
-        lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
-        parts.append(html.note("\n".join(lines)))
-    return html.section("Retraining", "".join(parts)) if parts else ""
-
-
 def _next_steps(run_folder: Path) -> str:
     """Where the files are, and the command that goes on."""
-    rows = [
-        (path.relative_to(run_folder).as_posix(), meaning)
-        for pattern, meaning in _FILES.items()
-        for path in sorted(run_folder.glob(pattern))
-    ]
-    links = "".join(
-        f'<li><a href="{escape(quote(name))}">{escape(name)}</a> {escape(meaning)}</li>'
-        for name, meaning in rows
-    )
+    links = ""
+    for pattern, meaning in _FILES.items():
+        for path in sorted(run_folder.glob(pattern)):
+            name = path.relative_to(run_folder).as_posix()
+            links += (
+                f'<li><a href="{escape(quote(name))}">{escape(name)}</a> {escape(meaning)}</li>'
+            )
     commands = html.commands(_commands(run_folder))
     return html.section("Files, and how to go on", f'{commands}<ul class="files">{links}</ul>')
 

@@ -12,8 +12,9 @@ from PIL import Image
 from report import plotting, search_figures
 from report.comparison import _MARKS
 from report.curves import curves, perplexities, validation_curves
+from report.panels import line_plots
+from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation
 from report.run_files import read_metrics, read_trajectory
-from report.search_figures import MOST_FRAMES, pi_grid, write_animation
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
@@ -40,7 +41,7 @@ def test_every_figure_is_written(make, slots, steps, frames):
 def test_figures_are_the_same_bytes_again(make):
     odd = ("dense", r"$\bad$", "\N{CJK UNIFIED IDEOGRAPH-5C64}", "_odd")
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=2, labels=odd))
-    for draw in (search_figures.heat_map, search_figures.line_plots):
+    for draw in (heat_map, line_plots):
         assert plotting.png(draw(shown)) == plotting.png(draw(shown))
     first = write_animation(shown, make.run / "pi.gif").read_bytes()
     assert write_animation(shown, make.run / "pi.gif").read_bytes() == first
@@ -62,7 +63,7 @@ def test_without_files_there_are_no_figures(make):
 
 def test_heat_map_shows_the_last_pi(make):
     shown = read_trajectory(make.pi_file(make.run, slots=18, steps=5))
-    figure = search_figures.heat_map(shown)
+    figure = heat_map(shown)
     images = [image for axes in figure.axes for image in axes.get_images()]
     assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
@@ -82,7 +83,7 @@ def test_heat_maps_over_time_show_pi_between_the_right_steps(make):
 
 def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
     shown = read_trajectory(make.pi_file(make.run, slots=5, steps=8))
-    panels = search_figures.line_plots(shown).axes
+    panels = line_plots(shown).axes
     assert len(panels) == 5
     for slot, axes in enumerate(panels):
         uniform, start, *candidates = axes.get_lines()

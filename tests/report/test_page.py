@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
-from report.search_figures import SEARCH_FIGURES
-from report.spread import SPREAD_FIGURES
+from report.search_figures import SEARCH_FIGURES, SPREAD_FIGURES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
@@ -204,9 +203,9 @@ def test_word_perplexity_of_a_retraining_is_shown_where_there_is_one(make):
 def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "report.page.validation_curves", lambda metrics, name: drawn.append(metrics)
+        "report.retraining.validation_curves", lambda metrics, name: drawn.append(metrics)
     )
-    monkeypatch.setattr("report.page.png", lambda figure: b"")
+    monkeypatch.setattr("report.retraining.png", lambda figure: b"")
     for name in ("argmax-0", "layout-ddii", "other", "older", "older_again"):
         path = make.retraining(name) / "result.json"
         network = {} if "older" in name else {"network": "n" if name == "other" else "m"}

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import same_color
 
+from report.curves import curve_spread
+from report.panels import pi_spread
 from report.run_files import Trajectory, read_metrics, read_trajectory
-from report.spread import alike, curve_spread, pi_spread, write_spread_figures
+from report.search_figures import comparable_searches, write_spread_figures
 
 
 def trajectory(pi_NLC: np.ndarray) -> Trajectory:
@@ -71,7 +73,7 @@ def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:
     make.search(seed=2, steps=12)
     make.search(seed=3, steps=20, slots=3)
     make.search(seed=10, steps=20, labels=("attention", "dense", "wide"))
-    assert [folder.name for folder in alike(make.run)] == ["seed-0", "seed-1"]
+    assert [folder.name for folder in comparable_searches(make.run)] == ["seed-0", "seed-1"]
     written = write_spread_figures(make.run)
     assert [path.name for path in written] == ["pi_seeds.png", "curves_seeds.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)

@@ -12,10 +12,10 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from report.plotting import png
-from report.sweep.figures import draw_sweep
+from report.sweep.axes import highest_shown, setting
+from report.sweep.figures import contours, draw_sweep, history, slices, surface
 from report.sweep.importance import bars, importances
 from report.sweep.pareto import pareto
-from report.sweep.plots import contours, highest_shown, history, setting, slices, surface
 from report.sweep.trials import Objective, done, front, parse_rows
 
 BITS = {"name": "retrained", "unit": "bits per byte of validation"}

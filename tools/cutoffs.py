@@ -47,13 +47,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
     add("--tokens", type=int, default=1024, metavar="N", help="of one step")
     add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default: 0.5)")
-    add("--launch", type=float, metavar="SECONDS",
+    seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS", "default": argparse.SUPPRESS}
+    add("--launch", dest="launch_s", **seconds,
         help="that a cluster takes at least (default: 0.00022)")  # fmt: skip
-    add("--multiply-add", type=float, metavar="SECONDS",
+    add("--multiply-add", dest="multiply_add_s", **seconds,
         help="of a multiply-add, there and back (default: 5.7e-11)")  # fmt: skip
-    add("--logit", type=float, metavar="SECONDS",
+    add("--logit", dest="logit_s", **seconds,
         help="of the softmax over one logit (default: 6.2e-09)")  # fmt: skip
-    add("--threshold", type=float, metavar="N",
+    add("--threshold", type=float, metavar="N", default=argparse.SUPPRESS,
         help="multiply-adds below which none gets cheaper (default: 0)")  # fmt: skip
     return parser.parse_args(argv)
 
@@ -68,19 +69,13 @@ def find(arguments: argparse.Namespace) -> str:
         sorted_counts,
     )
 
-    for name in ("d_model", "tokens"):
-        value = getattr(arguments, name)
+    for name, value in (("d-model", arguments.d_model), ("tokens", arguments.tokens)):
         if not 1 <= value <= 2**24:
-            raise ValueError(f"--{name.replace('_', '-')}: must be from 1 to 2^24, found {value}")
+            raise ValueError(f"--{name}: must be from 1 to 2^24, found {value}")
     mass = arguments.least_head_mass
     softmax = softmax_of(arguments)
-    constants = {
-        "launch_s": arguments.launch,
-        "multiply_add_s": arguments.multiply_add,
-        "logit_s": arguments.logit,
-        "threshold": arguments.threshold,
-    }
-    constants = {name: value for name, value in constants.items() if value is not None}
+    names = "launch_s", "multiply_add_s", "logit_s", "threshold"
+    constants = {name: vars(arguments)[name] for name in names if name in arguments}
     options: dict[str, Any] = {
         "d_model": arguments.d_model,
         "widths": softmax.tail_widths(arguments.d_model),

@@ -5,8 +5,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from report import html
 from report.plotting import colours, compact, text_on
 from report.run_files import Trajectory, read_json, texts
@@ -40,30 +38,21 @@ def _evident_pi(architecture: Mapping[str, Any], labels: Sequence[str]) -> list[
     return [float(value) if isinstance(value, int | float) else None for value in values]
 
 
-def last_pi(trajectory: Trajectory, labels: Sequence[str]) -> list[float | None]:
-    """The last pi of each slot's label; None where the search did not know that label or slot."""
-    pi_LC, known = trajectory.pi_NLC[-1], trajectory.labels
-    if len(pi_LC) != len(labels):
-        return [None] * len(labels)
-    return [
-        float(pi_LC[slot, known.index(label)]) if label in known else None
-        for slot, label in enumerate(labels)
-    ]
+def likeliest_boxes(trajectory: Trajectory) -> str:
+    """HTML of each slot's likeliest candidate at the last step, with its pi."""
+    pi_LC = trajectory.pi_NLC[-1]
+    labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
+    return _boxes(labels, pi_LC.max(axis=1).tolist(), trajectory.labels)
 
 
-def likeliest(trajectory: Trajectory) -> list[str]:
-    """Each slot's likeliest candidate at the last step."""
-    return [trajectory.labels[int(k)] for k in np.argmax(trajectory.pi_NLC[-1], axis=1)]
-
-
-def boxes(
+def _boxes(
     labels: Sequence[str],
     confidences: Sequence[float | None],
     palette: Sequence[str],
     *,
     small: bool = False,
 ) -> str:
-    """HTML of the row; `palette` lists all labels of the page, so that colours stay the same."""
+    """The row; `palette` lists all labels of the page, so that colours stay the same."""
     hue = colours(palette)
     cells = []
     for slot, (label, pi) in enumerate(zip(labels, confidences, strict=True)):
@@ -101,7 +90,7 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
         others = [path for path in others if path.stem != name]
         sure = _evident_pi(content, labels)
         parts.append(html.paragraph(_summary(content, labels)))
-        parts.append(boxes(labels, sure, palette))
+        parts.append(_boxes(labels, sure, palette))
         if any(pi is not None for pi in sure):
             parts.append(html.note("Above each kind its slot, below it the pi it was chosen with."))
         evidence = content.get("evidence")
@@ -110,7 +99,7 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
             parts.append(html.caveats(caveats))
     for path in others:
         empty: list[float | None] = [None] * len(labels_of[path])
-        row = boxes(labels_of[path], empty, palette, small=True)
+        row = _boxes(labels_of[path], empty, palette, small=True)
         parts.append(f'<div class="other"><span>{escape(path.stem)}</span>{row}</div>')
     return html.section("Derived layout", "".join(parts))
 

@@ -14,7 +14,7 @@ import yaml
 
 from report import html
 from report.comparison import html_table, measure_of, read_comparison, scatter
-from report.layout import boxes, derived_section, last_pi, likeliest
+from report.layout import derived_section, likeliest_boxes
 from report.plotting import png
 from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
@@ -171,9 +171,8 @@ def _search(folder: Path, trajectory: Trajectory | None) -> str:
         return ""
     parts = []
     if trajectory is not None and not (folder.parents[1] / "architecture.json").exists():
-        labels = likeliest(trajectory)
         parts.append(html.paragraph(f"Likeliest at step {int(trajectory.step_N[-1])}, with pi:"))
-        parts.append(boxes(labels, last_pi(trajectory, labels), trajectory.labels))
+        parts.append(likeliest_boxes(trajectory))
     alone = read_joint_caveats(folder.parent / CAVEATS, [_seed(folder)])
     parts.append(html.caveats([*read_caveats(folder / CAVEATS), *alone]))
     for path in figures:

@@ -139,26 +139,18 @@ def _cell_borders(axes: Axes, columns: int, rows: int) -> list[LineCollection]:
     ]
 
 
-def write_animation(trajectory: Trajectory, path: Path, *, most_frames: int = MOST_FRAMES) -> Path:
+def write_animation(trajectory: Trajectory, path: Path) -> Path:
     """Write pi over the steps as a GIF that plays for ever and rests on its last frame."""
-    rows = frame_rows(trajectory.step_N, trajectory.alpha_start, min(most_frames, MOST_FRAMES))
+    rows = frame_rows(trajectory.step_N, trajectory.alpha_start, MOST_FRAMES)
     with house_style():
         grid = pi_grid(trajectory.pi_NLC.shape[1], trajectory.labels, dpi=_ANIMATION_DPI)
         frames = list(_frames(grid, trajectory, rows))
-    palette = _palette()
-    images = [
-        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
-        for frame in frames
-    ]
+    how: dict[str, Any] = {"palette": _palette(), "dither": Image.Dither.NONE}
+    first, *rest = (Image.fromarray(frame).quantize(**how) for frame in frames)
+    duration = [_FRAME_MS] * len(rest) + [_LAST_FRAME_MS]
     buffer = io.BytesIO()
-    images[0].save(
-        buffer,
-        format="GIF",
-        save_all=True,
-        append_images=images[1:],
-        duration=[_FRAME_MS] * (len(images) - 1) + [_LAST_FRAME_MS],
-        loop=0,
-        disposal=1,
+    first.save(
+        buffer, "GIF", save_all=True, append_images=rest, duration=duration, loop=0, disposal=1
     )
     return write_whole(path, buffer.getvalue())
 

@@ -23,11 +23,10 @@ REMEDY = "repair or delete it"
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What a search recorded of its architecture parameters."""
+    """What a search recorded of pi, step by step."""
 
     step_N: np.ndarray
     pi_NLC: np.ndarray
-    alpha_NLC: np.ndarray
     tau_N: np.ndarray
     labels: tuple[str, ...]
     alpha_start: int  # first step in which alpha moves
@@ -48,7 +47,6 @@ def read_trajectory(path: Path) -> Trajectory:
     return Trajectory(
         step_N=arrays["step"],
         pi_NLC=arrays["pi"],
-        alpha_NLC=arrays["alpha"],
         tau_N=arrays["tau"],
         labels=tuple(str(label) for label in arrays["labels"]),
         alpha_start=int(arrays["alpha_start"]),

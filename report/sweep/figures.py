@@ -29,7 +29,7 @@ from report.sweep.axes import (
     value_axis,
     value_label,
 )
-from report.sweep.importance import Importance, bars, importances
+from report.sweep.importance import bars, importances
 from report.sweep.pareto import pareto
 from report.sweep.trials import (
     Objective,
@@ -55,7 +55,7 @@ def draw_sweep(
     study: optuna.Study,
     trials: Sequence[Mapping[str, Any]],
     folder: Path,
-    objectives: Sequence[Mapping[str, Any]] = (),
+    objectives: Sequence[Mapping[str, Any]],
 ) -> list[Path]:
     """Draw what there is to see of a sweep and return the files; with no trial at all none.
 
@@ -67,18 +67,13 @@ def draw_sweep(
         folder: gets the PNG files.
         objectives: names and units, as `sweep.json` has them; all are minimised.
     """
-    rows, goals = parse_rows(trials), parse_objectives(list(objectives) or _unnamed(study))
+    rows, goals = parse_rows(trials), parse_objectives(objectives)
     figures = _figures(study, rows, goals) if rows else {}
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.png"):
         if path.name.removesuffix(".png").split("-")[0] in _KINDS and path.name not in figures:
             path.unlink()
     return [write_whole(folder / name, png(figure)) for name, figure in figures.items()]
-
-
-def _unnamed(study: optuna.Study) -> list[dict[str, str]]:
-    names = study.metric_names or [f"objective {i}" for i in range(len(study.directions))]
-    return [{"name": name, "unit": "value"} for name in names]
 
 
 def _figures(
@@ -89,14 +84,15 @@ def _figures(
         return figures
     if len(goals) > 1:
         figures["pareto.png"] = pareto(rows, goals)
-    found = [(goal, importances(rows, index)) for index, goal in enumerate(goals)]
+    of_goals = [(goal, importances(rows, index)) for index, goal in enumerate(goals)]
     short = short_keys(keys_of(rows), least=2)
-    if any(ones for _, ones in found):
-        figures["importances.png"] = bars(found, short)
-    known = _settings(study, rows, short)
-    for index, (goal, ones) in enumerate(found):
+    if any(ones for _, ones in of_goals):
+        figures["importances.png"] = bars(of_goals, short)
+    settings = _settings(study, rows, short)
+    for index, (goal, ones) in enumerate(of_goals):
         end = f"-{index + 1}.png" if len(goals) > 1 else ".png"
-        ordered = _ordered(known, ones)
+        by_importance = dict.fromkeys([*(one.key for one in ones), *settings])
+        ordered = [settings[key] for key in by_importance]
         if len(done(rows)) >= _FEWEST_SLICED:
             figures[f"slice{end}"] = slices(rows, ordered, index, goal)
         telling = {one.key for one in ones if one.share is not None}
@@ -117,12 +113,6 @@ def _settings(
         for key, distribution in trial.distributions.items()
     }
     return {key: setting(key, short[key], finished, known) for key in keys_of(finished)}
-
-
-def _ordered(known: Mapping[str, Setting], ones: Sequence[Importance]) -> list[Setting]:
-    """By importance, where it was computed."""
-    first = [one.key for one in ones]
-    return [known[key] for key in [*first, *(key for key in known if key not in first)]]
 
 
 def history(rows: Sequence[Row], objectives: Sequence[Objective]) -> Figure:

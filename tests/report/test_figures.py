@@ -106,7 +106,7 @@ def test_the_schedule_shows_tau_entropy_and_margins(make):
 
 def test_an_animation_has_at_most_forty_frames_and_rests_on_the_last(make):
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=400))
-    path = write_animation(shown, make.run / "pi.gif", most_frames=1000)
+    path = write_animation(shown, make.run / "pi.gif")
     with Image.open(path) as image:
         assert image.n_frames == MOST_FRAMES == 40
         assert image.info["loop"] == 0

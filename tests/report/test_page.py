@@ -175,11 +175,11 @@ def test_a_finished_run_says_how_to_search_again(whole):
     assert re.search(r"python search\.py \S+/seed-0/experiment\.yaml .* run\.seed=1", whole.text)
 
 
-def test_report_imports_none_of_our_packages_and_no_torch():
+def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
     code = (
-        "import sys, report; "
-        "print(sorted({'data','model','training','nas','pipeline','torch','matplotlib.pyplot'}"
-        " & set(sys.modules)))"
+        "import sys, report.page, report.rank, report.sweep.figures, report.sweep.page;"
+        "print(sorted({'data', 'model', 'training', 'nas', 'pipeline', 'torch', 'sklearn', 'scipy',"
+        " 'matplotlib.pyplot'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

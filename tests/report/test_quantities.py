@@ -34,17 +34,19 @@ def test_entropy_and_margins_of_pi():
     pi_LC = np.array([[1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
     assert entropy(pi_LC) == pytest.approx(np.log([3, 1, 2]))
     assert margins(pi_LC).tolist() == [0.0, 1.0, 0.0]
-    assert (entropy(np.ones((2, 1))).tolist(), margins(np.ones((2, 1))).tolist()) == (
-        [0, 0],
-        [1, 1],
-    )
+    sure_LC = np.ones((2, 1))
+    assert (entropy(sure_LC).tolist(), margins(sure_LC).tolist()) == ([0, 0], [1, 1])
 
 
-def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones():
-    rows = frame_rows(np.arange(100), alpha_start=60, most=6)
-    assert rows.tolist() == [0, 60, 70, 80, 89, 99]
-
-
-def test_frames_of_a_search_that_stood_still():
-    assert frame_rows(np.arange(100), alpha_start=500, most=3).tolist() == [0, 50, 99]
-    assert frame_rows(np.arange(1), alpha_start=0, most=40).tolist() == [0]
+@pytest.mark.parametrize(
+    ("steps", "alpha_start", "most", "expected"),
+    [
+        (100, 60, 6, [0, 60, 70, 80, 89, 99]),  # the first, then those in which alpha moves
+        (100, 500, 3, [0, 50, 99]),  # it never moves
+        (1, 0, 40, [0]),
+    ],
+)
+def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones(
+    steps, alpha_start, most, expected
+):
+    assert frame_rows(np.arange(steps), alpha_start, most).tolist() == expected

@@ -15,7 +15,6 @@ def trajectory(pi_NLC: np.ndarray) -> Trajectory:
     return Trajectory(
         step_N=np.arange(1, steps + 1),
         pi_NLC=pi_NLC,
-        alpha_NLC=np.log(pi_NLC),
         tau_N=np.ones(steps),
         labels=("attention", "dense"),
         alpha_start=0,

@@ -44,7 +44,13 @@ class Comparison:
     rows: pd.DataFrame
     verdict: str
     latency_note: str
-    remarks: str = ""
+    remarks: str
+
+    @property
+    def searched(self) -> str | None:
+        """The layout that was searched and is compared with the others."""
+        names = self.rows["name"][self.rows["role"] == "searched"]
+        return str(names.iloc[0]) if len(names) else None
 
 
 def read_comparison(run_folder: Path) -> Comparison:

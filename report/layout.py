@@ -42,20 +42,16 @@ def likeliest_boxes(trajectory: Trajectory) -> str:
     """HTML of each slot's likeliest candidate at the last step, with its pi."""
     pi_LC = trajectory.pi_NLC[-1]
     labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
-    return _boxes(labels, pi_LC.max(axis=1).tolist(), trajectory.labels)
+    return _boxes(labels, trajectory.labels, pi_LC.max(axis=1).tolist())
 
 
 def _boxes(
-    labels: Sequence[str],
-    confidences: Sequence[float | None],
-    palette: Sequence[str],
-    *,
-    small: bool = False,
+    labels: Sequence[str], palette: Sequence[str], pi_L: Sequence[float | None] | None = None
 ) -> str:
-    """The row; `palette` lists all labels of the page, so that colours stay the same."""
+    """A row of boxes, small ones without pi; `palette` has all labels that get a colour."""
     hue = colours(palette)
     cells = []
-    for slot, (label, pi) in enumerate(zip(labels, confidences, strict=True)):
+    for slot, (label, pi) in enumerate(zip(labels, pi_L or [None] * len(labels), strict=True)):
         style = f"background:{hue[label]};color:{text_on(hue[label])}"
         sure = "" if pi is None else f'<span class="pi">{pi:.2f}</span>'
         title = f"slot {slot}: {label}" + ("" if pi is None else f", pi {pi:.4f}")
@@ -63,7 +59,7 @@ def _boxes(
             f'<div class="box" style="{style}" title="{escape(title)}">'
             f'<span class="slot">{slot}</span><span class="kind">{escape(label)}</span>{sure}</div>'
         )
-    size = (" many" if len(labels) > _ONE_ROW else "") + (" small" if small else "")
+    size = (" many" if len(labels) > _ONE_ROW else "") + (" small" if pi_L is None else "")
     return f'<div class="boxes{size}">{"".join(cells)}</div>'
 
 
@@ -90,7 +86,7 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
         others = [path for path in others if path.stem != name]
         sure = _evident_pi(content, labels)
         parts.append(html.paragraph(_summary(content, labels)))
-        parts.append(_boxes(labels, sure, palette))
+        parts.append(_boxes(labels, palette, sure))
         if any(pi is not None for pi in sure):
             parts.append(html.note("Above each kind its slot, below it the pi it was chosen with."))
         evidence = content.get("evidence")
@@ -98,8 +94,7 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
             caveats = texts(chosen, "evidence.caveats", evidence.get("caveats", []))
             parts.append(html.caveats(caveats))
     for path in others:
-        empty: list[float | None] = [None] * len(labels_of[path])
-        row = _boxes(labels_of[path], empty, palette, small=True)
+        row = _boxes(labels_of[path], palette)
         parts.append(f'<div class="other"><span>{escape(path.stem)}</span>{row}</div>')
     return html.section("Derived layout", "".join(parts))
 

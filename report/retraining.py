@@ -1,6 +1,6 @@
 """The page's section about the layouts that were trained from scratch: curves and results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,17 @@ from report.plotting import compact, png
 from report.run_files import read_json, read_metrics, seed_folders
 from utils.text import duration
 
-_HEAD = (
-    ("name", ""),
-    ("seed", ""),
-    ("steps", ""),
-    ("parameters", ""),
-    ("FLOPs", "per token"),
-    ("validation", "nats per token"),
-    ("test", "nats per token"),
-    ("test", "perplexity"),
-    ("test", "bits per byte"),
-    ("test", "word perplexity"),
-    ("time", "with validation"),
+_WORDS = "word perplexity"
+_COLUMNS = (  # title, unit; of what the number is, its key, and how it is written
+    ("steps", "", "", "steps", "{:.0f}".format),
+    ("parameters", "", "", "parameters", compact),
+    ("FLOPs", "per token", "", "flops_per_token", compact),
+    ("validation", "nats per token", "valid", "nats_per_token", "{:.4f}".format),
+    ("test", "nats per token", "test", "nats_per_token", "{:.4f}".format),
+    ("test", "perplexity", "test", "perplexity", "{:.2f}".format),
+    ("test", "bits per byte", "test", "bits_per_byte", "{:.4f}".format),
+    ("test", _WORDS, "test", "word_perplexity", "{:.2f}".format),
+    ("time", "with validation", "", "elapsed_s", duration),
 )
 
 
@@ -63,32 +62,28 @@ def retraining_section(run_folder: Path, searched: str | None) -> str:
 
 def _result_row(path: Path) -> list[str]:
     result = read_json(path)
-    valid, test = result.get("valid"), result.get("test")
-    for name, scores in (("valid", valid), ("test", test)):
-        if scores is not None and not isinstance(scores, dict):
-            raise ValueError(f"{path}: {name}: expected an object, found {scores!r}")
-    elapsed_s = _number(path, result, "elapsed_s")
-    return [
+    cells = [
         str(result.get("name", path.parent.parent.name)),
         str(result.get("seed", path.parent.name.removeprefix("seed-"))),
-        _shown(path, result, "steps", "{:.0f}"),
-        _shown(path, result, "parameters"),
-        _shown(path, result, "flops_per_token"),
-        _shown(path, valid or {}, "nats_per_token", "{:.4f}"),
-        _shown(path, test or {}, "nats_per_token", "{:.4f}"),
-        _shown(path, test or {}, "perplexity", "{:.2f}"),
-        _shown(path, test or {}, "bits_per_byte", "{:.4f}"),
-        _shown(path, test or {}, "word_perplexity", "{:.2f}"),
-        "-" if elapsed_s is None else duration(elapsed_s),
     ]
+    for _, _, part, key, written in _COLUMNS:
+        scores = result.get(part) if part else result
+        if scores is not None and not isinstance(scores, dict):
+            raise ValueError(f"{path}: {part}: expected an object, found {scores!r}")
+        value = (scores or {}).get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{path}: {key}: expected a number, found {value!r}")
+        cells.append("-" if value is None else written(value))
+    return cells
 
 
 def _result_table(rows: Sequence[Sequence[str]]) -> str:
     """The rows as HTML; the column of word perplexity only where a row has one."""
-    words = _HEAD.index(("test", "word perplexity"))
-    columns = [i for i in range(len(_HEAD)) if i != words or any(row[i] != "-" for row in rows)]
+    head = [("name", ""), ("seed", ""), *((title, unit) for title, unit, *_ in _COLUMNS)]
+    words = head.index(("test", _WORDS))
+    columns = [i for i in range(len(head)) if i != words or any(row[i] != "-" for row in rows)]
     shown = [("", [row[i] for i in columns]) for row in rows]
-    return html.table([_HEAD[i] for i in columns], shown, left=1)
+    return html.table([head[i] for i in columns], shown, left=1)
 
 
 def _same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:
@@ -107,17 +102,3 @@ def _same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:
             if shown.setdefault(key, folder) != folder:
                 twins[folder] = shown[key]
     return twins
-
-
-def _number(path: Path, values: Mapping[str, Any], key: str) -> float | None:
-    value = values.get(key)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError(f"{path}: {key}: expected a number, found {value!r}")
-    return value
-
-
-def _shown(path: Path, values: Mapping[str, Any], key: str, form: str | None = None) -> str:
-    value = _number(path, values, key)
-    if value is None:
-        return "-"
-    return form.format(value) if form else compact(value)

@@ -132,10 +132,9 @@ def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)
-    names = ["head", *(f"tail {tail + 1}" for tail in range(len(softmax.cutoffs)))]
     masses = cluster_mass(prepared.counts_V, softmax.cutoffs)
-    for name, (low, high), mass in zip(names, pairwise(bounds), masses, strict=True):
-        yield name, f"{high - low:,}", f"{mass:.1%}"
+    for index, ((low, high), mass) in enumerate(zip(pairwise(bounds), masses, strict=True)):
+        yield f"tail {index}" if index else "head", f"{high - low:,}", f"{mass:.1%}"
 
 
 def head(corpus: "Corpus") -> str:

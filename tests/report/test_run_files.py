@@ -1,9 +1,16 @@
-"""Reading run files: what was written comes back, what is damaged is named."""
+"""Run files: what was written comes back, damage is named; which rows of many are shown."""
 
 import numpy as np
 import pytest
 
-from report.run_files import read_json, read_metrics, read_trajectory, seed_folders
+from report.run_files import (
+    frame_rows,
+    read_json,
+    read_metrics,
+    read_trajectory,
+    seed_folders,
+    thin,
+)
 
 
 def test_the_trajectory_comes_back(make):
@@ -109,3 +116,40 @@ def test_seeds_come_in_the_order_of_their_numbers(make):
         (make.run / name).mkdir()
     assert [path.name for path in seed_folders(make.run)] == ["seed-0", "seed-2", "seed-10"]
     assert seed_folders(make.run / "absent") == []
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "expected"),
+    [
+        (5, 10, [0, 1, 2, 3, 4]),
+        (5, 5, [0, 1, 2, 3, 4]),
+        (5, 3, [0, 2, 4]),
+        (11, 3, [0, 5, 10]),
+        (5, 1, [4]),
+        (1, 7, [0]),
+        (0, 7, []),
+    ],
+)
+def test_thinning_keeps_both_ends(count, most, expected):
+    assert thin(count, most).tolist() == expected
+
+
+def test_thinning_never_gives_more_than_asked():
+    for most in range(1, 50):
+        rows = thin(1237, most)
+        assert len(rows) == most
+        assert rows[-1] == 1236
+
+
+@pytest.mark.parametrize(
+    ("steps", "alpha_start", "most", "expected"),
+    [
+        (100, 60, 6, [0, 60, 70, 80, 89, 99]),  # the first, then those in which alpha moves
+        (100, 500, 3, [0, 50, 99]),  # it never moves
+        (1, 0, 40, [0]),
+    ],
+)
+def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones(
+    steps, alpha_start, most, expected
+):
+    assert frame_rows(np.arange(steps), alpha_start, most).tolist() == expected

@@ -67,9 +67,6 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
     """The chosen layout and the other architectures of the run, as HTML; empty without any.
 
     Labels have the colours that they have in the figures of `searches`, which come first.
-
-    Raises:
-        ValueError: an architecture file is damaged.
     """
     chosen = run_folder / "architecture.json"
     others = sorted((run_folder / "architectures").glob("*.json"))

@@ -32,11 +32,7 @@ def retrained_folders(run_folder: Path) -> list[Path]:
 
 
 def retraining_section(run_folder: Path, searched: str | None) -> str:
-    """Curves and results as HTML, the layout of the name `searched` first; empty without any.
-
-    Raises:
-        ValueError: a file of a retraining is damaged.
-    """
+    """Curves and results as HTML, the layout of the name `searched` first; empty without any."""
     results, metrics = [], dict[str, list[pd.DataFrame]]()
     folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != searched)
     twins = _same_trainings(folders)

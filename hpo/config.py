@@ -8,12 +8,12 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from utils.pareto import LEARNED
 from utils.text import masked, without_passwords
 from utils.validation import Section
 
 JOURNAL = "journal"
 _KINDS = "journal, postgresql://user:password@host:5432/database or grpc://host:13000"
-LEARNED = ("retrained", "onehot")
 _NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
 _PRUNER_NEEDS = {
     "startup": ("median",),

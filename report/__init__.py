@@ -1,21 +1,4 @@
-"""Figures, tables and a page from the files of a run; imports none of our packages.
+"""Figures, tables and pages from the files of a run; imports nothing of ours but utils.
 
-Importing it loads matplotlib and pandas, so scripts import it only where they need it.
+Its modules load matplotlib and pandas, so scripts import them only where they need them.
 """
-
-from report.comparison import Comparison, html_table, read_comparison, text_table
-from report.page import write_report
-from report.run_files import Trajectory, read_metrics, read_trajectory
-from report.search_figures import write_search_figures
-
-__all__ = [
-    "Comparison",
-    "Trajectory",
-    "html_table",
-    "read_comparison",
-    "read_metrics",
-    "read_trajectory",
-    "text_table",
-    "write_report",
-    "write_search_figures",
-]

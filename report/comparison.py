@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report import html
-from report.plotting import compact, house_style, make_figure, margins, name_points
+from report.plotting import SEARCHED, compact, house_style, make_figure, margins, name_points, room
 from report.run_files import read_json
-from utils.text import shorten
+from utils.text import aligned, shorten
 
 _TEXT = ("name", "layout", "role")
 _NUMBERS = (
@@ -28,12 +28,13 @@ _NUMBERS = (
     "bits_per_byte",
     "valid_nats_per_token",
 )
-_WORDS = "word_perplexity"
-_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORDS)
+_WORD_PERPLEXITY = "word_perplexity"
+_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORD_PERPLEXITY)
 # As wide as a digit, and HTML keeps it.
 _BLANK = "\u2007"
-_WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH, _LAYOUT_BESIDE_WORDS = 100, 9, 16, 7
-_MARKS = {"searched": ("*", "#d55e00", 13.0), "opponent": ("o", "#0072b2", 6.5)}
+_WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH = 100, 9, 16
+_LAYOUT_BESIDE_WORDS = 7  # where word perplexity takes a column of the 100
+_MARKS = {"searched": ("*", SEARCHED, 13.0), "opponent": ("o", "#0072b2", 6.5)}
 
 
 @dataclass(frozen=True)
@@ -43,25 +44,30 @@ class Comparison:
     rows: pd.DataFrame
     verdict: str
     latency_note: str
-    remarks: str = ""
+    remarks: str
+
+    @property
+    def searched(self) -> str | None:
+        """The layout that was searched and is compared with the others."""
+        names = self.rows["name"][self.rows["role"] == "searched"]
+        return str(names.iloc[0]) if len(names) else None
 
 
 def read_comparison(run_folder: Path) -> Comparison:
     """Read `comparison.csv`, and the verdict from `comparison.json` where there is one.
 
     Raises:
-        ValueError: one of the files is damaged.
+        ValueError: one of the files is damaged; the message names it, and the line.
     """
     rows = _read_rows(run_folder / "comparison.csv")
-    said = {}
-    if (run_folder / "comparison.json").exists():
-        said = read_json(run_folder / "comparison.json")
-    lines = said.get("remarks")  # a file of an older version has none
+    path = run_folder / "comparison.json"
+    summary = read_json(path) if path.exists() else {}
+    remarks = summary.get("remarks")  # a file of an older version has none
     return Comparison(
         rows,
-        verdict=str(said.get("verdict") or ""),
-        latency_note=str(said.get("latency_note") or ""),
-        remarks="\n".join(map(str, lines)) if isinstance(lines, list) else "",
+        verdict=str(summary.get("verdict") or ""),
+        latency_note=str(summary.get("latency_note") or ""),
+        remarks="\n".join(map(str, remarks)) if isinstance(remarks, list) else "",
     )
 
 
@@ -76,9 +82,9 @@ def _read_rows(path: Path) -> pd.DataFrame:
     missing = [name for name in (*_TEXT, *_NUMBERS) if name not in frame]
     if missing:
         raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; run compare.py again")
-    if _WORDS not in frame:
-        frame[_WORDS] = ""
-    for name in (*_NUMBERS, _WORDS):
+    if _WORD_PERPLEXITY not in frame:
+        frame[_WORD_PERPLEXITY] = ""
+    for name in (*_NUMBERS, _WORD_PERPLEXITY):
         column = frame[name].fillna("").str.strip()
         number = pd.to_numeric(column, errors="coerce")
         allowed = column.str.lower() == "nan"
@@ -87,8 +93,8 @@ def _read_rows(path: Path) -> pd.DataFrame:
         wrong = number.isna() & ~allowed
         if wrong.any():
             line = int(wrong.to_numpy().argmax()) + 2
-            found = column.iloc[line - 2]
-            raise ValueError(f"{path}:{line}: {name}: expected a number, found '{found}'")
+            cell = column.iloc[line - 2]
+            raise ValueError(f"{path}:{line}: {name}: expected a number, found '{cell}'")
         frame[name] = number
     return frame
 
@@ -98,7 +104,6 @@ class _Column:
     title: str
     unit: str
     show: Callable[[pd.Series], str]
-    left: bool = False
 
 
 def _number(name: str, form: Callable[[float], str]) -> Callable[[pd.Series], str]:
@@ -114,9 +119,10 @@ def _perplexity(value: float) -> str:
 
 
 _FLOPS = _Column("FLOPs", "per token", _number("flops_per_token", compact))
+_LEFT = 2  # columns of text
 _COLUMNS = (
-    _Column("name", "", lambda row: str(row["name"]), left=True),
-    _Column("layout", "", lambda row: tight_layout(str(row["layout"])), left=True),
+    _Column("name", "", lambda row: str(row["name"])),
+    _Column("layout", "", lambda row: tight_layout(str(row["layout"]))),
     _Column("n", "seeds", _number("n", lambda value: f"{value:.0f}")),
     _Column("params", "", _number("parameters", compact)),
     _FLOPS,
@@ -125,7 +131,7 @@ _COLUMNS = (
     _Column("perplexity", "per token", _number("perplexity", _perplexity)),
     _Column("bits", "per byte", _number("bits_per_byte", lambda value: f"{value:.4f}")),
 )
-_WORD_COLUMN = _Column("ppl", "per word", _number(_WORDS, _perplexity))
+_WORD_COLUMN = _Column("ppl", "per word", _number(_WORD_PERPLEXITY, _perplexity))
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
@@ -135,7 +141,7 @@ def _columns(comparison: Comparison) -> tuple[_Column, ...]:
         return _COLUMNS
     flops = replace(_FLOPS, show=_flops_beside_the_first(rows["flops_per_token"]))
     columns = tuple(flops if column is _FLOPS else column for column in _COLUMNS)
-    return (*columns, _WORD_COLUMN) if rows[_WORDS].notna().all() else columns
+    return (*columns, _WORD_COLUMN) if rows[_WORD_PERPLEXITY].notna().all() else columns
 
 
 def _flops_beside_the_first(flops: pd.Series) -> Callable[[pd.Series], str]:
@@ -176,49 +182,30 @@ def text_table(comparison: Comparison) -> str:
     for row in cells:
         row[1] = row[1] if len(row[1]) <= longest_layout else "(below)"
     cells = [[c.title for c in columns], [c.unit for c in columns], *cells]
-    too_wide = max(len(line) for line in _aligned(cells, columns)) - _WIDTH
+    too_wide = max(map(len, aligned(cells, _LEFT))) - _WIDTH
     if too_wide > 0:
         longest = max(len(row[0]) for row in cells)
         for row in cells:
             row[0] = shorten(row[0], max(longest - too_wide, _SHORTEST_NAME))
-    lines = _aligned(cells, columns)
-    rule = "-" * max(len(line) for line in lines)
+    lines = aligned(cells, _LEFT)
+    rule = "-" * max(map(len, lines))
     parts = ["\n".join([*lines[:2], rule, *lines[2:]])]
     if long_layouts:
         parts.append("\n".join(["layouts:", *long_layouts]))
     texts = (comparison.remarks, comparison.verdict, comparison.latency_note)
-    said = "\n".join(text for text in texts if text)
-    return "\n\n".join([*parts, said] if said else parts)
-
-
-def _aligned(cells: Sequence[Sequence[str]], columns: Sequence[_Column]) -> list[str]:
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    return [
-        "  ".join(
-            text.ljust(width) if column.left else text.rjust(width)
-            for text, width, column in zip(row, widths, columns, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
-
-
-def _html_cell(row: pd.Series, column: _Column) -> str:
-    """Of numbers the blanks stay, so that they stand below each other."""
-    return column.show(row) if column.left else column.show(row).replace(" ", _BLANK)
+    below = "\n".join(text for text in texts if text)
+    return "\n\n".join([*parts, below] if below else parts)
 
 
 def html_table(comparison: Comparison) -> str:
     """The same table as HTML; the searched layout stands out."""
-    columns = _columns(comparison)
-    rows = [
-        (
-            "searched" if row["role"] == "searched" else "",
-            [_html_cell(row, column) for column in columns],
-        )
-        for _, row in comparison.rows.iterrows()
-    ]
-    left = sum(column.left for column in columns)
-    return html.table([(column.title, column.unit) for column in columns], rows, left=left)
+    columns, rows = _columns(comparison), []
+    for _, row in comparison.rows.iterrows():
+        cells = [column.show(row) for column in columns]
+        # Blanks stay in numbers, so that they stand below each other.
+        cells[_LEFT:] = [cell.replace(" ", _BLANK) for cell in cells[_LEFT:]]
+        rows.append(("searched" if row["role"] == "searched" else "", cells))
+    return html.table([(column.title, column.unit) for column in columns], rows, left=_LEFT)
 
 
 def measure_of(comparison: Comparison) -> str:
@@ -240,23 +227,24 @@ def scatter(comparison: Comparison) -> Figure:
         for role, (mark, colour, size) in _MARKS.items():
             chosen = drawn & (rows["role"] == role).to_numpy()
             if chosen.any():
+                label = role if chosen.sum() == 1 or role == "searched" else f"{role}s"
                 axes.plot(
-                    x[chosen],
-                    y[chosen],
-                    linestyle="",
-                    marker=mark,
-                    color=colour,
-                    markersize=size,
-                    markeredgecolor="white",
-                    markeredgewidth=0.6,
-                    zorder=4 if role == "searched" else 3,
-                    label=role if chosen.sum() == 1 or role == "searched" else f"{role}s",
-                )
+                    x[chosen], y[chosen], mark, color=colour, markersize=size,
+                    markeredgecolor="white", markeredgewidth=0.6,
+                    zorder=4 if role == "searched" else 3, label=label,
+                )  # fmt: skip
         _finish(axes, measure)
         if drawn.any():
-            _room(axes, x[drawn], y[drawn])
-            name_points(figure.canvas, axes, list(rows["name"][drawn]), x[drawn], y[drawn])
+            axes.set_xlim(_limits(x[drawn], 0.2))
+            axes.set_ylim(_limits(y[drawn], 0.15))
+            name_points(axes, list(rows["name"][drawn]), x[drawn], y[drawn])
     return figure
+
+
+def _limits(values: np.ndarray, share: float) -> tuple[float, float]:
+    """Both ends of an axis with room for names."""
+    low, high = float(values.min()), float(values.max())
+    return low - room(low, high, share), high + room(low, high, share)
 
 
 def _finish(axes: Axes, measure: str) -> None:
@@ -270,11 +258,3 @@ def _finish(axes: Axes, measure: str) -> None:
     axes.set_title("lower and further left is better", loc="left", color="#666666")
     if axes.get_lines():
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
-
-
-def _room(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
-    """Space around the points for their names."""
-    for values, set_limits, share in ((x, axes.set_xlim, 0.2), (y, axes.set_ylim, 0.15)):
-        low, high = float(values.min()), float(values.max())
-        extra = share * (high - low) or 0.02 * abs(high) or 1.0
-        set_limits(low - extra, high + extra)

@@ -1,6 +1,7 @@
-"""Perplexity over the steps: training, and validation of every net."""
+"""Perplexity over the steps: of one search, of several searches, and of retrainings."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,61 +9,79 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from report.plotting import dashes, house_style, make_figure, margins, plain, step_axis
+from report.plotting import (
+    BAND_OPACITY,
+    SEARCHED,
+    dashes,
+    house_style,
+    make_figure,
+    margins,
+    plain,
+    step_axis,
+)
 from report.run_files import thin
 from utils.text import shorten
 
 _MOST_POINTS = 1500
-_NETS = {
+_NETS = {  # net of a row: label, colour, mark
     "soft": ("validation, soft mixture", "#0072b2", "o"),
     "onehot": ("validation, one-hot", "#d55e00", "s"),
     "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
     "model": ("validation", "#0072b2", "o"),
 }
-_SEARCHED = "#d55e00"
 _NAMED = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#000000")
 
 
 def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
-    """Training and validation perplexity of one search or one retraining, per token.
+    """Training and validation perplexity per token of one search or one retraining.
 
-    Args:
-        metrics: its rows.
-        alpha_start: of a search: steps that were done before alpha's first one.
+    `alpha_start`: steps of a search that were done before alpha's first one.
     """
     with house_style():
-        figure, axes = one_panel()
+        figure, axes = _one_panel()
         train = perplexities(metrics, "train")
         if len(train):
-            rows = thin(len(train), _MOST_POINTS)
+            # A search trains other nets than the ones it validates.
+            nets = set(metrics["net"].dropna()) if "net" in metrics else set()
+            label = "training, each step's own draw" if nets - {"model"} else "training"
             marker = "o" if len(train) == 1 else ""
-            axes.plot(
-                train["step"].iloc[rows],
-                train["perplexity"].iloc[rows],
-                color="#9a9a9a",
-                linewidth=1.1,
-                marker=marker,
-                label=_training(metrics),
-            )
+            rows = train.iloc[thin(len(train), _MOST_POINTS)]
+            _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
         for net, (label, colour, marker) in _NETS.items():
-            valid = validations(metrics, net, alpha_start)
+            valid = _validations(metrics, net, alpha_start)
             if len(valid):
-                axes.plot(
-                    valid["step"],
-                    valid["perplexity"],
-                    color=colour,
-                    marker=marker if len(valid) <= 40 else "",
-                    markersize=4,
-                    label=label,
-                )
-        finish_curves(axes)
+                marker = marker if len(valid) <= 40 else ""
+                _plot(axes, valid, color=colour, marker=marker, markersize=4, label=label)
+        _finish(axes)
     return figure
 
 
-def _training(metrics: pd.DataFrame) -> str:
-    """What the training line is of: a search trains other nets than the ones it validates."""
-    nets = set(metrics["net"].dropna()) if "net" in metrics else set()
-    return "training, each step's own draw" if nets - {"model"} else "training"
+def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
+    """Validation perplexity of both nets of several searches, over the steps that all have.
+
+    The mean is a line, all searches are a band.
+    """
+    with house_style():
+        figure, axes = _one_panel()
+        for net in ("soft", "onehot"):
+            label, colour, _ = _NETS[net]
+            validations = [_validations(frame, net, alpha_start) for frame in metrics]
+            columns = {
+                index: rows.set_index("step")["perplexity"]
+                for index, rows in enumerate(validations)
+                if len(rows)
+            }
+            table = pd.DataFrame(columns).dropna()
+            if len(table):
+                values_NR = table.to_numpy(dtype=float)
+                step_N, low_N, high_N = table.index.to_numpy(), values_NR.min(1), values_NR.max(1)
+                axes.fill_between(
+                    step_N, low_N, high_N, color=colour, alpha=BAND_OPACITY, linewidth=0
+                )
+                axes.plot(step_N, values_NR.mean(1), color=colour, marker="o", markersize=4,
+                          label=f"{label}, {values_NR.shape[1]} searches")  # fmt: skip
+        _finish(axes)
+    return figure
 
 
 def validation_curves(
@@ -70,33 +89,26 @@ def validation_curves(
 ) -> Figure:
     """Validation perplexity of several retrained layouts, one line per seed.
 
-    Args:
-        metrics_by_name: the rows of each seed of each layout.
-        searched: the layout that has the colour of the searched one in the other figures.
+    The layout of the name `searched` has the colour that it has in the other figures.
     """
     with house_style():
-        figure, axes = one_panel()
+        figure, axes = _one_panel()
         others = [name for name in metrics_by_name if name != searched]
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
             place = 0 if name == searched else others.index(name)
-            colour = _SEARCHED if name == searched else _NAMED[place % len(_NAMED)]
-            label: str | None = shorten(plain(name), 24)
+            style: dict[str, Any] = {
+                "color": SEARCHED if name == searched else _NAMED[place % len(_NAMED)],
+                "linestyle": dashes(index),
+                "linewidth": 1.6 if len(seeds) == 1 else 1.1,
+                "label": shorten(plain(name), 24),
+            }
             for metrics in seeds:
                 valid = perplexities(metrics, "valid")
-                if len(valid) == 0:
-                    continue
-                axes.plot(
-                    valid["step"],
-                    valid["perplexity"],
-                    color=colour,
-                    linestyle=dashes(index),
-                    linewidth=1.6 if len(seeds) == 1 else 1.1,
-                    marker="o" if len(valid) <= 40 else "",
-                    markersize=3,
-                    label=label,
-                )
-                label = None
-        finish_curves(axes, "validation perplexity per token")
+                if len(valid):
+                    marker = "o" if len(valid) <= 40 else ""
+                    _plot(axes, valid, marker=marker, markersize=3, **style)
+                    style["label"] = None  # one entry of the legend for all seeds
+        _finish(axes, "validation perplexity per token")
     return figure
 
 
@@ -114,24 +126,24 @@ def perplexities(metrics: pd.DataFrame, kind: str, net: str | None = None) -> pd
     return rows[drawn & (rows["perplexity"] > 0).to_numpy()]
 
 
-def validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFrame:
-    """Rows of a net's validation that can be drawn; of the one-hot net from alpha's first step on.
-
-    Before it pi is uniform, and one-hot is whichever candidate stands first.
-    """
+def _validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFrame:
     rows = perplexities(metrics, "valid", net)
+    # Before alpha's first step pi is uniform, and one-hot is whichever candidate stands first.
     return rows[rows["step"] > alpha_start] if net == "onehot" else rows
 
 
-def one_panel() -> tuple[Figure, Axes]:
-    """A figure of curves, still empty."""
+def _one_panel() -> tuple[Figure, Axes]:
     figure = make_figure(7.6, 3.6)
     axes = figure.subplots()
     margins(figure, left=0.75, right=0.2, top=0.2, bottom=0.5)
     return figure, axes
 
 
-def finish_curves(axes: Axes, ylabel: str = "perplexity per token") -> None:
+def _plot(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
+    axes.plot(rows["step"], rows["perplexity"], **style)
+
+
+def _finish(axes: Axes, ylabel: str = "perplexity per token") -> None:
     """Axes, grid and legend, once all lines are drawn."""
     axes.set_ylabel(ylabel)
     axes.set_xlabel("step")

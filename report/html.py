@@ -82,14 +82,14 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def note(text: str) -> str:
+def note(text: str, kind: str = "note") -> str:
     """Small print; lines stay lines."""
-    return f'<p class="note">{"<br>".join(escape(line) for line in text.splitlines())}</p>'
+    return f'<p class="{kind}">{"<br>".join(escape(line) for line in text.splitlines())}</p>'
 
 
 def verdict(text: str) -> str:
     """What the comparison found."""
-    return f'<p class="verdict">{"<br>".join(escape(line) for line in text.splitlines())}</p>'
+    return note(text, kind="verdict")
 
 
 def caveats(lines: Sequence[str]) -> str:
@@ -134,10 +134,7 @@ def table(
 ) -> str:
     """A table; the first `left` columns hold text, the others numbers.
 
-    Args:
-        head: title and unit of each column.
-        rows: class and cells of each row.
-        left: number of columns with text.
+    `head` has title and unit of each column, `rows` the class and the cells of each row.
     """
 
     def side(index: int) -> str:

@@ -5,8 +5,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from report import html
 from report.plotting import colours, compact, text_on
 from report.run_files import Trajectory, read_json, texts
@@ -14,25 +12,20 @@ from report.run_files import Trajectory, read_json, texts
 _ONE_ROW = 11  # full boxes that stand side by side on the page
 
 
-def slot_labels(architecture: Mapping[str, Any]) -> list[str]:
-    """The label of every slot of an architecture file.
-
-    Raises:
-        ValueError: a slot has none.
-    """
-    slots = architecture.get("slots")
+def _labels(path: Path) -> list[str]:
+    slots = read_json(path).get("slots")
     if not isinstance(slots, list) or not slots:
-        raise ValueError(f"slots: expected a list of slots, found {slots!r}")
+        raise ValueError(f"{path}: slots: expected a list of slots, found {slots!r}")
     labels = []
     for index, slot in enumerate(slots):
         label = slot.get("label") or slot.get("kind") if isinstance(slot, dict) else slot
         if not isinstance(label, str):
-            raise ValueError(f"slots.{index}: has no label")
+            raise ValueError(f"{path}: slots.{index}: has no label")
         labels.append(label)
     return labels
 
 
-def evident_pi(architecture: Mapping[str, Any], labels: Sequence[str]) -> list[float | None]:
+def _evident_pi(architecture: Mapping[str, Any], labels: Sequence[str]) -> list[float | None]:
     """The pi an architecture file keeps of each slot's label; None where it keeps none."""
     evidence = architecture.get("evidence")
     pi_L = evidence.get("pi") if isinstance(evidence, dict) else None
@@ -45,33 +38,20 @@ def evident_pi(architecture: Mapping[str, Any], labels: Sequence[str]) -> list[f
     return [float(value) if isinstance(value, int | float) else None for value in values]
 
 
-def last_pi(trajectory: Trajectory, labels: Sequence[str]) -> list[float | None]:
-    """The last pi of each slot's label; None where the search did not know that label or slot."""
-    pi_LC, known = trajectory.pi_NLC[-1], trajectory.labels
-    if len(pi_LC) != len(labels):
-        return [None] * len(labels)
-    return [
-        float(pi_LC[slot, known.index(label)]) if label in known else None
-        for slot, label in enumerate(labels)
-    ]
+def likeliest_boxes(trajectory: Trajectory) -> str:
+    """HTML of each slot's likeliest candidate at the last step, with its pi."""
+    pi_LC = trajectory.pi_NLC[-1]
+    labels = [trajectory.labels[int(k)] for k in pi_LC.argmax(axis=1)]
+    return _boxes(labels, trajectory.labels, pi_LC.max(axis=1).tolist())
 
 
-def likeliest(trajectory: Trajectory) -> list[str]:
-    """Each slot's likeliest candidate at the last step."""
-    return [trajectory.labels[int(k)] for k in np.argmax(trajectory.pi_NLC[-1], axis=1)]
-
-
-def boxes(
-    labels: Sequence[str],
-    confidences: Sequence[float | None],
-    palette: Sequence[str],
-    *,
-    small: bool = False,
+def _boxes(
+    labels: Sequence[str], palette: Sequence[str], pi_L: Sequence[float | None] | None = None
 ) -> str:
-    """HTML of the row; `palette` lists all labels of the page, so that colours stay the same."""
+    """A row of boxes, small ones without pi; `palette` has all labels that get a colour."""
     hue = colours(palette)
     cells = []
-    for slot, (label, pi) in enumerate(zip(labels, confidences, strict=True)):
+    for slot, (label, pi) in enumerate(zip(labels, pi_L or [None] * len(labels), strict=True)):
         style = f"background:{hue[label]};color:{text_on(hue[label])}"
         sure = "" if pi is None else f'<span class="pi">{pi:.2f}</span>'
         title = f"slot {slot}: {label}" + ("" if pi is None else f", pi {pi:.4f}")
@@ -79,49 +59,41 @@ def boxes(
             f'<div class="box" style="{style}" title="{escape(title)}">'
             f'<span class="slot">{slot}</span><span class="kind">{escape(label)}</span>{sure}</div>'
         )
-    size = (" many" if len(labels) > _ONE_ROW else "") + (" small" if small else "")
+    size = (" many" if len(labels) > _ONE_ROW else "") + (" small" if pi_L is None else "")
     return f'<div class="boxes{size}">{"".join(cells)}</div>'
 
 
-def derived_section(run_folder: Path, known: Sequence[Trajectory]) -> str:
+def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
     """The chosen layout and the other architectures of the run, as HTML; empty without any.
 
-    Args:
-        run_folder: the run.
-        known: what its searches recorded.
-
-    Raises:
-        ValueError: an architecture file is damaged.
+    Labels have the colours that they have in the figures of `searches`, which come first.
     """
     chosen = run_folder / "architecture.json"
     others = sorted((run_folder / "architectures").glob("*.json"))
-    if not chosen.exists() and not others:
+    paths = [chosen, *others] if chosen.exists() else others
+    if not paths:
         return ""
-    labels_of = {path: _labels(path) for path in [*([chosen] if chosen.exists() else []), *others]}
-    palette = _palette(labels_of, known)
+    labels_of = {path: _labels(path) for path in paths}
+    groups = [*(trajectory.labels for trajectory in searches), *labels_of.values()]
+    palette = list(dict.fromkeys(label for group in groups for label in group))
     parts = []
     if chosen.exists():
         content, labels = read_json(chosen), labels_of[chosen]
         name = str(content.get("name") or "")
         others = [path for path in others if path.stem != name]
-        sure = evident_pi(content, labels)
+        sure = _evident_pi(content, labels)
         parts.append(html.paragraph(_summary(content, labels)))
-        parts.append(boxes(labels, sure, palette))
+        parts.append(_boxes(labels, palette, sure))
         if any(pi is not None for pi in sure):
             parts.append(html.note("Above each kind its slot, below it the pi it was chosen with."))
-        parts.append(html.caveats(_caveats(chosen, content)))
+        evidence = content.get("evidence")
+        if isinstance(evidence, dict):
+            caveats = texts(chosen, "evidence.caveats", evidence.get("caveats", []))
+            parts.append(html.caveats(caveats))
     for path in others:
-        empty: list[float | None] = [None] * len(labels_of[path])
-        row = boxes(labels_of[path], empty, palette, small=True)
+        row = _boxes(labels_of[path], palette)
         parts.append(f'<div class="other"><span>{escape(path.stem)}</span>{row}</div>')
     return html.section("Derived layout", "".join(parts))
-
-
-def _caveats(path: Path, architecture: Mapping[str, Any]) -> list[str]:
-    evidence = architecture.get("evidence")
-    if not isinstance(evidence, dict):
-        return []
-    return texts(path, "evidence.caveats", evidence.get("caveats", []))
 
 
 def _summary(architecture: Mapping[str, Any], labels: list[str]) -> str:
@@ -137,17 +109,3 @@ def _summary(architecture: Mapping[str, Any], labels: list[str]) -> str:
         if isinstance(value, int | float):
             parts.append(f"{compact(value)} {unit}")
     return "; ".join(parts)
-
-
-def _labels(path: Path) -> list[str]:
-    try:
-        return slot_labels(read_json(path))
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(text if text.startswith(str(path)) else f"{path}: {text}") from error
-
-
-def _palette(labels_of: Mapping[Path, list[str]], known: Sequence[Trajectory]) -> list[str]:
-    """All labels of the page, those of the search first and in its order."""
-    groups = [*(trajectory.labels for trajectory in known), *labels_of.values()]
-    return list(dict.fromkeys(label for group in groups for label in group))

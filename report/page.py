@@ -10,27 +10,29 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
 import yaml
 
 from report import html
-from report.comparison import html_table, measure_of, read_comparison, scatter
-from report.curves import validation_curves
-from report.layout import boxes, derived_section, last_pi, likeliest
+from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
+from report.layout import derived_section, likeliest_boxes
 from report.plotting import png
-from report.results import result_row, result_table, same_trainings
+from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
     CAVEATS,
     Trajectory,
     read_caveats,
     read_joint_caveats,
     read_json,
-    read_metrics,
     read_trajectory,
     seed_folders,
 )
-from report.search_figures import SEARCH_FIGURES, write_search_figures
-from report.spread import SPREAD_FIGURES, alike, write_spread_figures
+from report.search_figures import (
+    SEARCH_FIGURES,
+    SPREAD_FIGURES,
+    comparable_searches,
+    write_search_figures,
+    write_spread_figures,
+)
 from utils.files import write_whole
 
 _ENOUGH_SEEDS = 3
@@ -73,17 +75,18 @@ def write_report(run_folder: Path) -> Path:
         folder: read_trajectory(folder / "pi.npz") if (folder / "pi.npz").exists() else None
         for folder in seed_folders(run_folder / "search")
     }
+    compared = (run_folder / "comparison.csv").exists()
+    comparison = read_comparison(run_folder) if compared else None
     sections = [
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
-        _comparison(run_folder),
+        _comparison(comparison) if comparison else "",
         _several(run_folder),
         *(_search(folder, trajectory) for folder, trajectory in searches.items()),
-        _retraining(run_folder),
-        _next_steps(run_folder),
+        retraining_section(run_folder, comparison.searched if comparison else None),
+        _next_steps(run_folder, comparison),
     ]
-    title = run_folder.resolve().name
-    page = html.page(title, "".join(section for section in sections if section))
+    page = html.page(run_folder.resolve().name, "".join(sections))
     return write_whole(run_folder / "report.html", page.encode())
 
 
@@ -91,30 +94,23 @@ def _settings(run_folder: Path) -> str:
     """What was searched: the facts of the experiment and of the machine."""
     folders = [
         *seed_folders(run_folder / "search"),
-        *(seed for name in _retrained(run_folder) for seed in seed_folders(name)),
+        *(seed for layout in retrained_folders(run_folder) for seed in seed_folders(layout)),
     ]
-    experiment = _first(folders, "experiment.yaml")
-    environment = _first(folders, "environment.json")
-    if experiment is None and environment is None:
-        return ""
-    facts = dict[str, str]()
-    if experiment is not None:
-        facts |= _experiment_facts(experiment)
-    if environment is not None:
-        known = read_json(environment)
-        for key in ("corpus", "device", "threads", "torch", "python", "commit"):
-            if known.get(key) not in (None, ""):
-                facts[key] = str(known[key])
-    parts = [html.facts(facts)]
-    for path in (experiment, environment):
+    facts, texts = dict[str, str](), ""
+    readers = {"experiment.yaml": _experiment_facts, "environment.json": _environment_facts}
+    for name, read in readers.items():
+        path = next((folder / name for folder in folders if (folder / name).exists()), None)
         if path is not None:
-            name = path.relative_to(run_folder).as_posix()
-            parts.append(html.collapsible(name, path.read_text("utf-8", errors="replace")))
-    return html.section("What was searched", "".join(parts))
+            facts |= read(path)
+            title = path.relative_to(run_folder).as_posix()
+            texts += html.collapsible(title, path.read_text("utf-8", errors="replace"))
+    return html.section("What was searched", html.facts(facts) + texts) if texts else ""
 
 
-def _first(folders: list[Path], name: str) -> Path | None:
-    return next((folder / name for folder in folders if (folder / name).exists()), None)
+def _environment_facts(path: Path) -> dict[str, str]:
+    known = read_json(path)
+    keys = ("corpus", "device", "threads", "torch", "python", "commit")
+    return {key: str(known[key]) for key in keys if known.get(key) not in (None, "")}
 
 
 def _experiment_facts(path: Path) -> dict[str, str]:
@@ -122,40 +118,32 @@ def _experiment_facts(path: Path) -> dict[str, str]:
         content = yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not YAML ({error}); delete it") from error
-    found = {}
+    facts = {}
     for dotted, name in _FACTS.items():
         value = content
         for key in dotted.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
         if value is not None:
-            found[name] = str(value)
-    return found
+            facts[name] = str(value)
+    return facts
 
 
-def _comparison(run_folder: Path) -> str:
-    if not (run_folder / "comparison.csv").exists():
-        return ""
-    comparison = read_comparison(run_folder)
+def _comparison(comparison: Comparison) -> str:
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
     texts = (comparison.remarks, comparison.latency_note)
     note = "".join(html.note(text) for text in texts if text)
-    figure = html.image(
-        png(scatter(comparison)), f"Test {measure_of(comparison)} against forward FLOPs per token"
-    )
-    return html.section(
-        "Comparison on the test split", verdict + html_table(comparison) + note + figure
-    )
+    caption = f"Test {measure_of(comparison)} against forward FLOPs per token"
+    figure = html.image(png(scatter(comparison)), caption)
+    body = verdict + html_table(comparison) + note + figure
+    return html.section("Comparison on the test split", body)
 
 
 def _several(run_folder: Path) -> str:
     """How far several searches differ."""
-    if len(folders := alike(run_folder)) < 2:
+    if not (written := write_spread_figures(run_folder)):
         return ""
-    figures = [
-        html.image(path.read_bytes(), SPREAD_FIGURES[path.name])
-        for path in write_spread_figures(run_folder)
-    ]
-    seeds = [_seed(folder) for folder in folders]
+    figures = [html.image(path.read_bytes(), SPREAD_FIGURES[path.name]) for path in written]
+    seeds = [_seed(folder) for folder in comparable_searches(run_folder)]
     caveats = html.caveats(read_joint_caveats(run_folder / "search" / CAVEATS, seeds))
     title = f"Searches of seeds {', '.join(map(str, seeds))} together"
     return html.section(title, caveats + "".join(figures))
@@ -172,9 +160,8 @@ def _search(folder: Path, trajectory: Trajectory | None) -> str:
         return ""
     parts = []
     if trajectory is not None and not (folder.parents[1] / "architecture.json").exists():
-        labels = likeliest(trajectory)
         parts.append(html.paragraph(f"Likeliest at step {int(trajectory.step_N[-1])}, with pi:"))
-        parts.append(boxes(labels, last_pi(trajectory, labels), trajectory.labels))
+        parts.append(likeliest_boxes(trajectory))
     alone = read_joint_caveats(folder.parent / CAVEATS, [_seed(folder)])
     parts.append(html.caveats([*read_caveats(folder / CAVEATS), *alone]))
     for path in figures:
@@ -194,74 +181,32 @@ def _current_figures(folder: Path) -> list[Path]:
     return [path for path in drawn if path in written]
 
 
-def _retrained(run_folder: Path) -> list[Path]:
-    return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
-
-
-def _searched(run_folder: Path) -> str | None:
-    """The layout that the comparison is about, where there is one."""
-    if not (run_folder / "comparison.csv").exists():
-        return None
-    rows = read_comparison(run_folder).rows
-    names = rows["name"][rows["role"] == "searched"]
-    return str(names.iloc[0]) if len(names) else None
-
-
-def _retraining(run_folder: Path) -> str:
-    """Curves and results of the layouts that were trained from scratch."""
-    results, metrics = [], dict[str, list[pd.DataFrame]]()
-    searched = _searched(run_folder)
-    folders = _retrained(run_folder)
-    folders.sort(key=lambda folder: folder.name != searched)
-    twins = same_trainings(folders)
-    for name in sorted(set(folders) - twins.keys()):
-        for seed in seed_folders(name):
-            if (seed / "result.json").exists():
-                results.append(result_row(seed / "result.json"))
-            if (seed / "metrics.jsonl").exists():
-                frame = read_metrics(seed / "metrics.jsonl")
-                if (frame["kind"] == "valid").any():
-                    metrics.setdefault(name.name, []).append(frame)
-    parts = []
-    if metrics:
-        figure = png(validation_curves(metrics, searched))
-        parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
-    if results:
-        parts.append(result_table(results))
-    if parts and twins:
-        lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
-        parts.append(html.note("\n".join(lines)))
-    return html.section("Retraining", "".join(parts)) if parts else ""
-
-
-def _next_steps(run_folder: Path) -> str:
+def _next_steps(run_folder: Path, comparison: Comparison | None) -> str:
     """Where the files are, and the command that goes on."""
-    rows = [
-        (path.relative_to(run_folder).as_posix(), meaning)
-        for pattern, meaning in _FILES.items()
-        for path in sorted(run_folder.glob(pattern))
-    ]
-    links = "".join(
-        f'<li><a href="{escape(quote(name))}">{escape(name)}</a> {escape(meaning)}</li>'
-        for name, meaning in rows
-    )
-    commands = html.commands(_commands(run_folder))
+    links = ""
+    for pattern, meaning in _FILES.items():
+        for path in sorted(run_folder.glob(pattern)):
+            name = path.relative_to(run_folder).as_posix()
+            links += (
+                f'<li><a href="{escape(quote(name))}">{escape(name)}</a> {escape(meaning)}</li>'
+            )
+    commands = html.commands(_commands(run_folder, comparison))
     return html.section("Files, and how to go on", f'{commands}<ul class="files">{links}</ul>')
 
 
-def _commands(run_folder: Path) -> list[str]:
+def _commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     relative = os.path.relpath(run_folder)
     folder = run_folder if relative.startswith("..") else Path(relative)
     shown = shlex.quote(str(folder))
     done = {
         "derive": (run_folder / "architecture.json").exists(),
         "retrain": any(run_folder.glob("retrain/*/seed-*/result.json")),
-        "compare": (run_folder / "comparison.csv").exists(),
+        "compare": comparison is not None,
     }
     commands = [f"python {verb}.py {shown}" for verb, finished in done.items() if not finished]
-    if commands:
+    if commands or comparison is None:
         return commands
-    if int(read_comparison(run_folder).rows["n"].min()) < _ENOUGH_SEEDS:
+    if int(comparison.rows["n"].min()) < _ENOUGH_SEEDS:
         commands.append(f"python compare.py {shown} --set 'compare.seeds=[0,1,2]'")
     searched = seed_folders(run_folder / "search")
     if searched:

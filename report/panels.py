@@ -1,6 +1,10 @@
-"""Small panels side by side, one for each slot: pi over the steps."""
+"""Pi over the steps, one small panel per slot: of one search, and of several together.
+
+R searches, N recorded steps, L slots, C candidates.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from report.plotting import (
+    BAND_OPACITY,
     FAINT,
     colours,
     dashes,
@@ -17,7 +22,7 @@ from report.plotting import (
     plain,
     step_axis,
 )
-from report.run_files import Trajectory
+from report.run_files import Trajectory, thin
 from utils.text import shorten
 
 # More than a panel has pixels.
@@ -25,25 +30,60 @@ MOST_POINTS = 400
 _WIDE = 2.0  # inches
 
 
-def panel_columns(slots: int) -> int:
-    """How many panels stand side by side, so that they stay readable and fill their rows."""
-    for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
-        if slots <= most:
-            return columns
-    return 8
+def line_plots(trajectory: Trajectory) -> Figure:
+    """One line per candidate; a title names the likeliest one at the end."""
+    rows = thin(len(trajectory.step_N), MOST_POINTS)
+    step_N, labels = trajectory.step_N[rows], trajectory.labels
+    hue = colours(labels)
+
+    def draw(axes: Axes, slot: int, wide: bool) -> None:
+        pi_NC = trajectory.pi_NLC[rows, slot]
+        best = int(pi_NC[-1].argmax())
+        words = f"{_short_name(labels[best], wide)} {pi_NC[-1, best]:.2f}"
+        _pi_axes(axes, step_N, labels, slot, words, wide)
+        mark_start(axes, trajectory)
+        shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
+        if len(step_N) == 1:
+            shape |= {"marker": "o", "markersize": 4}
+        for i, label in enumerate(labels):
+            axes.plot(step_N, pi_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
+
+    return _slot_panels(trajectory, draw)
 
 
-def slot_panels(
-    slots: int, handles: Sequence[Line2D], draw: Callable[[Axes, int, bool], None]
-) -> Figure:
-    """A figure with one panel per slot and a legend above them.
+def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
+    """Per candidate the mean pi of several searches as a line, all of them as a band.
 
-    Args:
-        slots: how many.
-        handles: of the legend.
-        draw: called with the axes, the slot, and whether panels are wide.
+    A title names the candidate of the largest mean pi, and how many searches chose it.
     """
-    columns = panel_columns(slots)
+    first = trajectories[0]
+    rows, labels = thin(len(first.step_N), MOST_POINTS), first.labels
+    step_N = first.step_N[rows]
+    pi_RNLC = np.stack([trajectory.pi_NLC[rows] for trajectory in trajectories])
+    hue = colours(labels)
+
+    def draw(axes: Axes, slot: int, wide: bool) -> None:
+        pi_RNC = pi_RNLC[:, :, slot]
+        mean_C = pi_RNC[:, -1].mean(axis=0)
+        most = int(mean_C.argmax())
+        votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
+        words = f"{_short_name(labels[most], wide)} {mean_C[most]:.2f}, {votes} of {len(pi_RNC)}"
+        _pi_axes(axes, step_N, labels, slot, words, wide)
+        for i, label in enumerate(labels):
+            pi_RN, colour = pi_RNC[:, :, i], hue[label]
+            low_N, high_N = pi_RN.min(0), pi_RN.max(0)
+            axes.fill_between(step_N, low_N, high_N, color=colour, alpha=BAND_OPACITY, linewidth=0)
+            axes.plot(step_N, pi_RN.mean(0), color=colour, linestyle=dashes(i))
+        mark_start(axes, first)
+
+    return _slot_panels(first, draw)
+
+
+def _slot_panels(trajectory: Trajectory, draw: Callable[[Axes, int, bool], None]) -> Figure:
+    """A legend above one panel per slot; `draw` gets axes, slot, and whether panels are wide."""
+    slots = trajectory.pi_NLC.shape[1]
+    handles = _legend_lines(trajectory)
+    columns = _panel_columns(slots)
     lines = -(-slots // columns)
     panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
     width, height = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel)
@@ -68,38 +108,40 @@ def slot_panels(
     return figure
 
 
-def line_handles(labels: Sequence[str]) -> list[Line2D]:
-    """A legend's lines of the candidates, and of uniform."""
-    hue = colours(labels)
+def _panel_columns(slots: int) -> int:
+    """How many panels stand side by side, so that they stay readable and fill their rows."""
+    for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
+        if slots <= most:
+            return columns
+    return 8
+
+
+def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
+    hue = colours(trajectory.labels)
     handles = [
         Line2D([], [], color=hue[label], linestyle=dashes(i), label=shorten(plain(label), 18))
-        for i, label in enumerate(labels)
+        for i, label in enumerate(trajectory.labels)
     ]
     handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
+    if _starts_late(trajectory):
+        start = Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")
+        handles.append(start)
     return handles
 
 
 def mark_start(axes: Axes, trajectory: Trajectory, colour: str = FAINT) -> None:
-    """A line at alpha's first step, where that is not the first of all."""
+    """Draw a line at alpha's first step, where that is not the first of all."""
     if _starts_late(trajectory):
         axes.axvline(trajectory.alpha_start, color=colour, linestyle="--", linewidth=0.9)
-
-
-def start_handles(trajectory: Trajectory) -> list[Line2D]:
-    """A legend's line for it."""
-    if not _starts_late(trajectory):
-        return []
-    return [Line2D([], [], color=FAINT, linestyle="--", linewidth=0.9, label="alpha starts")]
 
 
 def _starts_late(trajectory: Trajectory) -> bool:
     return trajectory.moves and trajectory.alpha_start > int(trajectory.step_N[0])
 
 
-def pi_axes(
+def _pi_axes(
     axes: Axes, step_N: np.ndarray, labels: Sequence[str], slot: int, words: str, wide: bool
 ) -> None:
-    """The scales of a panel, the line of uniform, and a title that begins with the slot."""
     axes.axhline(1 / len(labels), color=FAINT, linestyle=":", linewidth=0.9)
     title = f"{'slot ' if wide else ''}{slot}: {words}"
     axes.set_title(title, loc="left", fontsize=8.5 if wide else 7.5, pad=3)
@@ -109,6 +151,5 @@ def pi_axes(
     step_axis(axes, float(step_N[0]), float(step_N[-1]), ticks=5 if wide else 3)
 
 
-def short_name(label: str, wide: bool) -> str:
-    """A candidate in a panel's title."""
+def _short_name(label: str, wide: bool) -> str:
     return shorten(plain(label), 24 if wide else 11)

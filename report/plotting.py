@@ -10,7 +10,8 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -22,6 +23,8 @@ DPI = 130
 INK = "#222222"
 FAINT = "#8a8a8a"
 PI_MAP = "viridis"
+SEARCHED = "#d55e00"  # the layout that the search found, in every figure
+BAND_OPACITY = 0.18  # from the lowest to the highest of several searches
 
 # Okabe and Ito's colours, told apart with every common colour blindness; grey does nothing.
 _KNOWN = {"attention": "#d55e00", "dense": "#0072b2", "identity": "#8a8a8a"}
@@ -77,10 +80,8 @@ _OFFSETS: tuple[_Offset, ...] = (
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The figures' settings, whatever the user's own matplotlibrc says, put back afterwards.
-
-    Both making and drawing a figure must happen inside: ticks are made when they are drawn.
-    """
+    """The figures' settings, whatever the user's own matplotlibrc says, put back afterwards."""
+    # Both making and drawing a figure must happen inside: ticks are made when they are drawn.
     with matplotlib.style.context(["default", _SETTINGS]):
         yield
 
@@ -135,6 +136,19 @@ def margins(figure: Figure, *, left: float, right: float, top: float, bottom: fl
     )
 
 
+def room(low: float, high: float, share: float) -> float:
+    """The space beyond the ends of what is drawn, also where that is a single value."""
+    return share * (high - low) or 0.02 * abs(high) or 1.0
+
+
+def pi_bar(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+    """A colour bar for pi; `box` is left, bottom, width and height as shares of the figure."""
+    mapped = ScalarMappable(Normalize(0, 1), cmap=PI_MAP)
+    bar = figure.colorbar(mapped, cax=figure.add_axes(box), ticks=[0, 0.5, 1], label="pi")
+    bar.outline.set_visible(False)
+    return bar.ax
+
+
 def step_axis(axes: Axes, first: float, last: float, ticks: int = 6) -> None:
     """Show whole steps from `first` to `last`, in thousands where they are many."""
     room = 0.5 if first == last else 0.0
@@ -157,23 +171,17 @@ def png(figure: Figure) -> bytes:
 
 
 def name_points(
-    canvas: Any,
     axes: Axes,
-    names: list[str],
+    names: Sequence[str],
     x: np.ndarray,
     y: np.ndarray,
     others_N2: np.ndarray | None = None,
 ) -> None:
-    """Write each name where it covers neither a mark nor another name.
+    """Write each name where it covers neither a mark, one of `others_N2` too, nor another name.
 
-    Args:
-        canvas: the Agg canvas of the figure, whose limits are set.
-        axes: where the points are.
-        names: one for each point.
-        x: the points' places.
-        y: the points' places.
-        others_N2: marks without a name.
+    The limits of the axes must be set: they say where the marks will be.
     """
+    canvas: Any = axes.figure.canvas
     renderer = canvas.get_renderer()
     marks_pixels = axes.transData.transform(np.column_stack([x, y]))
     taken = [Bbox.from_extents(u - 9, v - 9, u + 9, v + 9) for u, v in marks_pixels]

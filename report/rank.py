@@ -7,21 +7,17 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.plotting import FAINT, INK, house_style, make_figure, margins, plain, png
+from report.plotting import FAINT, INK, SEARCHED, house_style, make_figure, margins, plain, png
 from report.run_files import read_json
 from utils.files import write_whole
 
-_SUPERNET, _OTHER = "#d55e00", "#0072b2"
+_SUPERNET, _OTHER = SEARCHED, "#0072b2"
 
 
 def write_rank_figure(folder: Path) -> Path:
-    """Draw FOLDER/rank.json as FOLDER/rank.png.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    content = read_json(folder / "rank.json")
-    return write_whole(folder / "rank.png", png(rank_figure(content)))
+    """Draw FOLDER/rank.json as FOLDER/rank.png."""
+    figure = rank_figure(read_json(folder / "rank.json"))
+    return write_whole(folder / "rank.png", png(figure))
 
 
 def rank_figure(content: Mapping[str, Any]) -> Figure:
@@ -40,16 +36,13 @@ def rank_figure(content: Mapping[str, Any]) -> Figure:
 
 
 def _scatter(axes: Axes, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    supernet = [row["supernet_nats"] for row in rows]
+    alone = [row["alone_nats"] for row in rows]
+    error = [row["supernet_error"] for row in rows]
     axes.errorbar(
-        [row["supernet_nats"] for row in rows],
-        [row["alone_nats"] for row in rows],
-        xerr=[row["supernet_error"] for row in rows],
-        fmt="o",
-        color=_SUPERNET,
-        ecolor=FAINT,
-        markersize=4,
+        supernet, alone, xerr=error, fmt="o", color=_SUPERNET, ecolor=FAINT, markersize=4,
         elinewidth=0.8,
-    )
+    )  # fmt: skip
     axes.set_title(title, loc="left")
     axes.set_xlabel("validation nats by the SuperNet's weights")
     axes.set_ylabel("test nats after training alone")
@@ -67,12 +60,10 @@ def _taus(axes: Axes, group: Mapping[str, Any]) -> None:
         axes.plot([tau["low"], tau["high"]], [place, place], color=colour, linewidth=1.6)
         axes.plot([tau["tau"]], [place], "o", color=colour, markersize=5)
     axes.axvline(0, color=FAINT, linestyle=":", linewidth=0.9)
-    if group["ceiling"] is not None:
-        axes.axvline(group["ceiling"], color=INK, linestyle="--", linewidth=0.9)
-        axes.text(
-            group["ceiling"], len(shown) - 0.2, "a perfect predictor ", ha="right", va="center",
-            fontsize=7,
-        )  # fmt: skip
+    if (ceiling := group["ceiling"]) is not None:
+        axes.axvline(ceiling, color=INK, linestyle="--", linewidth=0.9)
+        where: dict[str, Any] = {"ha": "right", "va": "center"}
+        axes.text(ceiling, len(shown) - 0.2, "a perfect predictor ", fontsize=7, **where)
     axes.set_yticks(range(len(shown)), [plain(name) for name, _, _ in shown])
     axes.set_ylim(len(shown) + 0.2, -0.5)
     axes.set_xlim(-1.05, 1.05)

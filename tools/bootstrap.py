@@ -41,9 +41,10 @@ def main() -> None:
     stamp = os.path.join(VENV, ".ok")
     if os.path.exists(stamp):
         os.remove(stamp)
-    found = torch_of(base_interpreter())
-    if found:
-        say(f"set-up: torch {found} is there already; adding the rest to it")
+    # The interpreter whose packages --system-site-packages means.
+    version = torch_of(getattr(sys, "_base_executable", None) or sys.executable)
+    if version:
+        say(f"set-up: torch {version} is there already; adding the rest to it")
         make_venv("--system-site-packages")
         pip("the other packages, by version ranges", *requirements())
     else:
@@ -60,11 +61,11 @@ def check_interpreter() -> None:
     """Exit with one line where this interpreter cannot be used."""
     if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
         names = [f"python3.{minor}" for minor in range(PYTHON_FROM[1], PYTHON_BELOW[1])]
-        there = [name for name in reversed(names) if runs(name)]
+        working = [name for name in reversed(names) if runs(name)]
         fail(
             f"Parnas needs Python 3.{PYTHON_FROM[1]} to 3.{PYTHON_BELOW[1] - 1}; "
             f"{sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}. "
-            f"Run: make PYTHON={there[0] if there else '/path/to/' + names[-1]} setup"
+            f"Run: make PYTHON={working[0] if working else '/path/to/' + names[-1]} setup"
         )
     if importlib.util.find_spec("ensurepip") is None:
         fail("this Python cannot make virtual environments; on Debian: apt install python3-venv")
@@ -76,11 +77,6 @@ def runs(name: str) -> bool:
         return False
     call = subprocess.run([name, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return call.returncode == 0
-
-
-def base_interpreter() -> str:
-    """The interpreter whose packages --system-site-packages means."""
-    return getattr(sys, "_base_executable", None) or sys.executable
 
 
 def torch_of(python: str) -> "str | None":
@@ -105,7 +101,7 @@ def requirements() -> "list[str]":
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         project = tomllib.load(file)["project"]
     ranges: list[str] = project["dependencies"] + project["optional-dependencies"]["dev"]
-    return [each for each in ranges if not each.startswith("torch>")]
+    return [entry for entry in ranges if not entry.startswith("torch>")]
 
 
 def make_venv(*options: str) -> None:

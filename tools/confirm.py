@@ -51,17 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
-    made = cli.tool_parser("confirm", __doc__)
-    made.add_argument("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
-    cli.add_seeds(made, "seeds that took no part in the choice", SEEDS)
-    cli.add_workers(made)
-    made.add_argument(
-        "--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder"
-    )
-    made.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both"
-    )
-    return made.parse_args(argv)
+    parser = cli.tool_parser("confirm", __doc__)
+    add = parser.add_argument
+    add("experiments", nargs=2, type=Path, metavar="experiment", help="YAML files")
+    cli.add_seeds(parser, "seeds that took no part in the choice", SEEDS)
+    cli.add_workers(parser)
+    add("--run", type=Path, default=Path("runs/confirm"), metavar="DIR", help="the run folder")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of both")
+    return parser.parse_args(argv)
 
 
 def names_of(files: Sequence[Path]) -> list[str]:
@@ -79,19 +76,20 @@ def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
     measured = latencies(bench, sides, arguments.seeds, arguments.run)
     for row in rows:
         row["latency_ms"] = measured.median_ms.get(f"{row['experiment']}/{row['seed']}")
-    line = verdict_line(rows, *(side.name for side in sides))
     one, two = sides
+    verdict = verdict_line(rows, one.name, two.name)
     remark = same_networks(one, two, arguments.seeds, arguments.run)
+    remarks = [remark] if remark else []
     summary = {
-        "verdict": line,
-        "remarks": [remark] if remark else [],
+        "verdict": verdict,
+        "remarks": remarks,
         "latency_note": measured.note,
         "latency_key": measured.key,
         "rows": rows,
     }
     write_whole(arguments.run / "confirm.csv", csv_of(rows, list(rows[0])))
     write_whole(arguments.run / "confirm.json", json.dumps(summary, indent=1) + "\n")
-    lines = ["", as_text(rows), measured.note, line, *([remark] if remark else [])]
+    lines = ["", as_text(rows), measured.note, verdict, *remarks]
     print("\n".join([*lines, f"table: {arguments.run / 'confirm.csv'}"]))
 
 
@@ -100,9 +98,9 @@ def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
     titles = f"{'layout':<16} {'MFLOP':>7} {'ms':>7} {'test bits/byte':>15}"
     lines = [f"{'experiment':<20} {'seed':>6}  {titles}"]
     for name in dict.fromkeys(row["experiment"] for row in rows):
-        own = [row for row in rows if row["experiment"] == name]
-        lines += [_line(name, row["seed"], row["layout"], [row]) for row in own]
-        lines.append(_line(name, "mean", "", own))
+        side = [row for row in rows if row["experiment"] == name]
+        lines += [_line(name, row["seed"], row["layout"], [row]) for row in side]
+        lines.append(_line(name, "mean", "", side))
     return "\n".join(lines)
 
 

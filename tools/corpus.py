@@ -8,13 +8,13 @@ finds it done. Of the experiment the section `data` is enough.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
-from utils.text import visible
+from utils.text import aligned, visible
 
 if TYPE_CHECKING:
     from data import Corpus, Prepared
@@ -59,14 +59,14 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
     prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=_say)
     parts = [
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
-        "\n".join(table(split_rows(prepared))),
+        "\n".join(aligned(list(split_rows(prepared)), 1)),
         "\n".join(overlap_lines(prepared.notes)),
         f"{tokenizer_line(prepared.tokenizer, prepared.notes)}\n"
         f"vocabulary: {prepared.tokenizer.vocabulary_size} ids with <doc>; "
         f"digest {prepared.tokenizer.digest}",
     ]
     if softmax := clusters_of(experiment, prepared):
-        parts.append("\n".join(table(cluster_rows(softmax, prepared))))
+        parts.append("\n".join(aligned(list(cluster_rows(softmax, prepared)), 1)))
     parts.append("the training text begins:\n" + head(corpus))
     parts.append("and becomes:\n" + pieces(prepared))
     return "\n\n".join(parts)
@@ -132,10 +132,9 @@ def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)
-    names = ["head", *(f"tail {tail + 1}" for tail in range(len(softmax.cutoffs)))]
     masses = cluster_mass(prepared.counts_V, softmax.cutoffs)
-    for name, (low, high), mass in zip(names, pairwise(bounds), masses, strict=True):
-        yield name, f"{high - low:,}", f"{mass:.1%}"
+    for index, ((low, high), mass) in enumerate(zip(pairwise(bounds), masses, strict=True)):
+        yield f"tail {index}" if index else "head", f"{high - low:,}", f"{mass:.1%}"
 
 
 def head(corpus: "Corpus") -> str:
@@ -163,15 +162,6 @@ def pieces(prepared: "Prepared") -> str:
             lines.append("")
         lines[-1] += f" {piece}"
     return "\n".join(f" {line}" for line in lines)
-
-
-def table(rows: Iterable[Row]) -> list[str]:
-    """Lines of aligned columns, the first to the left."""
-    cells = list(rows)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells
-    ]
 
 
 def _say(message: str) -> None:

@@ -47,13 +47,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--sizes", type=int, nargs="+", metavar="WIDTH", help="widths of the tails, instead")
     add("--tokens", type=int, default=1024, metavar="N", help="of one step")
     add("--least-head-mass", type=float, metavar="PART", help="of the tokens (default: 0.5)")
-    add("--launch", type=float, metavar="SECONDS",
+    seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS", "default": argparse.SUPPRESS}
+    add("--launch", dest="launch_s", **seconds,
         help="that a cluster takes at least (default: 0.00022)")  # fmt: skip
-    add("--multiply-add", type=float, metavar="SECONDS",
+    add("--multiply-add", dest="multiply_add_s", **seconds,
         help="of a multiply-add, there and back (default: 5.7e-11)")  # fmt: skip
-    add("--logit", type=float, metavar="SECONDS",
+    add("--logit", dest="logit_s", **seconds,
         help="of the softmax over one logit (default: 6.2e-09)")  # fmt: skip
-    add("--threshold", type=float, metavar="N",
+    add("--threshold", type=float, metavar="N", default=argparse.SUPPRESS,
         help="multiply-adds below which none gets cheaper (default: 0)")  # fmt: skip
     return parser.parse_args(argv)
 
@@ -68,19 +69,13 @@ def find(arguments: argparse.Namespace) -> str:
         sorted_counts,
     )
 
-    for name in ("d_model", "tokens"):
-        value = getattr(arguments, name)
+    for name, value in (("d-model", arguments.d_model), ("tokens", arguments.tokens)):
         if not 1 <= value <= 2**24:
-            raise ValueError(f"--{name.replace('_', '-')}: must be from 1 to 2^24, found {value}")
+            raise ValueError(f"--{name}: must be from 1 to 2^24, found {value}")
     mass = arguments.least_head_mass
     softmax = softmax_of(arguments)
-    constants = {
-        "launch_s": arguments.launch,
-        "multiply_add_s": arguments.multiply_add,
-        "logit_s": arguments.logit,
-        "threshold": arguments.threshold,
-    }
-    constants = {name: value for name, value in constants.items() if value is not None}
+    names = "launch_s", "multiply_add_s", "logit_s", "threshold"
+    constants = {name: vars(arguments)[name] for name in names if name in arguments}
     options: dict[str, Any] = {
         "d_model": arguments.d_model,
         "widths": softmax.tail_widths(arguments.d_model),
@@ -104,11 +99,9 @@ def table(costs: "ClusterCosts", cutoffs: tuple[int, ...]) -> str:
     """Words, width, part of the tokens and time of each cluster."""
     vocabulary, seconds = len(costs.count_V), costs.clusters(cutoffs)
     lines = [f"{'cluster':<8}{'words':>12}{'width':>7}{'tokens':>9}{'ms per step':>13}"]
-    names = ["head", *(f"tail {tail + 1}" for tail in range(len(cutoffs)))]
-    for name, width, (low, high), spent in zip(
-        names, (costs.d_model, *costs.widths), pairwise((0, *cutoffs, vocabulary)), seconds,
-        strict=True,
-    ):  # fmt: skip
+    bounds, widths = pairwise((0, *cutoffs, vocabulary)), (costs.d_model, *costs.widths)
+    for index, ((low, high), width, spent) in enumerate(zip(bounds, widths, seconds, strict=True)):
+        name = f"tail {index}" if index else "head"
         mass = float(costs.mass_W[high] - costs.mass_W[low])
         lines.append(f"{name:<8}{high - low:>12,}{width:>7}{mass:>9.1%}{spent * 1e3:>13.3f}")
     lines.append(f"{'all':<8}{vocabulary:>12,}{'':>7}{1:>9.1%}{sum(seconds) * 1e3:>13.3f}")
@@ -125,14 +118,8 @@ def softmax_of(arguments: argparse.Namespace) -> "AutoSoftmaxConfig":
     if factor is None and arguments.sizes is None:
         factor = DEFAULT_FACTOR
     try:
-        return AutoSoftmaxConfig.model_validate(
-            {
-                "cutoffs": "auto",
-                "clusters": arguments.clusters,
-                "factor": factor,
-                "sizes": arguments.sizes,
-            }
-        )
+        widths = {"clusters": arguments.clusters, "factor": factor, "sizes": arguments.sizes}
+        return AutoSoftmaxConfig.model_validate({"cutoffs": "auto", **widths})
     except ValidationError as error:
         first = error.errors()[0]
         text = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
@@ -148,26 +135,19 @@ def read_counts(path: Path) -> list[float]:
     counts = list[float]()
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            words = line.split()
-            values = [_count(word) for word in words]
-            if -1.0 in values:
-                raise ValueError(
-                    f"{path}:{number}: expected counts alone, finite and at least 0, with blanks "
-                    f"or lines between them, found {words[values.index(-1.0)][:40]!r}"
-                )
-            counts += values
+            for word in line.split():
+                try:
+                    counts.append(float(word))
+                except ValueError:
+                    counts.append(math.nan)
+                if not 0 <= counts[-1] < math.inf:
+                    raise ValueError(
+                        f"{path}:{number}: expected counts alone, finite and at least 0, with "
+                        f"blanks or lines between them, found {word[:40]!r}"
+                    )
             if len(counts) > MOST_WORDS:
                 raise ValueError(f"{path}: more than {MOST_WORDS} numbers")
     return counts
-
-
-def _count(word: str) -> float:
-    """-1 where the word is no count."""
-    try:
-        value = float(word)
-    except ValueError:
-        return -1.0
-    return value if 0 <= value < math.inf else -1.0
 
 
 if __name__ == "__main__":

@@ -145,10 +145,10 @@ def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> 
     return variants
 
 
-def cut_of(arguments: argparse.Namespace, own: Mapping[str, int]) -> dict[str, int]:
+def cut_of(arguments: argparse.Namespace, saved: Mapping[str, int]) -> dict[str, int]:
     """Streams, segment and context tokens: those of the command line, else the model's own."""
-    options = {name: getattr(arguments, name) for name in own}
-    cut = {**own, **{name: value for name, value in options.items() if value is not None}}
+    cut = {name: value for name in saved if (value := getattr(arguments, name)) is not None}
+    cut = {**saved, **cut}
     for name, least in (("streams", 1), ("segment", 1), ("context", 0)):
         if not least <= cut[name] <= MOST:
             raise ValueError(f"--{name}: must be from {least} to 2^30, found {cut[name]}")
@@ -171,12 +171,11 @@ def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
         *(f"lossy: {loss}" for loss in measurement.saved.tokenizer.losses),
         *notes(own, variants),
     ]
-    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in columns(bool(text.words)).values())]
+    titles = [f"{'memory':>8}", *(f"  {title}" for title, _ in _columns(bool(text.words)).values())]
     return "\n".join([*lines, "", "".join(titles)])
 
 
-def columns(words: bool) -> dict[str, tuple[str, int]]:
-    """The table's columns behind the first one."""
+def _columns(words: bool) -> dict[str, tuple[str, int]]:
     return {name: shape for name, shape in COLUMNS.items() if words or name != "word_perplexity"}
 
 
@@ -231,7 +230,7 @@ def line_of(row: Mapping[str, Any], words: bool) -> str:
     rows = [options["memory"] for options in row["options"].values() if "memory" in options]
     memory = "/".join(dict.fromkeys(map(_shown, rows))) or "-"
     cells = [f"{memory:>8}"]
-    for name, (title, decimals) in columns(words).items():
+    for name, (title, decimals) in _columns(words).items():
         value = row.get(name)
         cell = "-" if value is None else f"{value:.{decimals}f}" if value < 1e7 else f"{value:.4g}"
         cells.append(f"  {cell:>{len(title)}}")

@@ -36,34 +36,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
-    made = cli.tool_parser("layoutbench", __doc__)
-    commands = made.add_subparsers(
+    parser = cli.tool_parser("layoutbench", __doc__)
+    commands = parser.add_subparsers(
         required=True, metavar="make | latency | again | search | regret"
     )
+    positive: dict[str, Any] = {"type": cli.number_from(1), "metavar": "N"}
 
     def command(name: str, act: Any, words: str, run: str | None) -> cli.Parser:
-        one: cli.Parser = commands.add_parser(
-            name,
-            help=words,
-            allow_abbrev=False,
-            formatter_class=cli.HelpWithDefaults,
-        )
+        options: dict[str, Any] = {"formatter_class": cli.HelpWithDefaults, "allow_abbrev": False}
+        one: cli.Parser = commands.add_parser(name, help=words, **options)
         one.set_defaults(act=act)
         if run is not None:
-            one.add_argument("experiment", type=Path, help="a YAML file")
-            one.add_argument(
-                "--set", action="append", default=[], metavar="KEY=VALUE", help="override one key"
-            )
-            one.add_argument(
-                "--run", type=Path, default=Path(run), metavar="DIR", help="the run folder"
-            )
+            add = one.add_argument
+            add("experiment", type=Path, help="a YAML file")
+            add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
+            add("--run", type=Path, default=Path(run), metavar="DIR", help="the run folder")
         return one
 
     make_ = command("make", make, "train all layouts", "runs/layoutbench")
     cli.add_seeds(make_, "of the trainings", (0, 1))
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
-    again_.add_argument("--rows", type=cli.number_from(1), default=10, metavar="N", help="how many")
+    again_.add_argument("--rows", **positive, default=10, help="how many")
     again_.add_argument(
         "--seed", type=cli.number_from(0), default=100, metavar="N", help="of the trainings"
     )
@@ -72,26 +66,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     regret_ = command("regret", regret, "what chosen layouts are worth", None)
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
-    regret_.add_argument(
-        "--trainings",
-        type=cli.number_from(1),
-        metavar="N",
-        help="what the search cost (default: 1 to 16)",
-    )
+    regret_.add_argument("--trainings", **positive, help="what the search cost (default: 1 to 16)")
     for one in (search_, regret_):
-        one.add_argument(
-            "--replays", type=cli.number_from(1), default=200, metavar="N", help="of random search"
-        )
+        one.add_argument("--replays", **positive, default=200, help="of random search")
     for one in (make_, again_, search_):
         cli.add_workers(one)
     for one in (again_, search_, regret_):
         one.add_argument(
             "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
         )
-    return made.parse_args(argv)
+    return parser.parse_args(argv)
 
 
-def _bench(arguments: argparse.Namespace) -> Any:
+def _plan(arguments: argparse.Namespace) -> Any:
     from pipeline.context import set_up
     from pipeline.experiment import load_experiment
 
@@ -105,14 +92,14 @@ def make(arguments: argparse.Namespace) -> int:
         from pipeline.layoutbench import layouts_of, make_table
         from training.signals import StopRequest
 
-        bench = _bench(arguments)
-        layouts = layouts_of(bench.experiment.model)
+        plan = _plan(arguments)
+        layouts = layouts_of(plan.experiment.model)
         stop = StopRequest()
 
     with exit_codes.run_errors() as ending:
         with stop.listening():
-            made = make_table(bench, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
-        print(f"table: {made}")
+            path = make_table(plan, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
+        print(f"table: {path}")
     return ending.code
 
 
@@ -122,7 +109,7 @@ def latency(arguments: argparse.Namespace) -> int:
         from pipeline.layoutbench import TABLE as NAME
         from pipeline.layoutbench import add_latencies
 
-        latencies = add_latencies(_bench(arguments), arguments.run / NAME)
+        latencies = add_latencies(_plan(arguments), arguments.run / NAME)
         print(f"{latencies.note}\ntable: {arguments.run / NAME}")
     return int(not latencies.median_ms)
 
@@ -135,8 +122,8 @@ def again(arguments: argparse.Namespace) -> int:
         from pipeline.layoutbench import check_table, key_of, remake
         from training.signals import StopRequest
 
-        bench = _bench(arguments)
-        table = check_table(arguments.table, key_of(bench.experiment, bench.inputs()))
+        plan = _plan(arguments)
+        table = check_table(arguments.table, key_of(plan.experiment, plan.inputs()))
         if arguments.seed in table.seeds or arguments.rows > len(table.layouts):
             raise ValueError(
                 f"--seed {arguments.seed}, --rows {arguments.rows}: the table has the seeds "
@@ -148,7 +135,7 @@ def again(arguments: argparse.Namespace) -> int:
 
     with exit_codes.run_errors() as ending, stop.listening():
         how = {"workers": arguments.workers, "stop": stop}
-        trained.extend(remake(bench, table, layouts, arguments.seed, **how))
+        trained.extend(remake(plan, table, layouts, arguments.seed, **how))
     if ending.code:
         return ending.code
     for one in trained:
@@ -170,8 +157,8 @@ def search(arguments: argparse.Namespace) -> int:
         from pipeline.layoutbench import REGRET_FILE, check_table, key_of, search_all, weigh
         from training.signals import StopRequest
 
-        bench, stop, seeds = _bench(arguments), StopRequest(), arguments.seeds
-        table = check_table(arguments.table, key_of(bench.experiment, bench.inputs()))
+        plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds
+        table = check_table(arguments.table, key_of(plan.experiment, plan.inputs()))
         if shared := set(seeds) & set(table.seeds):
             raise ValueError(
                 f"--seeds {min(shared)}: the table's trainings have the seeds {table.seeds}; give "
@@ -180,8 +167,8 @@ def search(arguments: argparse.Namespace) -> int:
 
     with exit_codes.run_errors() as ending:
         with stop.listening():
-            search_all(bench.experiment, bench.run_dir, seeds, workers=arguments.workers, stop=stop)
-        weighed = weigh(bench, seeds, table, replays=arguments.replays)
+            search_all(plan.experiment, plan.run_dir, seeds, workers=arguments.workers, stop=stop)
+        weighed = weigh(plan, seeds, table, replays=arguments.replays)
         print(_chosen_line(weighed.layouts, weighed.regrets))
         print(
             f"a search costs {weighed.cost:.2f} trainings, the chosen layout's own one more; "
@@ -190,19 +177,19 @@ def search(arguments: argparse.Namespace) -> int:
         print(f"searches less random search: {weighed.difference}")
         for name, (layout, above) in weighed.rules.items():
             print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
-        print(f"written: {bench.run_dir / REGRET_FILE}")
+        print(f"written: {plan.run_dir / REGRET_FILE}")
     return ending.code
 
 
 def regret(arguments: argparse.Namespace) -> int:
     """Print the noise of the table, random search at several costs, and given layouts' regret."""
     with exit_codes.user_errors(loads="numpy"):
-        from nas.tabular.regret import difference, noise_of, random_search, regret_of
+        from nas.tabular.regret import difference, random_search, regret_of
         from nas.tabular.table import read_table
 
         table = read_table(arguments.table)
         table.check_whole(arguments.table)
-        lines = _noise_lines(table, noise_of(table))
+        lines = _noise_lines(table)
         counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
         for n in [n for n in counts if n <= len(table.layouts)] or counts:
             random = random_search(table, n, replays=arguments.replays, seed=0)
@@ -219,7 +206,10 @@ def regret(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _noise_lines(table: Any, noise: Any) -> list[str]:
+def _noise_lines(table: Any) -> list[str]:
+    from nas.tabular.regret import noise_of
+
+    noise = noise_of(table)
     return [
         f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
         f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}",
@@ -232,8 +222,8 @@ def _noise_lines(table: Any, noise: Any) -> list[str]:
 
 def _chosen_line(layouts: Sequence[str], chosen: Any) -> str:
     pairs = zip(layouts, chosen.each, strict=True)
-    each = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
-    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {each}"
+    values = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
+    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {values}"
 
 
 if __name__ == "__main__":

@@ -48,21 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         bench = set_up(experiment, run_dir)
         searches = experiment.derive.searches or [experiment.run.seed]
         sample = sample_of(
-            bench,
-            searches,
-            arguments.equal,
-            arguments.free,
-            arguments.sample_seed,
+            bench, searches, arguments.equal, arguments.free, arguments.sample_seed,
             arguments.target_flops,
-        )
-        ranked = Ranked(
-            bench,
-            sample,
-            searches,
-            arguments.seeds or list(SEEDS),
-            arguments.steps,
-            arguments.out or run_dir / "rank",
-        )
+        )  # fmt: skip
+        seeds, folder = arguments.seeds or list(SEEDS), arguments.out or run_dir / "rank"
+        ranked = Ranked(bench, sample, searches, seeds, arguments.steps, folder)
         ranked.open()
         stop = StopRequest()
     print(_greeting(ranked, arguments), flush=True)
@@ -76,36 +66,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
-    made = cli.parser(__doc__)
-    made.prog = "python -m tools.rank"
-    layouts: Any = {"type": cli.number_from(0), "default": 20, "metavar": "N"}
-    made.add_argument("--equal", **layouts, help="layouts of one cost")
-    made.add_argument("--free", **layouts, help="free layouts")
-    made.add_argument(
-        "--sample-seed", type=cli.number_from(0), default=0, metavar="N", help="of the layouts"
-    )
-    made.add_argument(
-        "--steps",
-        type=cli.number_from(1),
-        metavar="N",
-        help="of a training (default: half the experiment's own)",
-    )
-    made.add_argument(
-        "--target-flops",
-        type=float,
-        metavar="X",
+    parser = cli.parser(__doc__)
+    parser.prog = "python -m tools.rank"
+    add = parser.add_argument
+    from_0: Any = {"type": cli.number_from(0), "metavar": "N"}
+    add("--equal", **from_0, default=20, help="layouts of one cost")
+    add("--free", **from_0, default=20, help="free layouts")
+    add("--sample-seed", **from_0, default=0, help="of the layouts")
+    add("--steps", type=cli.number_from(1), metavar="N",
+        help="of a training (default: half the experiment's own)")  # fmt: skip
+    add("--target-flops", type=float, metavar="X",
         help="what layouts of one cost cost per token (default: what the search's argmax costs; "
-        "the median of free layouts where the search learned no alpha)",
-    )
-    cli.add_seeds(made, "training seeds (default: 100,101, which took no part in the search)")
-    cli.add_workers(made)
-    made.add_argument("--out", type=Path, metavar="DIR", help="default: RUN/rank")
-    given = made.parse_args(argv)
-    if given.equal + given.free < 2:
-        made.error(f"--equal {given.equal} --free {given.free}: expected 2 layouts or more in all")
-    if given.target_flops is not None and not 0 < given.target_flops < math.inf:
-        made.error(f"--target-flops: expected more than 0, found {given.target_flops}")
-    return given
+        "the median of free layouts where the search learned no alpha)")  # fmt: skip
+    cli.add_seeds(parser, "training seeds (default: 100,101, which took no part in the search)")
+    cli.add_workers(parser)
+    add("--out", type=Path, metavar="DIR", help="default: RUN/rank")
+    arguments = parser.parse_args(argv)
+    counts, flops = (arguments.equal, arguments.free), arguments.target_flops
+    if sum(counts) < 2:
+        parser.error("--equal {} --free {}: expected 2 layouts or more in all".format(*counts))
+    if flops is not None and not 0 < flops < math.inf:
+        parser.error(f"--target-flops: expected more than 0, found {flops}")
+    return arguments
 
 
 def _greeting(ranked: "Ranked", arguments: argparse.Namespace) -> str:
@@ -135,7 +117,7 @@ def show(ranked: "Ranked") -> None:
 
     measured = ranked.latencies()
     rows = ranked.table(measured)
-    found = rankings(rows, ranked.seeds)
+    by_group = rankings(rows, ranked.seeds)
     content = {
         "searches": list(ranked.searches),
         "seeds": list(ranked.seeds),
@@ -146,12 +128,12 @@ def show(ranked: "Ranked") -> None:
         "latency_key": measured.key,
         "groups": {
             name: {
-                **asdict(each),
-                "visible": each.visible,
-                "verdict": each.verdict,
+                **asdict(ranking),
+                "visible": ranking.visible,
+                "verdict": ranking.verdict,
                 "title": TITLES[name],
             }
-            for name, each in found.items()
+            for name, ranking in by_group.items()
         },
         "rows": rows,
     }
@@ -159,30 +141,28 @@ def show(ranked: "Ranked") -> None:
     write_whole(ranked.folder / "rank.json", json.dumps(content, indent=1) + "\n")
     figure = write_rank_figure(ranked.folder)
     for name, title in TITLES.items():
-        if name in found:
-            print(f"\n{as_text(title, found[name])}")
+        if name in by_group:
+            print(f"\n{as_text(title, by_group[name])}")
         elif count := len(ranked.sample.groups[name]):
             print(f"\n{title}: no tau of {count} layout")
     print(f"\n{measured.note}\ntable: {ranked.folder / 'rank.csv'}\nfigure: {figure}")
 
 
-def as_text(title: str, found: "Ranking") -> str:
+def as_text(title: str, ranking: "Ranking") -> str:
     """Taus with their 95% intervals, and the verdict."""
-    bars = {"SuperNet": str(found.supernet)}
-    for name, tau in found.trivial.items():
-        bars[name if tau.tau is None else f"{found.direction[name]} {name}"] = str(tau)
-    lacking = "needs two training seeds"
-    bars["agreement of two trainings"] = (
-        lacking if found.agreement is None else str(found.agreement)
-    )
-    bars["a perfect predictor"] = lacking if found.ceiling is None else f"{found.ceiling:+.3f}"
-    return "\n".join(
-        [
-            f"Kendall's tau with training alone, {found.n} layouts, {title} (95% interval)",
-            *(f"  {name:<{max(map(len, bars))}}  {words}" for name, words in bars.items()),
-            found.verdict,
-        ]
-    )
+    taus = {"SuperNet": str(ranking.supernet)}
+    for name, tau in ranking.trivial.items():
+        taus[name if tau.tau is None else f"{ranking.direction[name]} {name}"] = str(tau)
+    agreement, ceiling, lacking = ranking.agreement, ranking.ceiling, "needs two training seeds"
+    taus["agreement of two trainings"] = lacking if agreement is None else str(agreement)
+    taus["a perfect predictor"] = lacking if ceiling is None else f"{ceiling:+.3f}"
+    width = max(map(len, taus))
+    lines = [
+        f"Kendall's tau with training alone, {ranking.n} layouts, {title} (95% interval)",
+        *(f"  {name:<{width}}  {words}" for name, words in taus.items()),
+        ranking.verdict,
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""Pareto dominance; all objectives are minimised."""
+"""The objectives of a sweep: which take training, and Pareto dominance; all are minimised."""
 
 from collections.abc import Sequence
+
+# In bits per byte; the others say what these are bought with.
+LEARNED = ("retrained", "onehot")
 
 
 def dominates(values: Sequence[float], other: Sequence[float]) -> bool:

@@ -1,6 +1,7 @@
 """Text for people: cut, masked, made visible, and times on a clock."""
 
 import re
+from collections.abc import Sequence
 
 # Up to the last @: a password with an unescaped one is taken as a whole. An address that lacks its
 # kind is known by its key.
@@ -30,6 +31,18 @@ def visible(text: str) -> str:
 def shorten(text: str, most: int) -> str:
     """A text of at most `most` characters, with dots where something is missing."""
     return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """The lines of a table; the first `left` columns begin, all others end below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def duration(seconds: float) -> str:

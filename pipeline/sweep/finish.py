@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpo.config import JOURNAL, LEARNED, shown
+from hpo.config import JOURNAL, shown
 from hpo.queue import Entry, Queue
 from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
@@ -19,6 +19,7 @@ from report.sweep.figures import draw_sweep
 from report.sweep.page import write_sweep_report
 from report.sweep.tables import csv_text, text_table
 from utils.files import write_whole
+from utils.pareto import LEARNED
 
 _NO_SLOWER = "best_no_slower.yaml"
 

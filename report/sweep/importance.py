@@ -48,8 +48,8 @@ def importances(rows: Sequence[Row], index: int) -> list[Importance]:
     finished = sorted(done(rows), key=lambda row: row.number)
     if len(finished) < FEWEST_TRIALS:
         return []
-    found = [_importance(finished, key, index) for key in keys_of(finished)]
-    return sorted(found, key=lambda one: (one.share is None, -(one.share or 0.0), one.key))
+    ones = [_importance(finished, key, index) for key in keys_of(finished)]
+    return sorted(ones, key=lambda one: (one.share is None, -(one.share or 0.0), one.key))
 
 
 def _importance(finished: Sequence[Row], key: str, index: int) -> Importance:
@@ -106,18 +106,18 @@ def _shares(group_RN: np.ndarray, rank_RN: np.ndarray) -> np.ndarray:
 
 
 def bars(
-    found: Sequence[tuple[Objective, Sequence[Importance]]], short: Mapping[str, str]
+    of_goals: Sequence[tuple[Objective, Sequence[Importance]]], short: Mapping[str, str]
 ) -> Figure:
     """One panel per objective, the most important setting on top."""
-    heights = [0.75 + 0.3 * min(len(ones), _MOST_BARS) for _, ones in found]
+    heights = [0.75 + 0.3 * min(len(ones), _MOST_BARS) for _, ones in of_goals]
     with house_style():
         figure = make_figure(7.6, sum(heights) + 0.85)
         panels = figure.subplots(
-            len(found), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
+            len(of_goals), 1, squeeze=False, gridspec_kw={"height_ratios": heights}
         )[:, 0]
         margins(figure, left=2.3, right=0.5, top=0.6, bottom=0.55)
         figure.subplots_adjust(hspace=0.75 * len(heights) / sum(heights))
-        for axes, (goal, ones) in zip(panels, found, strict=True):
+        for axes, (goal, ones) in zip(panels, of_goals, strict=True):
             _panel(axes, goal, ones[:_MOST_BARS], short)
         panels[-1].set_xlabel("share of the differences that the setting explains by itself")
         handles, labels = panels[0].get_legend_handles_labels()
@@ -134,34 +134,22 @@ def _panel(
         names.append(ending(plain(short[one.key]), 32 - len(only)) + only)
         if one.share is None:
             few = one.trials < FEWEST_TRIALS
-            said = f"fewer than {FEWEST_TRIALS} trials" if few else "always the same value"
-            axes.text(0.01, place, said, va="center", color=FAINT, fontsize=8)
+            why = f"fewer than {FEWEST_TRIALS} trials" if few else "always the same value"
+            axes.text(0.01, place, why, va="center", color=FAINT, fontsize=8)
     known = [(place, one) for place, one in enumerate(ones) if one.share is not None]
     places = [place for place, _ in known]
     shares = [one.share or 0.0 for _, one in known]
     axes.barh(places, shares, 0.6, color=_BAR)
-    axes.hlines(
-        places,
-        [one.low for _, one in known],
-        [one.high for _, one in known],
-        color=INK,
-        linewidth=1.2,
-        label="95% interval",
-    )
+    low, high = [one.low for _, one in known], [one.high for _, one in known]
+    axes.hlines(places, low, high, color=INK, linewidth=1.2, label="95% interval")
     for place, one in known:
         axes.text(1.01, place, f"{one.share:.0%}", va="center", color=INK, fontsize=8)
     axes.plot(
-        [one.chance for _, one in known],
-        places,
-        "|",
-        color=_CHANCE,
-        markersize=11,
-        markeredgewidth=2,
-        label="what chance reaches",
-    )
+        [one.chance for _, one in known], places, "|", color=_CHANCE, markersize=11,
+        markeredgewidth=2, label="what chance reaches",
+    )  # fmt: skip
     trials = max((one.trials for one in ones), default=0)
-    title = f"{plain(goal.name)}, {trials} trials"
-    axes.set_title(title, loc="left")
+    axes.set_title(f"{plain(goal.name)}, {trials} trials", loc="left")
     axes.set_yticks(range(len(ones)), names)
     axes.set_ylim(len(ones) - 0.4, -0.6)
     axes.set_xlim(0, 1)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from report import html
-from report.comparison import tight_layout
 from report.plotting import compact
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
@@ -18,7 +17,6 @@ from report.sweep.trials import (
     keys_of,
     read_sweep,
     short_keys,
-    value_text,
     valueless,
 )
 from utils.files import write_whole
@@ -83,11 +81,8 @@ def _best(sweep: Sweep) -> str:
     others = [row for row in best if baseline is None or row.number != baseline.number]
     shown = [*([baseline] if baseline else []), *others][:9]
     head = [("setting", ""), *((_name(row), "") for row in shown)]
-    body = [
-        ("", [key, *(value_text(row.params[key]) if key in row.params else "-" for row in shown)])
-        for key in keys_of(shown)
-    ]
-    layouts = ("", ["layout found", *(tight_layout(row.layout or "-") for row in shown)])
+    body = [("", [key, *(row.setting(key) for row in shown)]) for key in keys_of(shown)]
+    layouts = ("", ["layout found", *(row.shown_layout for row in shown)])
     more = len(best) + bool(baseline) - len(shown)
     note = html.note(f"{more} more in the table below") if more > 0 else ""
     title = "Settings of the best trial" if len(sweep.objectives) == 1 else "The Pareto front"
@@ -133,13 +128,13 @@ def _table(sweep: Sweep, rows: Sequence[Row], best: set[int]) -> str:
     body = []
     for row in rows:
         assert row.values is not None
-        cells = [_name(row), tight_layout(row.layout or "-")]
+        cells = [_name(row), row.shown_layout]
         cells += [goal.text(v) for goal, v in zip(sweep.objectives, row.values, strict=True)]
-        cells += [value_text(row.params[key]) if key in row.params else "-" for key in keys]
+        cells += [row.setting(key) for key in keys]
         cells += [
             "-" if row.parameters is None else compact(row.parameters),
-            "-" if row.flops_per_token is None else f"{row.flops_per_token / 1e6:.2f}",
-            "-" if row.latency_ms is None else f"{row.latency_ms:.3g}",
+            row.mflop,
+            row.latency,
             str(row.attempts),
             "-" if row.elapsed_s is None else f"{row.elapsed_s:.0f}",
             row.host or "-",
@@ -154,33 +149,24 @@ def _others(sweep: Sweep) -> str:
     if not rows:
         return ""
     keys = short_keys(keys_of(sweep.rows))
-    body = [
-        (
-            "",
-            [
-                _name(row),
-                row.state,
-                row.reason or "-",
-                ", ".join(f"{keys[key]} {value_text(row.params[key])}" for key in row.params),
-                row.host or "-",
-                str(row.attempts),
-            ],
-        )
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        settings = ", ".join(f"{keys[key]} {row.setting(key)}" for key in row.params)
+        cells = [_name(row), row.state, row.reason or "-", settings, row.host or "-"]
+        body.append(("", [*cells, str(row.attempts)]))
     head = [(name, "") for name in ("trial", "state", "reason", "settings", "host", "attempts")]
     return html.section("Trials without a value", html.table(head, body, left=5))
 
 
 def _how(sweep: Sweep) -> str:
-    said = {
+    introductions = {
         "sweep": "Go on, or run what is left:",
         "rerun": "Search with the best settings, at full length:",
         "dashboard": "Look at it in optuna-dashboard (pip install optuna-dashboard):",
     }
     parts = [
         html.paragraph(text) + html.commands([sweep.commands[name]])
-        for name, text in said.items()
+        for name, text in introductions.items()
         if name in sweep.commands
     ]
     return html.section("How to go on", "".join(parts)) if parts else ""

@@ -7,21 +7,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.comparison import tight_layout
-from report.plotting import house_style, make_figure, margins, name_points
+from report.plotting import house_style, make_figure, margins, name_points, room
 from report.run_files import thin
-from report.sweep.plots import highest_shown, value_axis, value_label
-from report.sweep.trials import (
+from report.sweep.axes import (
     BASELINE,
     BEST,
     POINT,
-    Objective,
-    Row,
-    distinct_trials,
-    front,
+    highest_shown,
     scaled,
     shared_legend,
+    value_axis,
+    value_label,
 )
+from report.sweep.trials import Objective, Row, distinct_trials, front
 from utils.text import shorten
 
 _MOST_NAMES, _LONGEST_NAME, _MOST_PANELS = 12, 18, 3
@@ -48,12 +46,12 @@ def pareto(rows: Sequence[Row], objectives: Sequence[Objective]) -> Figure:
 def _panel(
     axes: Axes, rows: Sequence[Row], pair: tuple[int, int], objectives: Sequence[Objective]
 ) -> None:
-    finished, kept = distinct_trials(rows), front(rows)
-    numbers = {row.number for row in kept}
+    finished, unbeaten = distinct_trials(rows), front(rows)
+    numbers = {row.number for row in unbeaten}
     others = [row for row in finished if row.number not in numbers]
     at = {
         name: [scaled(chosen, index, objectives[index]) for index in pair]
-        for name, chosen in (("all", finished), ("front", kept), ("others", others))
+        for name, chosen in (("all", finished), ("front", unbeaten), ("others", others))
     }
     x_N, y_N = at["front"]
     limits = [
@@ -72,13 +70,12 @@ def _panel(
             place = [scaled([row], index, objectives[index]) for index in pair]
             axes.plot(*place, "*", color=BASELINE, markersize=12, label="baseline")
     _finish(axes, limits, pair, objectives)
-    named = [int(i) for i in np.lexsort((y_N, x_N))[thin(len(kept), _MOST_NAMES)]]
+    named = [int(i) for i in np.lexsort((y_N, x_N))[thin(len(unbeaten), _MOST_NAMES)]]
     names = [
-        shorten(f"{kept[i].number}: {tight_layout(kept[i].layout or '-')}", _LONGEST_NAME)
-        for i in named
+        shorten(f"{unbeaten[i].number}: {unbeaten[i].shown_layout}", _LONGEST_NAME) for i in named
     ]
     every_N2 = np.concatenate([np.column_stack(at["all"]), steps_N2])
-    name_points(axes.figure.canvas, axes, names, x_N[named], y_N[named], every_N2)
+    name_points(axes, names, x_N[named], y_N[named], every_N2)
 
 
 def _finish(
@@ -101,8 +98,7 @@ def _finish(
 def _limits(every_N: np.ndarray, front_N: np.ndarray, share: float) -> tuple[float, float]:
     """Both ends of an axis with room for names; what went wrong lies outside."""
     low, high = float(every_N.min()), max(highest_shown(every_N), float(front_N.max()))
-    room = share * (high - low) or 0.02 * abs(high) or 1.0
-    return low - room, high + room
+    return low - room(low, high, share), high + room(low, high, share)
 
 
 def _inside(places: Sequence[np.ndarray], limits: Sequence[tuple[float, float]]) -> int:

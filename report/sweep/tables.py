@@ -5,7 +5,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from report.comparison import tight_layout
 from report.plotting import plain
 from report.sweep.trials import (
     Objective,
@@ -24,7 +23,7 @@ from report.sweep.trials import (
     value_text,
     valueless,
 )
-from utils.text import shorten
+from utils.text import aligned, shorten
 
 _WIDTH, _MOST_ROWS, _MOST_REASONS, _LONGEST = 100, 12, 5, 18
 
@@ -34,34 +33,32 @@ def headline(sweep: Sweep) -> str:
     rows = done(sweep.rows)
     if not rows:
         return f"No trial has finished: {counts(sweep.rows)}."
-    lines = (
-        [_best_of_one(sweep, rows)] if len(sweep.objectives) == 1 else _best_of_each(sweep, rows)
-    )
-    return "\n".join([*lines, *_no_slower(sweep, rows)])
+    best = _best_of_one if len(sweep.objectives) == 1 else _best_of_each
+    return "\n".join([*best(sweep, rows), *_no_slower(sweep, rows)])
 
 
-def _best_of_one(sweep: Sweep, rows: list[Row]) -> str:
+def _best_of_one(sweep: Sweep, rows: list[Row]) -> list[str]:
     goal, best, baseline = sweep.objectives[0], rows[0], baseline_of(rows)
     value = f"{_value(best, 0, goal)} {goal.shown_unit} ({goal.name})"
     if baseline is not None and best.values == baseline.values:
-        return f"The baseline, trial {baseline.number}, stays the best of {len(rows)}: {value}."
-    said = f"Trial {best.number} is the best of {len(rows)} finished: {value}"
-    return f"{said}, {_difference(best, baseline, 0, goal)}."
+        return [f"The baseline, trial {baseline.number}, stays the best of {len(rows)}: {value}."]
+    difference = _difference(best, baseline, 0, goal)
+    return [f"Trial {best.number} is the best of {len(rows)} finished: {value}, {difference}."]
 
 
 def _best_of_each(sweep: Sweep, rows: list[Row]) -> list[str]:
-    kept, baseline = front(rows), baseline_of(rows)
+    unbeaten, baseline = front(rows), baseline_of(rows)
     twins = len(rows) - len(distinct_trials(rows))
     lines = [
-        f"{len(kept)} of {len(rows)} finished trials are beaten by none in all of "
+        f"{len(unbeaten)} of {len(rows)} finished trials are beaten by none in all of "
         f"{', '.join(goal.name for goal in sweep.objectives)} (the Pareto front)."
         + (f" {twins} came to another one's network and values, and count with it." * bool(twins))
     ]
     for index, goal in enumerate(sweep.objectives):
-        best = min(kept, key=lambda row: (_number(row, index), row.number))
+        best = min(unbeaten, key=lambda row: (_number(row, index), row.number))
         value = f"{_value(best, index, goal)} {goal.shown_unit}"
-        said = _difference(best, baseline, index, goal)
-        lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {said}.")
+        difference = _difference(best, baseline, index, goal)
+        lines.append(f"Lowest {goal.name}: trial {best.number} with {value}, {difference}.")
     return lines
 
 
@@ -72,23 +69,22 @@ def _no_slower(sweep: Sweep, rows: list[Row]) -> list[str]:
     index = learned(sweep.objectives)
     goal = sweep.objectives[index]
     best = "Best" if len(sweep.objectives) == 1 else f"Lowest {goal.name}"
-    said = "the baseline itself" if row.baseline else f"trial {row.number}"
+    trial = "the baseline itself" if row.baseline else f"trial {row.number}"
     value = _value(row, index, goal)
-    return [f"{best} that is no slower than the baseline: {said} with {value}."]
+    return [f"{best} that is no slower than the baseline: {trial} with {value}."]
 
 
 def warning(sweep: Sweep) -> str:
     """Why the best of many trials looks better than it is."""
     rows = done(sweep.rows)
     seeds = max((len(row.seeds) for row in rows), default=1)
-    each = "one seed each" if seeds <= 1 else f"{seeds} seeds each"
-    return (
-        f"The best of {len(rows)} trials of {each} looks better than it is: part of its lead is "
-        "luck. Settle it with seeds that took no part in this sweep:"
+    trials = f"{len(rows)} trials of {'one seed' if seeds <= 1 else f'{seeds} seeds'} each"
+    remedy = (
+        ". Settle it with seeds that took no part in this sweep:"
         if "confirm" in sweep.commands
-        else f"The best of {len(rows)} trials of {each} looks better than it is: part of its lead "
-        "is luck, which only fresh seeds can tell."
+        else ", which only fresh seeds can tell."
     )
+    return f"The best of {trials} looks better than it is: part of its lead is luck{remedy}"
 
 
 def _number(row: Row, index: int) -> float:
@@ -122,16 +118,16 @@ def text_table(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[s
     ordered = [*done(checked), *valueless(checked)]
     shown = _shown(ordered)
     columns, settings = _columns(shown, goals), _setting_columns(checked, shown)
-    kept = list(settings)
-    while kept and _width([*columns, *kept]) > _WIDTH:
-        kept.pop()
-    lines = _lines([*columns, *kept])
-    rule = "-" * max(len(line) for line in lines)
+    fitting = list(settings)
+    while fitting and _width([*columns, *fitting]) > _WIDTH:
+        fitting.pop()
+    lines = aligned(list(zip(*columns, *fitting, strict=True)))
+    rule = "-" * max(map(len, lines))
     below = _reasons(ordered)
     if len(ordered) > len(shown):
         below.append(f"and {len(ordered) - len(shown)} more: trials.csv")
-    if len(kept) < len(settings):
-        left_out = ", ".join(column[0] for column in settings[len(kept) :])
+    if len(fitting) < len(settings):
+        left_out = ", ".join(column[0] for column in settings[len(fitting) :])
         below.append(shorten(f"no room for {left_out}", _WIDTH - 12) + ": trials.csv")
     return "\n".join([*lines[:2], rule, *lines[2:], *below])
 
@@ -146,31 +142,28 @@ def _shown(ordered: Sequence[Row]) -> list[Row]:
 
 def _columns(shown: Sequence[Row], goals: Sequence[Objective]) -> list[list[str]]:
     """Title, unit and cells of every column but the settings'."""
-    said = "* baseline" if any(row.baseline for row in shown) else ""
-    columns = [["trial", said, *(f"{'*' if row.baseline else ''}{row.number}" for row in shown)]]
+    legend = "* baseline" if any(row.baseline for row in shown) else ""
+    columns = [["trial", legend, *(f"{'*' if row.baseline else ''}{row.number}" for row in shown)]]
     columns.append(["state", "", *(row.state for row in shown)])
     for index, goal in enumerate(goals):
         cells = [goal.text(row.values[index]) if row.values else "-" for row in shown]
         columns.append([_line(goal.name, _LONGEST), _short_unit(goal), *cells])
     if any(row.layout for row in shown):
-        cells = [_line(tight_layout(row.layout or "-"), _LONGEST) for row in shown]
+        cells = [_line(row.shown_layout, _LONGEST) for row in shown]
         columns.append(["layout", "", *cells])
-    flops = [row.flops_per_token for row in shown]
-    if "flops" not in {goal.name for goal in goals} and any(one is not None for one in flops):
-        cells = ["-" if one is None else f"{one / 1e6:.2f}" for one in flops]
-        columns.append(["MFLOP", "per token", *cells])
+    known = any(row.flops_per_token is not None for row in shown)
+    if known and "flops" not in {goal.name for goal in goals}:
+        columns.append(["MFLOP", "per token", *(row.mflop for row in shown)])
     if any(row.latency_ms is not None for row in shown):
-        cells = ["-" if row.latency_ms is None else f"{row.latency_ms:.3g}" for row in shown]
-        columns.append(["latency", "ms", *cells])
+        columns.append(["latency", "ms", *(row.latency for row in shown)])
     return columns
 
 
 def _setting_columns(rows: Sequence[Row], shown: Sequence[Row]) -> list[list[str]]:
-    columns = []
-    for key, short in short_keys(keys_of(rows)).items():
-        cells = [value_text(row.params[key]) if key in row.params else "-" for row in shown]
-        columns.append([_line(short, 30), "", *(_line(cell, _LONGEST) for cell in cells)])
-    return columns
+    return [
+        [_line(short, 30), "", *(_line(row.setting(key), _LONGEST) for row in shown)]
+        for key, short in short_keys(keys_of(rows)).items()
+    ]
 
 
 def _reasons(ordered: Sequence[Row]) -> list[str]:
@@ -198,14 +191,6 @@ def _width(columns: Sequence[Sequence[str]]) -> int:
     return sum(max(len(cell) for cell in column) + 2 for column in columns) - 2
 
 
-def _lines(columns: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(cell) for cell in column) for column in columns]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        for cells in zip(*columns, strict=True)
-    ]
-
-
 def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str, Any]]) -> str:
     """All trials by number: `number, state, reason`, one column per objective and per setting.
 
@@ -227,18 +212,16 @@ def csv_text(rows: Sequence[Mapping[str, Any]], objectives: Sequence[Mapping[str
     unknown: list[float | None] = [None] * len(names)
     for row in checked:
         scores = [row.seeds.get(seed) or unknown for seed in seeds]
+        facts = {**row.model_dump(), "went_on_from": "; ".join(row.went_on_from)}
         writer.writerow(
             [
-                row.number, row.state, row.reason, _cell(row.baseline),
+                *(row.number, row.state, row.reason, _cell(row.baseline)),
                 *(row.values or unknown),
                 *(_cell(row.params[key]) if key in row.params else None for key in keys),
                 *(value for score in scores for value in score),
-                row.layout, row.network, row.parameters, row.flops_per_token, row.latency_ms,
-                row.attempts,
-                "; ".join(row.went_on_from), row.elapsed_s, row.host,
-                row.threads, row.gpu, row.torch, row.commit,
+                *(facts[name] for name in tail),
             ]
-        )  # fmt: skip
+        )
     return buffer.getvalue()
 
 

@@ -1,22 +1,18 @@
-"""The trials of a sweep as its files tell them, checked and ordered, and their marks in figures."""
+"""The trials of a sweep as its files tell them, checked and ordered."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from report.comparison import tight_layout
 from report.plotting import compact
 from report.run_files import read_json
-from utils.pareto import dominates
+from utils.pareto import LEARNED, dominates
 
-LEARNED = ("retrained", "onehot")  # objectives that take training, in bits per byte
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
-POINT, BEST, BASELINE, FAILED = "#0072b2", "#009e73", "#d55e00", "#882255"
 
 
 class Objective(BaseModel):
@@ -69,6 +65,25 @@ class Row(BaseModel):
     torch: str | None = None
     commit: str | None = None
 
+    @property
+    def shown_layout(self) -> str:
+        """The layout without blanks, `-` where there is none."""
+        return tight_layout(self.layout or "-")
+
+    @property
+    def mflop(self) -> str:
+        """Millions of FLOPs per token."""
+        return "-" if self.flops_per_token is None else f"{self.flops_per_token / 1e6:.2f}"
+
+    @property
+    def latency(self) -> str:
+        """The latency in ms."""
+        return "-" if self.latency_ms is None else f"{self.latency_ms:.3g}"
+
+    def setting(self, key: str) -> str:
+        """The value of a setting, `-` where the trial does not have it."""
+        return value_text(self.params[key]) if key in self.params else "-"
+
 
 class Sweep(BaseModel):
     """The content of a run's `sweep.json`."""
@@ -90,11 +105,7 @@ class Sweep(BaseModel):
 
 
 def read_sweep(path: Path) -> Sweep:
-    """Read a `sweep.json`.
-
-    Raises:
-        ValueError: it is damaged; the message names the first place.
-    """
+    """Read a `sweep.json`; ValueError names the first damaged place."""
     content = read_json(path)
     try:
         sweep = Sweep.model_validate(content)
@@ -170,8 +181,8 @@ def counts(rows: Sequence[Row]) -> str:
     """How many trials are in each state, in words."""
     number = Counter(row.state for row in rows)
     states: tuple[State, ...] = ("done", "pruned", "failed", "stopped", "running", "waiting")
-    said = [f"{number[state]} {state}" for state in states if number[state]]
-    return ", ".join(said) or "no trial yet"
+    parts = [f"{number[state]} {state}" for state in states if number[state]]
+    return ", ".join(parts) or "no trial yet"
 
 
 def keys_of(rows: Sequence[Row]) -> list[str]:
@@ -181,18 +192,14 @@ def keys_of(rows: Sequence[Row]) -> list[str]:
 
 def short_keys(keys: Sequence[str], least: int = 1) -> dict[str, str]:
     """The shortest end of each dotted key that no other one has, of `least` parts or more."""
-
-    def ending(key: str, parts: int) -> str:
-        return ".".join(key.split(".")[-parts:])
-
     short = {}
     for key in keys:
-        parts = least
-        while ending(key, parts) != key and any(
-            ending(other, parts) == ending(key, parts) for other in keys if other != key
-        ):
-            parts += 1
-        short[key] = ending(key, parts)
+        parts = key.split(".")
+        others = [other.split(".") for other in keys if other != key]
+        length = least
+        while length < len(parts) and parts[-length:] in [other[-length:] for other in others]:
+            length += 1
+        short[key] = ".".join(parts[-length:])
     return short
 
 
@@ -206,36 +213,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower() if value is not None else "null"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def scaled(rows: Sequence[Row], index: int, goal: Objective) -> np.ndarray:
-    """The trials' values in one objective, in the shown unit."""
-    return np.array([goal.scaled(row.values[index]) for row in rows if row.values])
-
-
-def mark_special(
-    axes: Axes, active: Sequence[Row], x_N: np.ndarray, y_N: np.ndarray, best: Row
-) -> None:
-    """A ring around the best trial and a star on the baseline, where they are among `active`."""
-    for row, x, y in zip(active, x_N, y_N, strict=True):
-        if row.baseline:
-            axes.plot(
-                [x], [y], "*", color=BASELINE, markersize=11, markeredgecolor="white",
-                markeredgewidth=0.5, label="baseline", zorder=5,
-            )  # fmt: skip
-        if row.number == best.number:
-            axes.plot(
-                [x], [y], "o", markerfacecolor="none", markeredgecolor=BEST, markersize=9,
-                markeredgewidth=2, label="best", zorder=6,
-            )  # fmt: skip
-
-
-def shared_legend(figure: Figure) -> None:
-    """One legend above all panels, every mark in it once."""
-    handles = {
-        label: handle
-        for axes in figure.axes
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    if handles:
-        figure.legend(list(handles.values()), list(handles), loc="upper right", ncols=6)

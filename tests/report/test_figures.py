@@ -1,4 +1,4 @@
-"""Figures: they show the numbers of the files, for small and large searches, without a warning."""
+"""Figures show the numbers of the files, of one search and of several, without a warning."""
 
 import io
 import warnings
@@ -7,13 +7,15 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib import colormaps
+from matplotlib.colors import same_color
 from PIL import Image
 
 from report import plotting, search_figures
 from report.comparison import _MARKS
-from report.curves import curves, perplexities, validation_curves
-from report.run_files import read_metrics, read_trajectory
-from report.search_figures import MOST_FRAMES, pi_grid, write_animation
+from report.curves import curve_spread, curves, perplexities, validation_curves
+from report.panels import line_plots, pi_spread
+from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation
+from report.run_files import Trajectory, read_metrics, read_trajectory
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
@@ -40,7 +42,7 @@ def test_every_figure_is_written(make, slots, steps, frames):
 def test_figures_are_the_same_bytes_again(make):
     odd = ("dense", r"$\bad$", "\N{CJK UNIFIED IDEOGRAPH-5C64}", "_odd")
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=2, labels=odd))
-    for draw in (search_figures.heat_map, search_figures.line_plots):
+    for draw in (heat_map, line_plots):
         assert plotting.png(draw(shown)) == plotting.png(draw(shown))
     first = write_animation(shown, make.run / "pi.gif").read_bytes()
     assert write_animation(shown, make.run / "pi.gif").read_bytes() == first
@@ -62,7 +64,7 @@ def test_without_files_there_are_no_figures(make):
 
 def test_heat_map_shows_the_last_pi(make):
     shown = read_trajectory(make.pi_file(make.run, slots=18, steps=5))
-    figure = search_figures.heat_map(shown)
+    figure = heat_map(shown)
     images = [image for axes in figure.axes for image in axes.get_images()]
     assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
@@ -82,7 +84,7 @@ def test_heat_maps_over_time_show_pi_between_the_right_steps(make):
 
 def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
     shown = read_trajectory(make.pi_file(make.run, slots=5, steps=8))
-    panels = search_figures.line_plots(shown).axes
+    panels = line_plots(shown).axes
     assert len(panels) == 5
     for slot, axes in enumerate(panels):
         uniform, start, *candidates = axes.get_lines()
@@ -105,7 +107,7 @@ def test_the_schedule_shows_tau_entropy_and_margins(make):
 
 def test_an_animation_has_at_most_forty_frames_and_rests_on_the_last(make):
     shown = read_trajectory(make.pi_file(make.run, slots=1, steps=400))
-    path = write_animation(shown, make.run / "pi.gif", most_frames=1000)
+    path = write_animation(shown, make.run / "pi.gif")
     with Image.open(path) as image:
         assert image.n_frames == MOST_FRAMES == 40
         assert image.info["loop"] == 0
@@ -135,7 +137,6 @@ def test_curves_draw_training_and_both_nets(make):
     assert lines["validation, one-hot"].get_xdata().tolist() == [30, 59]
 
 
-@pytest.mark.figures
 @pytest.mark.parametrize(("start", "onehot"), [(29, [30, 59]), (30, [59]), (59, [])])
 def test_the_one_hot_curve_begins_where_alpha_first_moved(make, monkeypatch, start, onehot):
     path = make.pi_file(make.run)
@@ -230,3 +231,77 @@ def test_png_bytes_are_an_image_of_the_asked_size():
         content = plotting.png(plotting.make_figure(2, 1))
     with Image.open(io.BytesIO(content)) as image:
         assert image.size == (2 * plotting.DPI, plotting.DPI)
+
+
+def trajectory(pi_NLC: np.ndarray) -> Trajectory:
+    steps = len(pi_NLC)
+    return Trajectory(
+        step_N=np.arange(1, steps + 1),
+        pi_NLC=pi_NLC,
+        tau_N=np.ones(steps),
+        labels=("attention", "dense"),
+        alpha_start=0,
+    )
+
+
+def test_lines_are_means_and_bands_are_ranges() -> None:
+    first_NL = np.random.default_rng(0).uniform(0.2, 0.8, size=(3, 7, 2))
+    pi_RNLC = np.stack([first_NL, 1 - first_NL], axis=-1)
+    figure = pi_spread([trajectory(pi_NLC) for pi_NLC in pi_RNLC])
+    assert len(figure.axes) == 2
+    for slot, axes in enumerate(figure.axes):
+        lines = [line for line in axes.get_lines() if len(line.get_xdata()) == 7]
+        for index, line in enumerate(lines):
+            assert line.get_ydata() == pytest.approx(pi_RNLC[:, :, slot, index].mean(axis=0))
+        assert len(lines) == len(axes.collections) == 2
+        for index, band in enumerate(axes.collections):
+            (path,) = band.get_paths()
+            for step in range(1, 8):
+                drawn = path.vertices[path.vertices[:, 0] == step][:, 1]
+                pi_R = pi_RNLC[:, step - 1, slot, index]
+                assert drawn.min() == pytest.approx(pi_R.min())
+                assert drawn.max() == pytest.approx(pi_R.max())
+        mean, votes = pi_RNLC[:, -1, slot, 0].mean(), int((pi_RNLC[:, -1, slot, 0] > 0.5).sum())
+        shown = (
+            f"attention {mean:.2f}, {votes}" if mean > 0.5 else f"dense {1 - mean:.2f}, {3 - votes}"
+        )
+        assert axes.get_title("left") == f"slot {slot}: {shown} of 3"
+
+
+def test_curves_have_the_steps_that_all_searches_have(make) -> None:
+    frames = []
+    for shift in (0, 10):
+        path = make.metrics_file(make.run / f"{shift}")
+        text = path.read_text().replace("270.0", str(270.0 - shift))
+        path.write_text(text if shift else text.replace('"step": 59', '"step": 60'))
+        frames.append(read_metrics(path))
+    axes = curve_spread(frames, 0).axes[0]
+    for line in axes.get_lines():
+        assert list(line.get_xdata()) == [30]
+        assert list(line.get_ydata()) == [265]
+    assert not same_color(axes.get_lines()[0].get_color(), axes.get_lines()[1].get_color())
+
+
+def test_the_one_hot_band_begins_where_alpha_first_moved(make) -> None:
+    frames = [read_metrics(make.metrics_file(make.run / name)) for name in "ab"]
+    lines = curve_spread(frames, 30).axes[0].get_lines()
+    assert [list(line.get_xdata()) for line in lines] == [[30, 59], [59]]
+
+
+def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:
+    make.search(seed=0, steps=20)
+    assert search_figures.write_spread_figures(make.run) == []
+    make.search(seed=1, steps=20)
+    make.search(seed=2, steps=12)
+    make.search(seed=3, steps=20, slots=3)
+    make.search(seed=10, steps=20, labels=("attention", "dense", "wide"))
+    assert [folder.name for folder in search_figures.comparable_searches(make.run)] == [
+        "seed-0",
+        "seed-1",
+    ]
+    written = search_figures.write_spread_figures(make.run)
+    assert [path.name for path in written] == ["pi_seeds.png", "curves_seeds.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+    before = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in search_figures.write_spread_figures(make.run)] == before
+    assert read_trajectory(make.run / "search/seed-0/pi.npz").moves

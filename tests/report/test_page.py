@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from report.page import write_report
-from report.search_figures import SEARCH_FIGURES
-from report.spread import SPREAD_FIGURES
+from report.search_figures import SEARCH_FIGURES, SPREAD_FIGURES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
@@ -176,11 +175,11 @@ def test_a_finished_run_says_how_to_search_again(whole):
     assert re.search(r"python search\.py \S+/seed-0/experiment\.yaml .* run\.seed=1", whole.text)
 
 
-def test_report_imports_none_of_our_packages_and_no_torch():
+def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
     code = (
-        "import sys, report; "
-        "print(sorted({'data','model','training','nas','pipeline','torch','matplotlib.pyplot'}"
-        " & set(sys.modules)))"
+        "import sys, report.page, report.rank, report.sweep.figures, report.sweep.page;"
+        "print(sorted({'data', 'model', 'training', 'nas', 'pipeline', 'torch', 'sklearn', 'scipy',"
+        " 'matplotlib.pyplot'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -204,9 +203,9 @@ def test_word_perplexity_of_a_retraining_is_shown_where_there_is_one(make):
 def test_a_network_that_was_trained_under_two_names_is_shown_once(make, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "report.page.validation_curves", lambda metrics, name: drawn.append(metrics)
+        "report.retraining.validation_curves", lambda metrics, name: drawn.append(metrics)
     )
-    monkeypatch.setattr("report.page.png", lambda figure: b"")
+    monkeypatch.setattr("report.retraining.png", lambda figure: b"")
     for name in ("argmax-0", "layout-ddii", "other", "older", "older_again"):
         path = make.retraining(name) / "result.json"
         network = {} if "older" in name else {"network": "n" if name == "other" else "m"}

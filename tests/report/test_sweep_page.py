@@ -8,11 +8,10 @@ import pytest
 from report.sweep.page import write_sweep_report
 from report.sweep.tables import headline, warning
 from report.sweep.trials import read_sweep
+from tests.report.conftest import BITS, FLOPS
 from tests.report.html_page import Page
 
 EVIL = "<script>alert('x')</script>"
-FLOPS = {"name": "flops", "unit": "FLOPs per token"}
-BITS = {"name": "retrained", "unit": "bits per byte of validation"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from model import SoftmaxConfig, optimal_cutoffs
+from tests.refusal import refused
 from tools import cutoffs as command
 
 COUNTS = [1000 // rank for rank in range(1, 301)]
@@ -20,12 +21,8 @@ def printed(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> 
 
 
 def refusal(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        command.main(["--counts", str(path), *arguments])
-    assert stop.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    return lines[0]
+    (line,) = refused(command.main, capsys, "--counts", path, *arguments).splitlines()
+    return line
 
 
 @pytest.fixture

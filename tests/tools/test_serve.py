@@ -102,15 +102,3 @@ def test_without_grpc_the_pip_line_is_given(
 ) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     assert "pip install 'grpcio'" in refused_in_a_line(capsys, run)
-
-
-def test_help_is_instant_and_shows_a_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "tools.serve", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "python -m tools.serve runs/sweep_tau --port 13000" in done.stdout
-    assert "| optuna" not in done.stderr

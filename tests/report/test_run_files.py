@@ -1,9 +1,16 @@
-"""Reading run files: what was written comes back, what is damaged is named."""
+"""Run files: what was written comes back, damage is named; which rows of many are shown."""
 
 import numpy as np
 import pytest
 
-from report.run_files import read_json, read_metrics, read_trajectory, seed_folders
+from report.run_files import (
+    frame_rows,
+    read_json,
+    read_metrics,
+    read_trajectory,
+    seed_folders,
+    thin,
+)
 
 
 def test_the_trajectory_comes_back(make):
@@ -24,25 +31,20 @@ def test_a_search_that_never_reached_alpha_does_not_move(make):
     assert not read_trajectory(path).moves
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "empty", "body"])
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "body", "pickle"])
 def test_a_damaged_npz_is_refused_by_name(make, damage):
     path = make.pi_file(make.run)
     whole = path.read_bytes()
     middle = len(whole) // 3
+    np.savez(path, step=np.array([{"a": 1}], dtype=object))
     content = {
+        "pickle": path.read_bytes(),
         "cut": whole[: len(whole) // 2],
         "text": b"not a zip",
         "empty": b"",
         "body": whole[:middle] + b"\xff\x00" * 50 + whole[middle + 100 :],
     }
     path.write_bytes(content[damage])
-    with pytest.raises(ValueError, match=r"pi\.npz: damaged"):
-        read_trajectory(path)
-
-
-def test_an_npz_with_pickles_is_refused(make):
-    path = make.run / "pi.npz"
-    np.savez(path, step=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match=r"pi\.npz: damaged"):
         read_trajectory(path)
 
@@ -71,10 +73,8 @@ def test_arrays_that_do_not_fit_are_refused(make, change, message):
 def test_metrics_come_back_as_rows(make):
     frame = read_metrics(make.metrics_file(make.run))
     assert list(frame["kind"]).count("train") == 6
-    assert frame[(frame["kind"] == "valid") & (frame["net"] == "onehot")]["step"].tolist() == [
-        30,
-        59,
-    ]
+    onehot = frame[(frame["kind"] == "valid") & (frame["net"] == "onehot")]
+    assert onehot["step"].tolist() == [30, 59]
 
 
 def test_a_torn_last_line_is_left_out(make):
@@ -85,19 +85,14 @@ def test_a_torn_last_line_is_left_out(make):
     assert len(read_metrics(path)) == whole
 
 
-def test_a_torn_line_further_up_is_refused_by_line(make):
-    path = make.metrics_file(make.run)
-    lines = path.read_text().splitlines()
-    lines[1] = lines[1][:10]
-    path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: not JSON"):
-        read_metrics(path)
-
-
-def test_a_line_without_kind_is_refused_by_line(make):
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [('{"kind": "tr', "not JSON"), ('{"step": 2}', "expected an object with kind")],
+)
+def test_a_damaged_line_further_up_is_refused_by_line(make, second, message):
     path = make.run / "metrics.jsonl"
-    path.write_text('{"kind": "train", "step": 1}\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl:2: expected an object with kind"):
+    path.write_text(f'{{"kind": "train", "step": 1}}\n{second}\n{{"kind": "train", "step": 3}}\n')
+    with pytest.raises(ValueError, match=rf"metrics\.jsonl:2: {message}"):
         read_metrics(path)
 
 
@@ -121,3 +116,40 @@ def test_seeds_come_in_the_order_of_their_numbers(make):
         (make.run / name).mkdir()
     assert [path.name for path in seed_folders(make.run)] == ["seed-0", "seed-2", "seed-10"]
     assert seed_folders(make.run / "absent") == []
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "expected"),
+    [
+        (5, 10, [0, 1, 2, 3, 4]),
+        (5, 5, [0, 1, 2, 3, 4]),
+        (5, 3, [0, 2, 4]),
+        (11, 3, [0, 5, 10]),
+        (5, 1, [4]),
+        (1, 7, [0]),
+        (0, 7, []),
+    ],
+)
+def test_thinning_keeps_both_ends(count, most, expected):
+    assert thin(count, most).tolist() == expected
+
+
+def test_thinning_never_gives_more_than_asked():
+    for most in range(1, 50):
+        rows = thin(1237, most)
+        assert len(rows) == most
+        assert rows[-1] == 1236
+
+
+@pytest.mark.parametrize(
+    ("steps", "alpha_start", "most", "expected"),
+    [
+        (100, 60, 6, [0, 60, 70, 80, 89, 99]),  # the first, then those in which alpha moves
+        (100, 500, 3, [0, 50, 99]),  # it never moves
+        (1, 0, 40, [0]),
+    ],
+)
+def test_frames_begin_with_the_first_step_and_skip_the_frozen_ones(
+    steps, alpha_start, most, expected
+):
+    assert frame_rows(np.arange(steps), alpha_start, most).tolist() == expected

@@ -1,0 +1,100 @@
+"""The page's section about the layouts that were trained from scratch: curves and results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from report import html
+from report.curves import validation_curves
+from report.plotting import compact, png
+from report.run_files import read_json, read_metrics, seed_folders
+from utils.text import duration
+
+_WORDS = "word perplexity"
+_COLUMNS = (  # title, unit; of what the number is, its key, and how it is written
+    ("steps", "", "", "steps", "{:.0f}".format),
+    ("parameters", "", "", "parameters", compact),
+    ("FLOPs", "per token", "", "flops_per_token", compact),
+    ("validation", "nats per token", "valid", "nats_per_token", "{:.4f}".format),
+    ("test", "nats per token", "test", "nats_per_token", "{:.4f}".format),
+    ("test", "perplexity", "test", "perplexity", "{:.2f}".format),
+    ("test", "bits per byte", "test", "bits_per_byte", "{:.4f}".format),
+    ("test", _WORDS, "test", "word_perplexity", "{:.2f}".format),
+    ("time", "with validation", "", "elapsed_s", duration),
+)
+
+
+def retrained_folders(run_folder: Path) -> list[Path]:
+    """A folder for each layout that was retrained."""
+    return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
+
+
+def retraining_section(run_folder: Path, searched: str | None) -> str:
+    """Curves and results as HTML, the layout of the name `searched` first; empty without any."""
+    results, metrics = [], dict[str, list[pd.DataFrame]]()
+    folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != searched)
+    twins = _same_trainings(folders)
+    for folder in sorted(set(folders) - twins.keys()):
+        for seed in seed_folders(folder):
+            if (seed / "result.json").exists():
+                results.append(_result_row(seed / "result.json"))
+            if (seed / "metrics.jsonl").exists():
+                rows = read_metrics(seed / "metrics.jsonl")
+                if (rows["kind"] == "valid").any():
+                    metrics.setdefault(folder.name, []).append(rows)
+    parts = []
+    if metrics:
+        figure = png(validation_curves(metrics, searched))
+        parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
+    if results:
+        parts.append(_result_table(results))
+    if parts and twins:
+        lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
+        parts.append(html.note("\n".join(lines)))
+    return html.section("Retraining", "".join(parts)) if parts else ""
+
+
+def _result_row(path: Path) -> list[str]:
+    result = read_json(path)
+    cells = [
+        str(result.get("name", path.parent.parent.name)),
+        str(result.get("seed", path.parent.name.removeprefix("seed-"))),
+    ]
+    for _, _, part, key, written in _COLUMNS:
+        scores = result.get(part) if part else result
+        if scores is not None and not isinstance(scores, dict):
+            raise ValueError(f"{path}: {part}: expected an object, found {scores!r}")
+        value = (scores or {}).get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{path}: {key}: expected a number, found {value!r}")
+        cells.append("-" if value is None else written(value))
+    return cells
+
+
+def _result_table(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as HTML; the column of word perplexity only where a row has one."""
+    head = [("name", ""), ("seed", ""), *((title, unit) for title, unit, *_ in _COLUMNS)]
+    words = head.index(("test", _WORDS))
+    columns = [i for i in range(len(head)) if i != words or any(row[i] != "-" for row in rows)]
+    shown = [("", [row[i] for i in columns]) for row in rows]
+    return html.table([head[i] for i in columns], shown, left=1)
+
+
+def _same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:
+    """Folders that hold the network of an earlier one, trained alike to the end, and that one."""
+    shown: dict[tuple[Any, ...], Path] = {}
+    twins = {}
+    for folder in folders:
+        paths = [seed / "result.json" for seed in seed_folders(folder)]
+        results = [read_json(path) for path in paths if path.exists()]
+        # A result of an older version does not say which network it is of.
+        if results and all("network" in result for result in results):
+            key = tuple(
+                (str(result["network"]), str(result.get("seed")), str(result.get("test")))
+                for result in results
+            )
+            if shown.setdefault(key, folder) != folder:
+                twins[folder] = shown[key]
+    return twins

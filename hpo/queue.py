@@ -11,6 +11,7 @@ first; and where two replacements were put into the queue, the one with the lowe
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import optuna
@@ -67,12 +68,17 @@ class Queue:
         study: Optuna's study.
         retries: how many workers one entry may lose before it counts as failed.
         study_id: what tells this study from others of its name.
+        lock: held while a trial is claimed and its values are suggested. Optuna's storages may be
+            used by several threads; a study's sampler and pruner may not: they keep state between
+            calls (ours the trial whose numbers it draws, Hyperband its brackets), so two threads at
+            a time would mix their trials up.
     """
 
     def __init__(self, study: optuna.Study, storage: BaseStorage, *, retries: int) -> None:
         self.study = study
         self.retries = retries
         self.study_id = str(study.user_attrs.get(STUDY, ""))
+        self.lock = Lock()
         self._storage = storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
 
@@ -134,8 +140,8 @@ class Queue:
         except UpdateFinishedTrialError:
             raise LeaseLost(f"trial {number}") from None
 
-    def report(self, trial: Trial, value: float, step: int) -> None:
-        """Tell a pruner an intermediate value.
+    def is_pruned_at(self, trial: Trial, value: float, step: int) -> bool:
+        """Report an intermediate value; whether the pruner gives the trial up.
 
         Raises:
             LeaseLost: the trial was given to another worker.
@@ -144,6 +150,8 @@ class Queue:
             trial.report(value, step)
         except UpdateFinishedTrialError:
             raise LeaseLost(f"trial {trial.number}") from None
+        with self.lock:
+            return trial.should_prune()
 
     def finish(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         """End a trial for good.

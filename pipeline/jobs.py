@@ -12,15 +12,13 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
 from pipeline.results import read_result
 from pipeline.run_folders import layout_name
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Around, Interrupted, Limits, run_scripts
+from pipeline.sweep.trial import Limits, Watcher, run_scripts
 from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
 
 _SILENT_S = 24 * 3600.0
-_ALIVE_S, _WAIT_S = 60.0, 75.0
 
 
 @dataclass(frozen=True)
@@ -64,27 +62,12 @@ def run_all(
 
 
 def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None]) -> None:
-    def alive(process: TrialProcess | None) -> None:
-        if stop.number is not None:
-            if process is not None:
-                process.stop()
-            raise Interrupted
-        if process is not None:
-            process.beat()
-
-    around = Around(
-        environment={},
-        alive=alive,
-        curve=None,
-        again=lambda: None,
-        alive_s=_ALIVE_S,
-        wait_s=_WAIT_S,
-    )
     if stop.number is None:
         threads = job.experiment.run.threads or threads
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment = with_settings(job.experiment, settings)
-        run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), around)
+        watcher = Watcher(is_ending=lambda: stop.number is not None)
+        run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), watcher)
         done(job)
 
 

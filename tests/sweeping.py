@@ -2,7 +2,6 @@
 
 import csv
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import TypeVar
 
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from hpo.queue import LEASE, Entry, entries
 
@@ -147,17 +146,15 @@ def _leads(pid: int) -> bool:
         return False
 
 
-def kill_worker_of(entry: Entry) -> int:
-    """SIGKILL the worker that runs a trial; its process number."""
-    pid = int(entry.last.system_attrs[LEASE]["pid"])
-    os.kill(pid, signal.SIGKILL)
-    return pid
+def lease_pid(trial: FrozenTrial) -> int:
+    """The process of the pool that runs, or ran, an attempt."""
+    return int(trial.system_attrs[LEASE]["pid"])
 
 
 def in_the_middle(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Those trials of a worker whose search has saved a checkpoint and goes on.
+    """Those trials of a pool whose search has saved a checkpoint and goes on.
 
-    A trial runs in the storage a moment before its worker's lease stands there, so an entry read
+    A trial runs in the storage a moment before its pool's lease stands there, so an entry read
     before does not say whose it is.
     """
     return [

@@ -97,7 +97,7 @@ class SweepPaths:
 
     @property
     def own(self) -> Path:
-        """What belongs to the sweep itself: experiment, identity, journal, workers' logs."""
+        """What belongs to the sweep itself: experiment, identity, journal."""
         return self.run / "sweep"
 
     @property
@@ -109,11 +109,6 @@ class SweepPaths:
     def journal(self) -> Path:
         """Optuna's journal, where no database is used."""
         return self.own / "study.journal"
-
-    @property
-    def workers(self) -> Path:
-        """The logs of workers."""
-        return self.own / "workers"
 
     @property
     def trials(self) -> Path:

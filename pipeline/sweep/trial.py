@@ -35,7 +35,7 @@ _MOST_STARTS = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class SeedOutcome:
     """What one run of a trial came to.
 
     Attributes:
@@ -64,7 +64,7 @@ def phase_folders(run: Path, seed: int) -> list[Path]:
     return folders
 
 
-def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
+def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> SeedOutcome:
     """Read what search, derivation and retraining of one seed wrote.
 
     Raises:
@@ -85,7 +85,7 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
     if "retrained" in objectives:
         path = run / "retrain" / architecture.name / f"seed-{seed}" / "result.json"
         values["retrained"] = _bits(read_result(path)["valid"], path)
-    return Found(
+    return SeedOutcome(
         objectives=values,
         facts={
             "layout": architecture.letters(),
@@ -187,7 +187,7 @@ class Pruned(Exception):
 
 
 class Interrupted(Exception):
-    """This worker was asked to stop; the trial's process has saved its state."""
+    """The watcher was asked to stop; the run's process has saved its state."""
 
 
 @dataclass
@@ -229,32 +229,51 @@ class Limits:
         return None
 
 
-@dataclass(frozen=True)
-class Around:
-    """What a trial's run needs from its worker.
+@dataclass(kw_only=True)
+class Watcher:
+    """Who watches a run's process; in a sweep an attempt, which has a lease and a pruner too.
 
     Attributes:
-        environment: variables of its process, e.g. its GPU.
-        alive: called several times a second, with the process once there is one; raises where
-            the trial must end.
-        curve: called with the search's validation as it grows, by step; raises Pruned.
-        again: called before a process that was ended from outside is started once more; returns
-            once the trial is known to be still this worker's.
-        alive_s: the process ends by itself when its worker gave no sign for so long.
-        wait_s: how long a dead worker's process may still hold the folder.
+        is_ending: whether the process must save its state and end, because this one must.
+        environment: variables of the process, e.g. its GPU.
+        alive_s: the process ends by itself when nobody gave it a sign for so long.
+        wait_s: how long the process of a dead watcher may still hold the folder.
+        prunes: whether `report` is called.
     """
 
-    environment: Mapping[str, str]
-    alive: Callable[[TrialProcess | None], None]
-    curve: Callable[[Mapping[int, float]], None] | None
-    again: Callable[[], None]
-    alive_s: float
-    wait_s: float
+    is_ending: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    alive_s: float = 60.0
+    wait_s: float = 75.0
+    prunes: bool = False
+
+    def check(self, process: TrialProcess | None) -> None:
+        """Give a sign of life; called several times a second, with the process once there is one.
+
+        Raises:
+            Interrupted: where this watcher must end; the process has ended.
+        """
+        if self.is_ending():
+            if process is not None:
+                process.stop()
+            raise Interrupted
+        self.sign(process)
+
+    def sign(self, process: TrialProcess | None) -> None:
+        """Tell the process that its watcher is alive."""
+        if process is not None:
+            process.beat()
+
+    def confirm(self) -> None:
+        """Return once the run is known to be still this watcher's; called before a second start."""
+
+    def report(self, curve: Mapping[int, float]) -> None:
+        """Hear the search's validation by step, as it grows; raises Pruned."""
 
 
 def run_seed(
-    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, around: Around
-) -> Found:
+    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, watcher: Watcher
+) -> SeedOutcome:
     """Run the phases of one seed in a process of its own and read what they came to.
 
     Args:
@@ -262,20 +281,20 @@ def run_seed(
         objectives: what is read; without `retrained` nothing is retrained.
         run: the run directory.
         limits: when it counts as hanging.
-        around: its worker.
+        watcher: who watches it.
 
     Raises:
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
         OSError: the folder cannot be written, which is no fault of the trial.
     """
     scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
-    run_scripts(experiment, scripts, run, limits, around)
+    run_scripts(experiment, scripts, run, limits, watcher)
     with _files_of_the_trial():
         return read_outcome(run, experiment.run.seed, objectives)
 
 
 def run_scripts(
-    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, around: Around
+    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, watcher: Watcher
 ) -> None:
     """Run scripts one after another in a process of their own.
 
@@ -284,7 +303,7 @@ def run_scripts(
         scripts: names of scripts that take an experiment and `--run`.
         run: the run directory.
         limits: when it counts as hanging.
-        around: its worker.
+        watcher: who watches it.
 
     Raises:
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
@@ -293,52 +312,52 @@ def run_scripts(
     run.mkdir(parents=True, exist_ok=True)
     path = run / "experiment.yaml"
     write_whole(path, dump_experiment(experiment))
-    arguments = ["--alive-s", str(around.alive_s), str(path), "--run", str(run)]
+    arguments = ["--alive-s", str(watcher.alive_s), str(path), "--run", str(run)]
     arguments += ["--scripts", *scripts]
     seed = experiment.run.seed
     for _ in range(_MOST_STARTS):
-        code, log = _once(run, seed, arguments, limits, around)
+        code, log = _once(run, seed, arguments, limits, watcher)
         if code not in _FROM_OUTSIDE:
             break
-        # Where this worker was stopped too, this raises Interrupted.
-        around.alive(None)
-        around.again()
+        # Where this process was stopped too, this raises Interrupted.
+        watcher.check(None)
+        watcher.confirm()
     if code:
         raise Failed(reason_of(code, log))
 
 
 def _once(
-    run: Path, seed: int, arguments: Sequence[str], limits: Limits, around: Around
+    run: Path, seed: int, arguments: Sequence[str], limits: Limits, watcher: Watcher
 ) -> tuple[int, Path]:
     """Run one process to its end: its exit code and its log."""
     try:
         process = TrialProcess(
             run,
             arguments,
-            around.environment,
-            wait_s=around.wait_s,
-            meanwhile=lambda: around.alive(None),
+            watcher.environment,
+            wait_s=watcher.wait_s,
+            meanwhile=lambda: watcher.check(None),
         )
     except FolderBusy:
         raise Failed(f"{run}: another process still trains here") from None
     try:
-        return _watch(process, run, seed, limits, around), process.log
+        return _watch(process, run, seed, limits, watcher), process.log
     except BaseException:
         process.kill()
         raise
 
 
-def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, around: Around) -> int:
+def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher: Watcher) -> int:
     """Poll a process to its end; its exit code."""
     metrics = search_folder(run, seed) / METRICS
     curve_state, chosen_state = None, None
     folders = phase_folders(run, seed)
     while (code := process.poll()) is None:
-        around.alive(process)
-        if around.curve is not None and curve_state != (curve_state := _size_and_time(metrics)):
+        watcher.check(process)
+        if watcher.prunes and curve_state != (curve_state := _size_and_time(metrics)):
             with _files_of_the_trial():
                 curve = search_curve(run, seed, "soft")
-            around.curve(curve)
+            watcher.report(curve)
         if chosen_state != (chosen_state := _size_and_time(run / CHOSEN)):
             folders = phase_folders(run, seed)
         if words := limits.broken([process.log, *(folder / METRICS for folder in folders)]):

@@ -44,25 +44,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
-    made.add_argument(
+    parser = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
+    parser.add_argument(
         "--workers",
         type=_count,
         default=1,
         metavar="N",
         help="trials at a time on this machine, which share its threads or GPUs",
     )
-    made.add_argument(
+    parser.add_argument(
         "--worker",
         action="store_true",
         help="only join a sweep that was started elsewhere",
     )
-    made.add_argument(
+    parser.add_argument(
         "--retry-failed",
         action="store_true",
         help="run trials again that have failed, from their last checkpoint",
     )
-    return made
+    return parser
 
 
 def _count(text: str) -> int:

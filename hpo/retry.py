@@ -21,9 +21,6 @@ def is_transient(error: BaseException) -> bool:
 
     The call that failed may have been done all the same: its answer is what got lost. So whoever
     tries again must bear UpdateFinishedTrialError from a tell.
-
-    Args:
-        error: what a call to a storage or a study raised.
     """
     return any(
         _of_database(each) or _of_proxy(each) or _of_files(each) for each in _with_causes(error)

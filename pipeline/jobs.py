@@ -12,7 +12,8 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
 from pipeline.results import read_result
 from pipeline.run_folders import layout_name
-from pipeline.sweep.trial import Limits, Watcher, run_scripts
+from pipeline.sweep.process import Watcher
+from pipeline.sweep.trial import Limits, run_scripts
 from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
@@ -97,16 +98,9 @@ def train_layouts(
     stop: StopRequest,
     trained: Callable[[Job, dict[str, Any]], None],
 ) -> None:
-    """Run what is missing of several layouts' trainings.
+    """Run the `layout_job`s, of `total`, that are not done; `key_file` says what results belong to.
 
-    Args:
-        jobs: made by `layout_job`, without those that are done.
-        total: how many there are with those.
-        key_file: says what the results of this folder belong to.
-        key: which is this; results under another key are refused.
-        workers: trainings at a time.
-        stop: as for `run_all`.
-        trained: called with each job and its result, one at a time.
+    `trained` is called with each job and its result, one at a time.
 
     Raises:
         ValueError: the folder holds results under another key, or a training failed.
@@ -138,12 +132,7 @@ def train_layouts(
 def check_key(
     path: Path, key: Mapping[str, Any], remedy: str = "give another --run"
 ) -> dict[str, Any]:
-    """The content of a key file.
-
-    Raises:
-        ValueError: it is damaged, or its results belong to another key; then what to do.
-        OSError: it cannot be read.
-    """
+    """The content of a key file; ValueError where its results belong to another key."""
     known = read_object(path, remedy)
     ours: Any = json.loads(json.dumps(key))
     theirs: Any = {name: known.get(name) for name in ours}

@@ -19,8 +19,8 @@ from hpo.queue import REASON, ROOT, Queue
 from hpo.retry import retry_transient, try_once
 from pipeline.experiment import Experiment
 from pipeline.sweep.plan import Sweep, asked_threads, trial_experiment
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, Watcher, run_seed
+from pipeline.sweep.process import TrialProcess, Watcher
+from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, run_seed
 from training.run_dir import commit
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
@@ -51,9 +51,9 @@ class ResourceSlice:
     @cached_property
     def environment(self) -> dict[str, str]:
         """Variables of its trials' processes: the GPU that is theirs, where there is one."""
-        there = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if there is not None:
-            gpus = [name for name in there.split(",") if name]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None:
+            gpus = [name for name in visible.split(",") if name]
         else:
             gpus = [str(number) for number in range(torch.cuda.device_count())]
         return {"CUDA_VISIBLE_DEVICES": gpus[self.place % len(gpus)]} if gpus else {}
@@ -189,16 +189,16 @@ class Attempt(Watcher):
         """
         folder = self.sweep.paths.trial(self.root)
         mark = folder / "trial.json"
-        own = {"study": self._queue.study_id, "params": self.trial.params}
+        identity = {"study": self._queue.study_id, "params": self.trial.params}
         if self.root != self.trial.number and not folder.exists():
             self._anew = [f"the start, since {folder} is not on this machine"]
             print_line(f"trial {self.root}: goes on from {self._anew[0]}")
-        if folder.exists() and not _says(mark, own):
+        if folder.exists() and not _says(mark, identity):
             aside = folder.with_name(f"{folder.name}.of-another-{secrets.token_hex(4)}")
             print_line(f"{folder}: of another trial, moved to {aside}")
             folder.rename(aside)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, json.dumps(own, indent=1) + "\n")
+        write_whole(mark, json.dumps(identity, indent=1) + "\n")
 
     def _experiment(self) -> Experiment:
         try:
@@ -227,31 +227,29 @@ class Attempt(Watcher):
         return any(answers)
 
     def _mean(self, name: str) -> float:
-        return statistics.fmean(seed.objectives[name] for seed in self._outcomes.values())
+        return statistics.fmean(outcome.objectives[name] for outcome in self._outcomes.values())
 
     def _facts(self) -> dict[str, Any]:
         """What the table says of this attempt: where it ran, and what each seed came to."""
         names = self.sweep.config.objectives
         runs = {
             str(seed): {
-                "values": [one.objectives[name] for name in names],
-                **one.facts,
-                "architecture": one.architecture,
+                "values": [outcome.objectives[name] for name in names],
+                **outcome.facts,
+                "architecture": outcome.architecture,
             }
-            for seed, one in self._outcomes.items()
+            for seed, outcome in self._outcomes.items()
         }
-        threads = asked_threads(self.sweep) or self.share.threads
         return {
             **self.share.facts(),
-            "threads": threads,
+            "threads": asked_threads(self.sweep) or self.share.threads,
             "went_on_from": self._anew,
             "runs": runs,
         }
 
 
-def _says(mark: Path, own: Mapping[str, Any]) -> bool:
-    """Whether a folder's mark is there and says this."""
+def _says(mark: Path, identity: Mapping[str, Any]) -> bool:
     try:
-        return read_object(mark, "") == own
+        return read_object(mark, "") == identity
     except (FileNotFoundError, ValueError):
         return False

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 from typing import TypeVar
 
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import TrialState
 
 from hpo.heartbeat import HeartbeatMonitor, now_s, own_lease
-from hpo.queue import ROOT, STOPPED, LeaseLost, Queue, stale_trials
+from hpo.queue import ROOT, STOPPED, LeaseLost, Queue, lease_lost, stale_trials
 from hpo.retry import is_transient, retry_transient, try_once
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep
+from pipeline.sweep.process import Interrupted
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import clean
-from pipeline.sweep.trial import Interrupted
 from training.signals import Stopped, StopRequest
 from utils.files import words_of
 from utils.text import print_line
@@ -146,7 +145,8 @@ class Pool:
                 if trial is None:
                     return False
                 claimed = trial
-                values = self._retry(lambda: self.sweep.space.suggest(claimed))
+                with lease_lost(trial.number):
+                    values = self._retry(lambda: self.sweep.space.suggest(claimed))
             attempt = Attempt(
                 trial,
                 values,
@@ -160,7 +160,7 @@ class Pool:
             )
             result = attempt.run()
             self._retry(lambda: self._finish(claimed.number, result))
-        except (LeaseLost, UpdateFinishedTrialError):
+        except LeaseLost:
             assert trial is not None
             root = trial.user_attrs.get(ROOT, trial.number)
             print_line(f"trial {root}: was given to another worker")

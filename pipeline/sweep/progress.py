@@ -27,7 +27,7 @@ class Progress:
         """Take what has ended so far for known: an earlier command has printed it."""
         for entry in queue.entries():
             self._before += entry.finished
-            self._shown |= {each.number for each in entry.attempts if each.datetime_complete}
+            self._shown |= {trial.number for trial in entry.attempts if trial.datetime_complete}
 
     def show(self, queue: Queue) -> None:
         """Print a line for every attempt that was lost and for every trial that ended."""
@@ -38,10 +38,10 @@ class Progress:
             for trial in entry.attempts
             if trial.datetime_complete is not None and trial.number not in self._shown
         ]
-        for _, trial, entry in sorted(ended, key=lambda each: each[0]):
+        for _, trial, entry in sorted(ended, key=lambda end: end[0]):
             self._shown.add(trial.number)
             if trial is entry.last:
-                done = sum(each.last.number in self._shown for each in entries)
+                done = sum(other.last.number in self._shown for other in entries)
                 print_line(f"[{done}/{len(entries)}] {self._line(entry)}")
             elif trial.user_attrs.get(LOST) != STOPPED:
                 print_line(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")

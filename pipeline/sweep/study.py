@@ -84,8 +84,8 @@ def join(sweep: Sweep, bench: RunPlan) -> Queue:
     """
     storage = _storage(sweep, make=False)
     name = sweep.paths.run.resolve().name
-    there = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
-    if IDENTITY not in there.get(name, {}):
+    attributes = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in attributes.get(name, {}):
         raise ValueError(
             f"{shown(sweep.config.storage)}: no sweep {name} there yet; start it with sweep.py"
         )

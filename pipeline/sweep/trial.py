@@ -15,7 +15,7 @@ from model import load_architecture
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.results import read_result
 from pipeline.sweep.child import LEFT_ALONE
-from pipeline.sweep.process import FolderBusy, TrialProcess
+from pipeline.sweep.process import FolderBusy, TrialProcess, Watcher
 from training.metrics import read_rows
 from utils.files import read_object, words_of, write_whole
 
@@ -118,15 +118,12 @@ def reason_of(code: int, log: Path) -> str:
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
     if code < 0:
-        return f"ended by {signal_name(-code)}: {last}"
+        # Not every number has a name.
+        known = -code in set(signal.Signals)
+        return f"ended by {signal.Signals(-code).name if known else f'signal {-code}'}: {last}"
     if re.search(r"\bMemoryError\b|out of memory|can't allocate memory|alloc_cpu", last):
         return f"out of memory: {last}"
     return f"exit code {code}: {last}"
-
-
-def signal_name(number: int) -> str:
-    """What a signal is called; not every number has a name."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _resumes(run: Path, seed: int) -> list[str]:
@@ -186,10 +183,6 @@ class Pruned(Exception):
     """The trial was not promising."""
 
 
-class Interrupted(Exception):
-    """The watcher was asked to stop; the run's process has saved its state."""
-
-
 @dataclass
 class Limits:
     """When a trial counts as hanging, in seconds by this process's own clock.
@@ -229,63 +222,12 @@ class Limits:
         return None
 
 
-@dataclass(kw_only=True)
-class Watcher:
-    """Who watches a run's process; in a sweep an attempt, which has a lease and a pruner too.
-
-    Attributes:
-        is_ending: whether the process must save its state and end, because this one must.
-        environment: variables of the process, e.g. its GPU.
-        alive_s: the process ends by itself when nobody gave it a sign for so long.
-        wait_s: how long the process of a dead watcher may still hold the folder.
-        prunes: whether `report` is called.
-    """
-
-    is_ending: Callable[[], bool]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    alive_s: float = 60.0
-    wait_s: float = 75.0
-    prunes: bool = False
-
-    def check(self, process: TrialProcess | None) -> None:
-        """Give a sign of life; called several times a second, with the process once there is one.
-
-        Raises:
-            Interrupted: where this watcher must end; the process has ended.
-        """
-        if self.is_ending():
-            if process is not None:
-                process.stop()
-            raise Interrupted
-        self.sign(process)
-
-    def sign(self, process: TrialProcess | None) -> None:
-        """Tell the process that its watcher is alive."""
-        if process is not None:
-            process.beat()
-
-    def confirm(self) -> None:
-        """Return once the run is known to be still this watcher's; called before a second start."""
-
-    def report(self, curve: Mapping[int, float]) -> None:
-        """Hear the search's validation by step, as it grows; raises Pruned."""
-
-
 def run_seed(
     experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, watcher: Watcher
 ) -> SeedOutcome:
-    """Run the phases of one seed in a process of its own and read what they came to.
+    """Run the phases of one seed as `run_scripts` does, and read what they came to.
 
-    Args:
-        experiment: with its seed.
-        objectives: what is read; without `retrained` nothing is retrained.
-        run: the run directory.
-        limits: when it counts as hanging.
-        watcher: who watches it.
-
-    Raises:
-        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
-        OSError: the folder cannot be written, which is no fault of the trial.
+    Without the objective `retrained` nothing is retrained.
     """
     scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
     run_scripts(experiment, scripts, run, limits, watcher)
@@ -296,14 +238,7 @@ def run_seed(
 def run_scripts(
     experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, watcher: Watcher
 ) -> None:
-    """Run scripts one after another in a process of their own.
-
-    Args:
-        experiment: with its seed.
-        scripts: names of scripts that take an experiment and `--run`.
-        run: the run directory.
-        limits: when it counts as hanging.
-        watcher: who watches it.
+    """Run scripts that take an experiment and `--run`, one after another in a process of their own.
 
     Raises:
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
@@ -312,39 +247,24 @@ def run_scripts(
     run.mkdir(parents=True, exist_ok=True)
     path = run / "experiment.yaml"
     write_whole(path, dump_experiment(experiment))
-    arguments = ["--alive-s", str(watcher.alive_s), str(path), "--run", str(run)]
-    arguments += ["--scripts", *scripts]
-    seed = experiment.run.seed
+    arguments = [str(path), "--run", str(run), "--scripts", *scripts]
     for _ in range(_MOST_STARTS):
-        code, log = _once(run, seed, arguments, limits, watcher)
+        try:
+            process = TrialProcess(run, arguments, watcher)
+        except FolderBusy:
+            raise Failed(f"{run}: another process still trains here") from None
+        try:
+            code = _watch(process, run, experiment.run.seed, limits, watcher)
+        except BaseException:
+            process.kill()
+            raise
         if code not in _FROM_OUTSIDE:
             break
         # Where this process was stopped too, this raises Interrupted.
         watcher.check(None)
         watcher.confirm()
     if code:
-        raise Failed(reason_of(code, log))
-
-
-def _once(
-    run: Path, seed: int, arguments: Sequence[str], limits: Limits, watcher: Watcher
-) -> tuple[int, Path]:
-    """Run one process to its end: its exit code and its log."""
-    try:
-        process = TrialProcess(
-            run,
-            arguments,
-            watcher.environment,
-            wait_s=watcher.wait_s,
-            meanwhile=lambda: watcher.check(None),
-        )
-    except FolderBusy:
-        raise Failed(f"{run}: another process still trains here") from None
-    try:
-        return _watch(process, run, seed, limits, watcher), process.log
-    except BaseException:
-        process.kill()
-        raise
+        raise Failed(reason_of(code, process.log))
 
 
 def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher: Watcher) -> int:

@@ -145,7 +145,7 @@ def test_a_worker_whose_trial_was_given_away_is_told(tmp_path: Path) -> None:
         lambda: queue.beat(trial.number, LEASE),
         lambda: queue.note(trial.number, {"a": 1}),
         lambda: queue.finish(trial.number, TrialState.COMPLETE, [0.0]),
-        lambda: queue.report(live, 1.0, 1),
+        lambda: queue.is_pruned_at(live, 1.0, 1),
     ):
         with pytest.raises(LeaseLost):
             action()

@@ -15,7 +15,8 @@ from hpo.queue import LOST, STOPPED
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.pool import Pool
-from pipeline.sweep.trial import Failed, Interrupted, SeedOutcome
+from pipeline.sweep.process import Interrupted
+from pipeline.sweep.trial import Failed, SeedOutcome
 from tests.pipeline.sweep.test_attempt import outcome, queue_of
 from tests.sweeping import Clock, add_sweep, wait_for
 from training.signals import Stopped, StopRequest

@@ -11,8 +11,8 @@ import pytest
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.sweep import trial
 from pipeline.sweep.child import LEFT_ALONE
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Failed, Interrupted, Limits, Watcher, run_scripts, run_seed
+from pipeline.sweep.process import Interrupted, TrialProcess, Watcher
+from pipeline.sweep.trial import Failed, Limits, run_scripts, run_seed
 from tests.pipeline.sweep.scripts import plant
 from tests.pipeline.sweep.test_attempt import outcome
 from tests.sweeping import Clock

@@ -26,11 +26,11 @@ _POLL_S = 0.5
 _LOOK_S = 2.0
 _LEFT_S = 120.0
 _IDLE_S = 1.0
-# After an error of the disk: it may have room again.
+# After an error of the system: a disk may have room again.
 _PAUSE_S = 5.0
 # Longer than a trial's process has to save its state.
 _GRACE_S = 40.0
-# So many errors of the disk may come without a trial that ended meanwhile, before all end.
+# So many errors of the system may come without a trial that ended meanwhile, before all end.
 _MOST_ERRORS = 5
 
 
@@ -56,7 +56,7 @@ class Pool:
     clock: Callable[[], float] = now_s
     _ending: Event = field(default_factory=Event)
     _error: BaseException | None = None
-    _errors_of_disk: int = 0
+    _system_errors: int = 0
     _counting: Lock = field(default_factory=Lock)
 
     def run(self) -> None:
@@ -64,27 +64,27 @@ class Pool:
 
         Raises:
             Stopped: a signal came; the trials have saved their state and are in the queue again.
-            ValueError: errors of the disk come again and again.
+            ValueError: errors of the system, such as a full disk, come again and again.
             Exception: what ended a worker, after the others have saved their state.
         """
         progress = Progress(self.sweep)
-        self._retry(lambda: progress.pass_over(self.queue))
         # Daemons: where a storage never answers, or at a second Ctrl-C, this process ends without
         # them; the trials' processes see their pipe closed and save their state.
         threads = [
             Thread(target=self._work, args=(ResourceSlice(place, self.workers),), daemon=True)
             for place in range(self.workers)
         ]
-        for thread in threads:
-            thread.start()
         try:
+            self._retry(lambda: progress.pass_over(self.queue))
+            for thread in threads:
+                thread.start()
             self._look_on(threads, progress)
         except Interrupted:
             pass  # why is said below
         finally:
             self._ending.set()
             until = time.monotonic() + _GRACE_S
-            for thread in threads:
+            for thread in filter(Thread.is_alive, threads):
                 thread.join(max(0.0, until - time.monotonic()))
         if self._error is not None:
             raise self._error
@@ -125,7 +125,7 @@ class Pool:
                         return
                     self._rest()
                 except OSError as error:
-                    # The disk or a folder, not the trial: another worker may fare better.
+                    # A disk or a folder, not the trial: another worker may fare better.
                     self._bear(error)
                     self._wait(_PAUSE_S)
         except Interrupted:
@@ -175,7 +175,7 @@ class Pool:
     def _finish(self, number: int, result: AttemptResult) -> None:
         self.queue.note(number, result.attributes)
         self.queue.finish(number, result.state, result.values)
-        self._errors_of_disk = 0
+        self._system_errors = 0
 
     def _give_back(self, number: int) -> None:
         for trial in self.queue.trials(TrialState.RUNNING):
@@ -183,16 +183,15 @@ class Pool:
                 self.queue.requeue(trial, STOPPED)
 
     def _bear(self, error: OSError) -> None:
-        """Say an error of the disk; raise where there were too many, or the storage is away."""
+        """Say an error of the system; raise where there were too many, or the storage is away."""
         if is_transient(error):
             raise error
         with self._counting:
-            self._errors_of_disk += 1
-            count = self._errors_of_disk
+            self._system_errors += 1
+            count = self._system_errors
         if count > _MOST_ERRORS:
             raise ValueError(
-                f"{count} errors of the disk without a trial that ended in between, the last: "
-                f"{words_of(error)}"
+                f"{count} errors without a trial that ended in between, the last: {words_of(error)}"
             )
         print_line(f"{words_of(error)}; what could not be done is tried again")
 

@@ -46,7 +46,7 @@ class SweepRun:
 
         Raises:
             Stopped: a signal came.
-            ValueError: the storage is away for too long, or the disk fails again and again.
+            ValueError: the storage is away for too long, or the system fails again and again.
         """
         with _reached(self.pool.sweep), self.pool.stop.listening():
             try:

@@ -193,13 +193,25 @@ def test_a_signal_puts_the_trials_back_and_ends_the_pool(
     assert states(pool) == ["WAITING"] * 3
 
 
-def test_a_signal_ends_a_pool_that_waits_for_a_storage_or_a_thread_that_never_ends(
-    sweep: Sweep, runs: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["entries", "claim"])
+@pytest.mark.usefixtures("runs")
+def test_a_signal_ends_a_pool_that_waits_for_a_storage(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def away(*arguments: Any) -> Any:
         pool.stop.number = 2
         raise RuntimeError("away")
 
+    pool = pool_of(sweep)
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: True)
+    monkeypatch.setattr(pool.queue, name, away)
+    with pytest.raises(Stopped):
+        pool.run()
+
+
+def test_a_signal_ends_a_pool_with_a_thread_that_never_ends(
+    sweep: Sweep, runs: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def hang(*arguments: Any) -> Any:
         pool.stop.number = 2
         released.wait()
@@ -210,11 +222,6 @@ def test_a_signal_ends_a_pool_that_waits_for_a_storage_or_a_thread_that_never_en
     with pytest.raises(Stopped):
         pool.run()
     released.set()
-    pool = pool_of(sweep)
-    monkeypatch.setattr("hpo.retry.is_transient", lambda error: True)
-    monkeypatch.setattr(pool.queue, "claim", away)
-    with pytest.raises(Stopped):
-        pool.run()
 
 
 def test_a_disk_that_was_full_puts_the_trial_back_and_is_tried_again(
@@ -248,14 +255,16 @@ def test_a_disk_that_stays_full_ends_the_pool_and_no_trial(
         raise FULL
 
     runs(full)
-    with pytest.raises(ValueError, match=r"^6 errors of the disk .*trial\.json: No space left"):
+    with pytest.raises(
+        ValueError, match=r"^6 errors without a trial .*: trial\.json: No space left"
+    ):
         pool.run()
     assert states(pool) == ["WAITING"] * 3
     # The same of what the main thread writes.
     runs(lambda *arguments: wait_for(lambda: pool._ending.is_set()) and outcome(1.0))
     pool = pool_of(sweep)
     monkeypatch.setattr(pool.queue, "repair", full)
-    with pytest.raises(ValueError, match=r"^6 errors of the disk"):
+    with pytest.raises(ValueError, match=r"^6 errors without a trial"):
         pool.run()
 
 

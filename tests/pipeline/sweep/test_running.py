@@ -168,7 +168,7 @@ def test_who_has_started_a_sweep_writes_its_results_also_when_it_is_stopped(
         monkeypatch.setattr(Pool, "run", lambda pool: None)
         run_of.run()
         run_of.finish()
-        for error in (Stopped(15), ValueError("6 errors of the disk")):
+        for error in (Stopped(15), ValueError("6 errors")):
             monkeypatch.setattr(Pool, "run", fails(error))
             with pytest.raises(type(error)):
                 run_of.run()

@@ -7,16 +7,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from optuna.storages import BaseStorage, JournalStorage
+from optuna import create_study
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from hpo.queue import LEASE, Entry, entries
+from hpo.queue import LEASE, Entry, Queue, entries
+from hpo.samplers import NumberedSampler, make_pruner
+from pipeline.sweep.plan import Sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 T = TypeVar("T")
@@ -53,6 +56,22 @@ def add_sweep(file: Path, *, trials: int, more: str = "") -> Path:
     )
     file.write_text(text + SWEEP.format(trials=trials) + more)
     return file
+
+
+def memory_queue(
+    sweep: Sweep, points: Sequence[Mapping[str, Any]] = ({},), retries: int = 2
+) -> Queue:
+    """A queue in memory, filled."""
+    storage = InMemoryStorage()
+    study = create_study(
+        storage=storage,
+        directions=["minimize"] * len(sweep.config.objectives),
+        sampler=NumberedSampler(sweep.config),
+        pruner=make_pruner(sweep.config.pruner, validate_every=10),
+    )
+    queue = Queue(study, storage, retries=retries)
+    queue.fill(points)
+    return queue
 
 
 def command(*arguments: object) -> list[str]:

@@ -4,18 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
 from hpo.heartbeat import now_s, own_lease
 from hpo.queue import LEASE, REASON, Queue
-from hpo.samplers import NumberedSampler, make_pruner
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.trial import Failed, SeedOutcome
-from tests.sweeping import Clock, add_sweep
+from tests.sweeping import Clock, add_sweep, memory_queue
 
 Run = Callable[..., SeedOutcome]
 
@@ -52,23 +50,11 @@ def claimed_attempt(
     )
 
 
-def queue_of(sweep: Sweep, trials: int = 1, retries: int = 0) -> Queue:
-    """A queue in memory, filled."""
-    storage = optuna.storages.InMemoryStorage()
-    directions = ["minimize"] * len(sweep.config.objectives)
-    study = optuna.create_study(storage=storage, directions=directions)
-    study.sampler = NumberedSampler(sweep.config)
-    study.pruner = make_pruner(sweep.config.pruner, 10)
-    queue = Queue(study, storage, retries=retries)
-    queue.fill([{}] * trials)
-    return queue
-
-
 def attempt_of(
     sweep: Sweep, run: Run, monkeypatch: pytest.MonkeyPatch, trials: int = 1
 ) -> list[tuple[Attempt, AttemptResult]]:
     """Attempt so many trials, each run by a function."""
-    queue = queue_of(sweep, trials)
+    queue = memory_queue(sweep, [{}] * trials)
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     done = []
     for _ in range(trials):
@@ -193,7 +179,7 @@ def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path / "here")
-    queue = queue_of(sweep, retries=2)
+    queue = memory_queue(sweep)
     claimed_attempt(sweep, queue, ResourceSlice())
     queue.requeue(queue.trials(TrialState.RUNNING)[0], "its worker died")
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", lambda *rest: outcome(1.0))
@@ -221,7 +207,7 @@ def test_a_trial_that_comes_back_finds_its_folder(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path)
-    queue = queue_of(sweep, retries=2)
+    queue = memory_queue(sweep)
     for _ in range(2):
 
         def run(*arguments: Any) -> SeedOutcome:
@@ -240,7 +226,7 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path)
-    queue, clock = queue_of(sweep), Clock()
+    queue, clock = memory_queue(sweep), Clock()
     attempt = claimed_attempt(sweep, queue, ResourceSlice(), clock)
     signs: list[float] = []
 

@@ -17,8 +17,8 @@ from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.pool import Pool
 from pipeline.sweep.process import Interrupted
 from pipeline.sweep.trial import Failed, SeedOutcome
-from tests.pipeline.sweep.test_attempt import outcome, queue_of
-from tests.sweeping import Clock, add_sweep, wait_for
+from tests.pipeline.sweep.test_attempt import outcome
+from tests.sweeping import Clock, add_sweep, memory_queue, wait_for
 from training.signals import Stopped, StopRequest
 
 Run = Callable[..., SeedOutcome]
@@ -41,7 +41,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
 
 
 def pool_of(sweep: Sweep, *, workers: int = 1, trials: int = 3, **more: Any) -> Pool:
-    return Pool(sweep, queue_of(sweep, trials, retries=2), workers, StopRequest(), **more)
+    return Pool(sweep, memory_queue(sweep, [{}] * trials), workers, StopRequest(), **more)
 
 
 def states(pool: Pool) -> list[str]:
@@ -261,7 +261,7 @@ def test_a_disk_that_stays_full_ends_the_pool_and_no_trial(
         pool.run()
     assert states(pool) == ["WAITING"] * 3
     # The same of what the main thread writes.
-    runs(lambda *arguments: wait_for(lambda: pool._ending.is_set()) and outcome(1.0))
+    runs(lambda *arguments: outcome(float(wait_for(pool._ending.is_set))))
     pool = pool_of(sweep)
     monkeypatch.setattr(pool.queue, "repair", full)
     with pytest.raises(ValueError, match=r"^6 errors without a trial"):
@@ -272,25 +272,22 @@ def test_a_busy_pool_puts_the_trials_of_a_dead_one_back(
     sweep: Sweep, runs: Callable[[Run], None]
 ) -> None:
     clock = Clock()
-    pool, began = pool_of(sweep, clock=clock), []
+    pool, began = pool_of(sweep, clock=clock), list[float]()
     elsewhere = replace(own_lease(), machine="another")
     assert pool.queue.claim(elsewhere) is not None
 
-    def is_back() -> bool:
-        clock.now += 1.0
-        pool_sees.check(None)
-        return len(pool.queue.entries()[0].attempts) == 2
-
     def run(*arguments: Any) -> SeedOutcome:
-        nonlocal pool_sees
+        def is_back() -> bool:
+            clock.now += 1.0
+            arguments[-1].check(None)
+            return len(pool.queue.entries()[0].attempts) == 2
+
         if not began:
-            pool_sees = arguments[-1]
             began.append(clock.now)
             wait_for(is_back)
             assert clock.now - began[0] >= 30.0
         return outcome(1.0)
 
-    pool_sees: Any = None
     runs(run)
     pool.run()
     assert states(pool) == ["COMPLETE"] * 3

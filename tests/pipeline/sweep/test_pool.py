@@ -104,7 +104,7 @@ def test_a_trial_has_the_same_values_whoever_draws_beside_it(
 def test_a_trial_that_another_pool_took_is_let_go(
     sweep: Sweep, runs: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pool, taken = pool_of(sweep), []
+    pool, taken = pool_of(sweep), list[Any]()
 
     def run(*arguments: Any) -> SeedOutcome:
         if not taken:

@@ -39,14 +39,8 @@ class Pool:
     """Runs trials on this machine, so many at a time, until every trial of the sweep has ended.
 
     Each worker is a thread that claims a trial and watches its process. The main thread shows
-    what has ended and puts trials of dead pools, here or elsewhere, back into the queue.
-
-    Attributes:
-        sweep: the sweep.
-        queue: its trials.
-        workers: trials at a time.
-        stop: whether a signal came.
-        clock: seconds, by which leases are judged.
+    what has ended and puts trials of dead pools, here or elsewhere, back into the queue. Leases are
+    judged by `clock`, in seconds.
     """
 
     sweep: Sweep

@@ -2,7 +2,7 @@
 
 The file is an experiment with a section `sweep`. Every trial is a search, a derivation and a
 retraining in a process of its own; a crash, a hang or a lack of memory fails that trial only.
-Started again, the same command goes on. More workers, on this machine or others, may join.
+Started again, the same command goes on. Other machines may join.
 
     python sweep.py configs/sweep_quick.yaml --workers 2
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
@@ -44,28 +44,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
-    made.add_argument(
+    parser = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
+    parser.add_argument(
         "--workers",
         type=_count,
         default=1,
         metavar="N",
-        help="workers on this machine, which share its threads or GPUs",
+        help="trials at a time on this machine, which share its threads or GPUs",
     )
-    made.add_argument(
+    parser.add_argument(
         "--worker",
         action="store_true",
-        help="only join the workers of a sweep that was started elsewhere",
+        help="only join a sweep that was started elsewhere",
     )
-    made.add_argument(
+    parser.add_argument(
         "--retry-failed",
         action="store_true",
         help="run trials again that have failed, from their last checkpoint",
     )
-    # How a parent starts its workers.
-    made.add_argument("--share", default="0/1", help=argparse.SUPPRESS)
-    made.add_argument("--parent", type=int, help=argparse.SUPPRESS)
-    return made
+    return parser
 
 
 def _count(text: str) -> int:

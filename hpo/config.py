@@ -46,9 +46,6 @@ def _changed(where: str, change: Callable[[str], str]) -> str:
 def check_address(where: str) -> None:
     """Refuse what is no address of a storage; nothing is opened or imported for it.
 
-    Args:
-        where: `journal` or a URL.
-
     Raises:
         ValueError: it is of no known kind or malformed; the message begins with the key.
     """
@@ -96,10 +93,10 @@ def _refused(where: str, why: str) -> ValueError:
 
 def _check_options(section: Section, kind: str, needs: dict[str, tuple[str, ...]]) -> None:
     for option, kinds in needs.items():
-        found = getattr(section, option)
-        if found is not None and kind not in kinds:
+        value = getattr(section, option)
+        if value is not None and kind not in kinds:
             raise ValueError(
-                f"{option}: has no effect with kind {kind}, found {found}; leave it out or give "
+                f"{option}: has no effect with kind {kind}, found {value}; leave it out or give "
                 "null"
             )
 

@@ -19,12 +19,9 @@ _PROC = Path("/proc")
 class Lease:
     """What a worker writes into its trial.
 
-    Attributes:
-        host: name of the machine, for people.
-        machine: tells machines, and containers on one machine, apart.
-        pid: of the worker.
-        began: when that process began, in the kernel's ticks; empty where it is not known.
-        count: grows with every sign.
+    `host` is for people; `machine` tells machines, and containers on one machine, apart. `began` is
+    when the process began, in the kernel's ticks, empty where it is not known. `count` grows with
+    every sign.
     """
 
     host: str
@@ -64,11 +61,7 @@ def now_s() -> float:
 
 
 class HeartbeatMonitor:
-    """Finds workers that are gone, by this process's own clock.
-
-    Attributes:
-        lease_s: seconds without a sign after which a worker counts as dead.
-    """
+    """Finds workers that are gone: `lease_s` without a sign, by this process's own clock."""
 
     def __init__(self, lease_s: float, clock: Callable[[], float] = now_s) -> None:
         self.lease_s = lease_s

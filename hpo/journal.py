@@ -53,17 +53,11 @@ def _check_record(line: bytes) -> None:
 class Journal(BaseJournalBackend):
     """Optuna's file backend, whose appended records never join a torn line.
 
-    Attributes:
-        line: the number of the line that was handed out last, from 1.
+    `line` is the number of the line that was handed out last, from 1.
     """
 
     def __init__(self, path: Path, say: Say) -> None:
-        """Open a journal that is there and was checked.
-
-        Args:
-            path: the file, absolute.
-            say: is given a line about each repair.
-        """
+        """Open a journal that is there and was checked; `say` is given a line about each repair."""
         assert path.is_absolute()
         self.line = 0
         self._path = path
@@ -94,10 +88,6 @@ class Journal(BaseJournalBackend):
 
 def check(path: Path, say: Say) -> None:
     """Check every line of a journal, and mend its end where a write was not finished.
-
-    Args:
-        path: the file, absolute.
-        say: is given a line about each repair.
 
     Raises:
         ValueError: a line in the middle is damaged, with its number; nothing was changed.

@@ -1,6 +1,6 @@
 """The queue of a sweep: which trials wait, run, came to an end, or come back.
 
-The parent puts every trial of the sweep into the study as a waiting one, so their number is exact
+Who starts the sweep puts every trial into the study as a waiting one, so their number is exact
 however many workers claim them. A trial that a worker lost is told FAIL, and a waiting one with the
 same values takes its place; the two are attempts at one *entry*, named by its first number.
 
@@ -9,8 +9,10 @@ trial cannot be told anything more (Optuna refuses), so of several that find a t
 first; and where two replacements were put into the queue, the one with the lower number counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import optuna
@@ -63,16 +65,23 @@ class Entry:
 class Queue:
     """The trials of one study.
 
+    What a worker tells of its trial raises LeaseLost where the trial is not its own any more.
+
     Attributes:
         study: Optuna's study.
         retries: how many workers one entry may lose before it counts as failed.
         study_id: what tells this study from others of its name.
+        lock: held while a trial is claimed and its values are suggested. Optuna's storages may be
+            used by several threads; a study's sampler and pruner may not: they keep state between
+            calls (ours the trial whose numbers it draws, Hyperband its brackets), so two threads at
+            a time would mix their trials up.
     """
 
     def __init__(self, study: optuna.Study, storage: BaseStorage, *, retries: int) -> None:
         self.study = study
         self.retries = retries
         self.study_id = str(study.user_attrs.get(STUDY, ""))
+        self.lock = Lock()
         self._storage = storage
         self._study_id = storage.get_study_id_from_name(study.study_name)
 
@@ -85,14 +94,13 @@ class Queue:
         return entries(self.trials())
 
     def fill(self, points: Iterable[Mapping[str, Any]]) -> None:
-        """Put waiting trials into the queue, so many that there are as many as points.
+        """Put waiting trials into the queue until there is one for each point.
 
-        Args:
-            points: the values that are fixed, by key; an empty one is left to the sampler.
+        A point is the values that are fixed, by key; an empty one is left to the sampler.
         """
-        there = sum(ENTRY in trial.user_attrs for trial in self.trials())
+        filled = sum(ENTRY in trial.user_attrs for trial in self.trials())
         for place, point in enumerate(points):
-            if place >= there:
+            if place >= filled:
                 self.study.enqueue_trial(dict(point), user_attrs={ENTRY: place})
 
     def claim(self, lease: Lease) -> Trial | None:
@@ -112,59 +120,32 @@ class Queue:
         return None
 
     def beat(self, number: int, lease: Lease) -> None:
-        """Say that a running trial's worker is alive.
-
-        Raises:
-            LeaseLost: the trial was given to another worker.
-        """
-        try:
+        """Say that a running trial's worker is alive."""
+        with lease_lost(number):
             self._storage.set_trial_system_attr(self._id(number), LEASE, lease.as_json())
-        except UpdateFinishedTrialError:
-            raise LeaseLost(f"trial {number}") from None
 
     def note(self, number: int, attributes: Mapping[str, Any]) -> None:
-        """Write user attributes of a running trial.
-
-        Raises:
-            LeaseLost: the trial was given to another worker.
-        """
-        try:
+        """Write user attributes of a running trial."""
+        with lease_lost(number):
             for key, value in attributes.items():
                 self._storage.set_trial_user_attr(self._id(number), key, value)
-        except UpdateFinishedTrialError:
-            raise LeaseLost(f"trial {number}") from None
 
-    def report(self, trial: Trial, value: float, step: int) -> None:
-        """Tell a pruner an intermediate value.
-
-        Raises:
-            LeaseLost: the trial was given to another worker.
-        """
-        try:
+    def is_pruned_at(self, trial: Trial, value: float, step: int) -> bool:
+        """Report an intermediate value; whether the pruner gives the trial up."""
+        with lease_lost(trial.number):
             trial.report(value, step)
-        except UpdateFinishedTrialError:
-            raise LeaseLost(f"trial {trial.number}") from None
+        with self.lock:
+            return trial.should_prune()
 
     def finish(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
-        """End a trial for good.
-
-        Raises:
-            LeaseLost: the trial was given to another worker.
-        """
-        try:
+        """End a trial for good."""
+        with lease_lost(number):
             self._storage.set_trial_state_values(self._id(number), state, values)
-        except UpdateFinishedTrialError:
-            raise LeaseLost(f"trial {number}") from None
 
     def requeue(self, trial: FrozenTrial, why: str) -> bool:
-        """Put a running trial into the queue again, because its worker is gone.
+        """Put a running trial into the queue again; whether it was this call that did it.
 
-        Args:
-            trial: the attempt that ends.
-            why: `stopped`, or what became of the worker; only the second counts as a loss.
-
-        Returns:
-            Whether it was this call that did it.
+        `why` is `stopped`, or what became of the worker, which counts as a loss.
         """
         if self._is_surplus(trial.number, trial.user_attrs):
             return self._drop(trial._trial_id)
@@ -236,20 +217,29 @@ class Queue:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
 
 
+@contextmanager
+def lease_lost(number: int) -> Iterator[None]:
+    """Raise LeaseLost where a trial cannot be told anything more, because it has ended."""
+    try:
+        yield
+    except UpdateFinishedTrialError:
+        raise LeaseLost(f"trial {number}") from None
+
+
 def entries(trials: Iterable[FrozenTrial]) -> list[Entry]:
     """Group attempts by the trial that they are attempts at; surplus ones are nobody's."""
-    found: dict[int, list[FrozenTrial]] = {}
+    attempts: dict[int, list[FrozenTrial]] = {}
     replaced: set[int] = set()
     for trial in trials:
         attributes = trial.user_attrs
         if SURPLUS in attributes:
             continue
         if ENTRY in attributes:
-            found[trial.number] = [trial]
-        elif attributes.get(RETRY_OF) not in {None, *replaced} and attributes[ROOT] in found:
+            attempts[trial.number] = [trial]
+        elif attributes.get(RETRY_OF) not in {None, *replaced} and attributes[ROOT] in attempts:
             replaced.add(attributes[RETRY_OF])
-            found[attributes[ROOT]].append(trial)
-    return [Entry(number, tuple(attempts)) for number, attempts in sorted(found.items())]
+            attempts[attributes[ROOT]].append(trial)
+    return [Entry(number, tuple(trials)) for number, trials in sorted(attempts.items())]
 
 
 def stale_trials(
@@ -257,13 +247,13 @@ def stale_trials(
 ) -> list[tuple[FrozenTrial, str]]:
     """The running trials whose worker is gone, each with what became of it."""
     monitor.begin()
-    found = []
+    stale = []
     for trial in trials:
         if trial.state == TrialState.RUNNING:
             why = monitor.dead_reason(trial.number, trial.system_attrs.get(LEASE))
             if why is not None:
-                found.append((trial, why))
-    return found
+                stale.append((trial, why))
+    return stale
 
 
 def _to_replace(trial: FrozenTrial) -> bool:

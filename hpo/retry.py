@@ -12,6 +12,7 @@ _POSTGRESQL = ("08", "57P", "53300", "40")
 _FILES = {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.EHOSTDOWN}
 # What Optuna's proxy says of its own database; gRPC hands on nothing but the text.
 _BEHIND_PROXY = "An exception is raised during the commit"
+_PATIENCE_S = 600.0
 T = TypeVar("T")
 
 
@@ -20,9 +21,6 @@ def is_transient(error: BaseException) -> bool:
 
     The call that failed may have been done all the same: its answer is what got lost. So whoever
     tries again must bear UpdateFinishedTrialError from a tell.
-
-    Args:
-        error: what a call to a storage or a study raised.
     """
     return any(
         _of_database(each) or _of_proxy(each) or _of_files(each) for each in _with_causes(error)
@@ -79,19 +77,21 @@ def try_once(action: Callable[[], object]) -> bool:
     return True
 
 
-def retry_transient(action: Callable[[], T], *, limit_s: float, wait: Callable[[], None]) -> T:
-    """Do what must be done, again and again while the storage is away.
+def retry_transient(action: Callable[[], T], wait: Callable[[], None]) -> T:
+    """Do what must be done, again and again while the storage is away, for ten minutes at most.
 
     Args:
         action: what is done; a try that seemed to fail may have been done all the same.
-        limit_s: after so many seconds the storage's own error is raised.
-        wait: called between two tries.
+        wait: called between two tries; it sleeps, and raises where nobody waits any longer.
+
+    Raises:
+        Exception: the storage's own error after that time, or one that will not pass by itself.
     """
     began = time.monotonic()
     while True:
         try:
             return action()
         except Exception as error:
-            if not is_transient(error) or time.monotonic() - began > limit_s:
+            if not is_transient(error) or time.monotonic() - began > _PATIENCE_S:
                 raise
         wait()

@@ -77,7 +77,8 @@ class NumberedSampler(BaseSampler):
     """Builds the configured sampler anew for each trial, seeded by the trial's number.
 
     So the same history gives the same suggestion whichever worker asks, and two workers never draw
-    the same numbers. A process draws its trials one after another, so one sampler is kept.
+    the same numbers. One sampler is kept, that of the last trial: a process draws one after another
+    (`Queue.lock`).
     """
 
     def __init__(self, config: SweepConfig) -> None:
@@ -182,10 +183,6 @@ PRUNERS: dict[str, Callable[[PrunerConfig, int], BasePruner]] = {
 
 def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
     """The pruner for values that are reported at search steps (wilcoxon: at places of seeds).
-
-    Args:
-        config: which one, and its options.
-        validate_every: steps between the validations of a search.
 
     Raises:
         ValueError: a package is missing.

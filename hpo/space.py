@@ -61,9 +61,9 @@ def _range_faults(
     if kinds.get(key) is not int:
         return
     for option in ("low", "high", "step"):
-        found = getattr(parameter, option)
-        if isinstance(found, float):
-            yield key, (option,), f"expected an integer, as {key} takes, found {found}"
+        value = getattr(parameter, option)
+        if isinstance(value, float):
+            yield key, (option,), f"expected an integer, as {key} takes, found {value}"
 
 
 def _unmet(
@@ -108,14 +108,14 @@ def _cycle(parameters: Parameters) -> list[str] | None:
         if key in clear:
             return None
         for parent in parameters[key].when:
-            if found := walk(parent, [*path, key]):
-                return found
+            if cycle := walk(parent, [*path, key]):
+                return cycle
         clear.add(key)
         return None
 
     for key in parameters:
-        if found := walk(key, []):
-            return found
+        if cycle := walk(key, []):
+            return cycle
     return None
 
 
@@ -127,22 +127,16 @@ class Space:
     """The keys of a sweep with their values and conditions.
 
     A *value* is what the experiment takes; a *param* is what Optuna stores: the same, but a list or
-    mapping is JSON text there.
-
-    Attributes:
-        keys: the dotted keys, each after those in its `when`.
-        distributions: Optuna's distribution of each key.
+    mapping is JSON text there. `keys` are dotted, each after those in its `when`.
     """
 
     def __init__(
         self, parameters: Mapping[str, ParameterConfig], kinds: Mapping[str, type]
     ) -> None:
-        """Make the space.
+        """Make the space of a section `sweep.space`.
 
-        Args:
-            parameters: the section `sweep.space`.
-            kinds: `int` or `float` for the keys at which the experiment takes only such numbers
-                (with `float` also integers); nothing for the others.
+        `kinds` is `int` or `float` for the keys at which the experiment takes only such numbers
+        (with `float` also integers).
 
         Raises:
             ValueError: a condition that cannot hold, or a range that does not fit its key.
@@ -318,16 +312,14 @@ class Space:
             return source.choice(self.choices(key) or [])
         assert isinstance(of, IntDistribution | FloatDistribution)
         if of.step is not None and not of.log:
-            return self._all_values(key)[0] if of.single() else self._stepped(of, source)
+            if of.single():  # draws nothing
+                return self._all_values(key)[0]
+            return _rung(of, source.randint(0, round((of.high - of.low) / of.step)))
         if not of.log:
             return source.uniform(of.low, of.high)
         drawn = math.exp(source.uniform(math.log(of.low), math.log(of.high)))
         drawn = min(max(drawn, of.low), of.high)
         return round(drawn) if isinstance(of, IntDistribution) else drawn
-
-    def _stepped(self, of: IntDistribution | FloatDistribution, source: random.Random) -> Any:
-        assert of.step is not None
-        return _rung(of, source.randint(0, round((of.high - of.low) / of.step)))
 
     def _all_values(self, key: str) -> Sequence[Any]:
         choices, of = self.choices(key), self.distributions[key]

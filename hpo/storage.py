@@ -23,13 +23,8 @@ DRIVERS = {"postgresql": ("psycopg", "psycopg[binary]")}
 def open_storage(where: str, journal: Path, *, create: bool, say: Say = print) -> BaseStorage:
     """Open the storage that sweep.storage names.
 
-    Only one process at a time may create: Optuna makes its tables without a lock.
-
-    Args:
-        where: `journal`, or a URL postgresql:// or grpc://.
-        journal: the journal file, used where `where` is `journal`.
-        create: whether a missing file or missing tables are made.
-        say: is given each line that the user should see.
+    With `create` a missing file or missing tables are made, by one process at a time: Optuna makes
+    its tables without a lock. `say` is given each line that the user should see.
 
     Raises:
         ValueError: a malformed URL, a missing package, a server out of reach, or nothing there yet.
@@ -86,11 +81,7 @@ def _open_proxy(where: str) -> BaseStorage:
 
 
 def check_grpc() -> Any:
-    """The module grpc.
-
-    Raises:
-        ValueError: a package that it takes to speak gRPC is missing.
-    """
+    """The module grpc; ValueError where a package that it takes to speak gRPC is missing."""
     _package("google.protobuf", "protobuf", "grpc://")
     return _package("grpc", "grpcio", "grpc://")
 
@@ -141,8 +132,8 @@ def _has_tables(url: "URL", options: dict[str, Any]) -> bool:
     from sqlalchemy import create_engine, inspect, text
 
     with create_engine(url, **options).connect() as connection:
-        there = inspect(connection).has_table
-        if not there("studies") or not there("alembic_version"):
+        has_table = inspect(connection).has_table
+        if not has_table("studies") or not has_table("alembic_version"):
             return False
         return bool(connection.execute(text("SELECT count(*) FROM alembic_version")).scalar_one())
 

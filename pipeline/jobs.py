@@ -11,15 +11,14 @@ from typing import Any
 from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Around, Interrupted, Limits, run_scripts
+from pipeline.sweep.process import Watcher
+from pipeline.sweep.trial import Limits, run_scripts
 from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
 
 _SILENT_S = 24 * 3600.0
-_ALIVE_S, _WAIT_S = 60.0, 75.0
 
 
 @dataclass(frozen=True)
@@ -63,27 +62,12 @@ def run_all(
 
 
 def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None]) -> None:
-    def alive(process: TrialProcess | None) -> None:
-        if stop.number is not None:
-            if process is not None:
-                process.stop()
-            raise Interrupted
-        if process is not None:
-            process.beat()
-
-    around = Around(
-        environment={},
-        alive=alive,
-        curve=None,
-        again=lambda: None,
-        alive_s=_ALIVE_S,
-        wait_s=_WAIT_S,
-    )
     if stop.number is None:
         threads = job.experiment.run.threads or threads
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment = with_settings(job.experiment, settings)
-        run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), around)
+        watcher = Watcher(is_ending=lambda: stop.number is not None)
+        run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), watcher)
         done(job)
 
 
@@ -113,16 +97,9 @@ def train_layouts(
     stop: StopRequest,
     trained: Callable[[Job, dict[str, Any]], None],
 ) -> None:
-    """Run what is missing of several layouts' trainings.
+    """Run the `layout_job`s, of `total`, that are not done; `key_file` says what results belong to.
 
-    Args:
-        jobs: made by `layout_job`, without those that are done.
-        total: how many there are with those.
-        key_file: says what the results of this folder belong to.
-        key: which is this; results under another key are refused.
-        workers: trainings at a time.
-        stop: as for `run_all`.
-        trained: called with each job and its result, one at a time.
+    `trained` is called with each job and its result, one at a time.
 
     Raises:
         ValueError: the folder holds results under another key, or a training failed.
@@ -154,12 +131,7 @@ def train_layouts(
 def check_key(
     path: Path, key: Mapping[str, Any], remedy: str = "give another --run"
 ) -> dict[str, Any]:
-    """The content of a key file.
-
-    Raises:
-        ValueError: it is damaged, or its results belong to another key; then what to do.
-        OSError: it cannot be read.
-    """
+    """The content of a key file; ValueError where its results belong to another key."""
     known = read_object(path, remedy)
     ours: Any = json.loads(json.dumps(key))
     theirs: Any = {name: known.get(name) for name in ours}

@@ -2,22 +2,24 @@
 
 import csv
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from optuna.storages import BaseStorage, JournalStorage
+from optuna import create_study
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
-from hpo.queue import LEASE, Entry, entries
+from hpo.queue import LEASE, Entry, Queue, entries
+from hpo.samplers import NumberedSampler, make_pruner
+from pipeline.sweep.plan import Sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 T = TypeVar("T")
@@ -54,6 +56,22 @@ def add_sweep(file: Path, *, trials: int, more: str = "") -> Path:
     )
     file.write_text(text + SWEEP.format(trials=trials) + more)
     return file
+
+
+def memory_queue(
+    sweep: Sweep, points: Sequence[Mapping[str, Any]] = ({},), retries: int = 2
+) -> Queue:
+    """A queue in memory, filled."""
+    storage = InMemoryStorage()
+    study = create_study(
+        storage=storage,
+        directions=["minimize"] * len(sweep.config.objectives),
+        sampler=NumberedSampler(sweep.config),
+        pruner=make_pruner(sweep.config.pruner, validate_every=10),
+    )
+    queue = Queue(study, storage, retries=retries)
+    queue.fill(points)
+    return queue
 
 
 def command(*arguments: object) -> list[str]:
@@ -147,17 +165,15 @@ def _leads(pid: int) -> bool:
         return False
 
 
-def kill_worker_of(entry: Entry) -> int:
-    """SIGKILL the worker that runs a trial; its process number."""
-    pid = int(entry.last.system_attrs[LEASE]["pid"])
-    os.kill(pid, signal.SIGKILL)
-    return pid
+def lease_pid(trial: FrozenTrial) -> int:
+    """The process of the pool that runs, or ran, an attempt."""
+    return int(trial.system_attrs[LEASE]["pid"])
 
 
 def in_the_middle(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Those trials of a worker whose search has saved a checkpoint and goes on.
+    """Those trials of a pool whose search has saved a checkpoint and goes on.
 
-    A trial runs in the storage a moment before its worker's lease stands there, so an entry read
+    A trial runs in the storage a moment before its pool's lease stands there, so an entry read
     before does not say whose it is.
     """
     return [

@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from optuna.trial import TrialState
 
 import search
 import sweep
-from hpo.queue import Entry
+from hpo.queue import LEASE, Entry
 from hpo.storage import open_storage
 from tests.postgres_server import PostgresServer, postgres, postgres_session
 from tests.sweeping import (
@@ -27,7 +30,7 @@ from tests.sweeping import (
     free_port,
     in_the_middle,
     journal_entries,
-    kill_worker_of,
+    lease_pid,
     processes,
     run,
     stored_entries,
@@ -170,9 +173,10 @@ def test_a_sweep_whose_every_process_is_killed_goes_on(
     arguments = command(file, "--run", folder, *SLOW)
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, start_new_session=True)
     (running,) = wait_for(lambda: in_the_middle(folder, journal_entries(folder)))
+    assert lease_pid(running.last) == process.pid
     process.kill()
-    kill_worker_of(running)
     process.wait()
+    # Its child sees the pipe closed and ends by itself.
     wait_for(lambda: all_ended(folder))
     again = run(file, "--run", folder, *SLOW)
     assert again.returncode == 0, again.stderr
@@ -180,12 +184,44 @@ def test_a_sweep_whose_every_process_is_killed_goes_on(
     assert [row["state"] for row in rows] == ["done"] * 3
     (hit,) = (row for row in rows if row["attempts"] == "2")
     assert "search step" in hit["went_on_from"]
+    assert f"its worker (process {process.pid} on " in again.stdout
+
+
+Popen = subprocess.Popen[Any]
+
+
+@contextmanager
+def pools(
+    file: Path, folder: Path, *arguments: object, workers: int
+) -> Iterator[tuple[Popen, Callable[[], Popen]]]:
+    """Start a sweep; and what lets another pool of as many workers join it."""
+    own = [file, "--run", folder, "--workers", workers, *arguments]
+    more: dict[str, Any] = {"text": True, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
+    joined: list[Popen] = []
+
+    def join() -> Popen:
+        with (folder.parent / f"joined-{len(joined)}.log").open("w") as log:
+            process = subprocess.Popen(command(*own, "--worker"), stdout=log, stderr=log, **more)
+        joined.append(process)
+        return process
+
+    with subprocess.Popen(
+        command(*own), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **more
+    ) as process:
+        try:
+            yield process, join
+        finally:
+            for each in (process, *joined):
+                each.kill()
+                each.wait()
 
 
 def sweep_with_two_kills(
     file: Path, folder: Path, *settings: str, trials: int, found: Callable[[], list[Entry]]
 ) -> None:
-    """Run a sweep with eight workers, kill two of them in the middle of a trial, check the rest.
+    """Run a sweep in four pools of two workers each, two of which are killed amid their trials.
+
+    A process of a trial is ended from outside too, and goes on in the same attempt.
 
     Args:
         file: the experiment.
@@ -195,48 +231,61 @@ def sweep_with_two_kills(
         found: the trials as the storage has them.
     """
     overlaps = Overlaps(folder)
-    killed: set[int] = set()
-    with subprocess.Popen(
-        command(file, "--run", folder, "--workers", 8, *SLOW, *_set(*settings)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    ) as process:
+    with pools(file, folder, *SLOW, *_set(*settings), workers=2) as (main, join):
+        wait_for(lambda: is_running(found()))
+        doomed = {process.pid: process for process in (join(), join())}
+        survivor, killed, ended = join(), set[int](), set[int]()
 
         def watch() -> bool:
             overlaps.look()
-            if len(killed) < 2 and (folder / "trials").exists():
-                kill_one(folder, killed, found())
-            return process.poll() is not None
+            for entry in in_the_middle(folder, found()):
+                pid = lease_pid(entry.last)
+                if pid in doomed and pid not in killed:
+                    doomed[pid].kill()
+                    killed.add(pid)
+                elif pid == main.pid and not ended:
+                    end_process_of(folder, entry.number)
+                    ended.add(entry.number)
+            return main.poll() is not None
 
         wait_for(watch, limit_s=1500)
-        out, _ = process.communicate()
-    assert process.returncode == 0, out
+        out, _ = main.communicate()
+        assert main.returncode == 0, out
+        # All trials have ended, which the other pool sees within a second or so.
+        assert survivor.wait(120) == 0
     rows = table(folder)
-    assert len(rows) == trials
     assert [row["state"] for row in rows] == ["done"] * trials
-    hit = [row for row in rows if int(row["number"]) in killed]
-    assert len(hit) == 2
-    for row in hit:
-        assert row["attempts"] == "2"
-        assert "search step" in row["went_on_from"]
-    assert [row["attempts"] for row in rows].count("1") == trials - 2
+    assert killed == set(doomed)
+    assert len(ended) == 1
+    lost = [(entry.number, attempt) for entry in found() for attempt in entry.attempts[:-1]]
+    assert {lease_pid(attempt) for _, attempt in lost if LEASE in attempt.system_attrs} == killed
+    assert all(attempt.state == TrialState.FAIL for _, attempt in lost)
+    attempts = Counter({int(row["number"]): int(row["attempts"]) for row in rows})
+    assert attempts == Counter([*range(trials), *(number for number, _ in lost)])
+    assert all(attempts[number] == 1 for number in ended)
+    went_on = {int(row["number"]) for row in rows if "search step" in row["went_on_from"]}
+    # At least those two amid which a pool was killed, and the one whose process was ended.
+    assert went_on >= ended
+    assert len(went_on & {number for number, _ in lost}) >= 2
     assert overlaps.looks > 20
     assert overlaps.twice == set()
     assert all_ended(folder)
 
 
-def kill_one(folder: Path, killed: set[int], found: list[Entry]) -> None:
-    """Kill the worker of a trial that has a checkpoint and is not done."""
-    others = [entry for entry in found if entry.number not in killed]
-    for entry in in_the_middle(folder, others)[:1]:
-        kill_worker_of(entry)
-        killed.add(entry.number)
+def is_running(entries: list[Entry]) -> bool:
+    """Whether a trial runs; before that nobody may join."""
+    return any(entry.last.state == TrialState.RUNNING for entry in entries)
+
+
+def end_process_of(folder: Path, number: int) -> None:
+    """SIGTERM the process of a trial with all that it started."""
+    for pid in processes("pipeline.sweep.child", f"{folder}/trials/{number:04d}/"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 @pytest.mark.slow
-def test_16_trials_with_8_workers_of_which_two_are_killed_lose_nothing(
+def test_16_trials_with_8_workers_of_which_four_are_killed_lose_nothing(
     experiment_file: Path, tmp_path: Path
 ) -> None:
     file = add_sweep(experiment_file, trials=16)
@@ -246,7 +295,7 @@ def test_16_trials_with_8_workers_of_which_two_are_killed_lose_nothing(
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_72_trials_with_4_workers_of_which_three_are_killed_at_random_lose_nothing(
+def test_72_trials_with_4_workers_of_which_three_pools_are_killed_at_random_lose_nothing(
     experiment_file: Path, tmp_path: Path
 ) -> None:
     """By hand: python -m pytest -m slow tests/test_sweep.py -k 72_trials --timeout 3600."""
@@ -254,27 +303,26 @@ def test_72_trials_with_4_workers_of_which_three_are_killed_at_random_lose_nothi
     draw, overlaps, killed = random.Random(0), Overlaps(folder), list[int]()
     # Not by the clock: on a slow machine the kills are spread over the sweep all the same.
     due = sorted(draw.sample(range(2, 64), 3))
-    with subprocess.Popen(
-        command(file, "--run", folder, "--workers", 4),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    ) as process:
+    with pools(file, folder, workers=2) as (main, join):
+        wait_for(lambda: is_running(journal_entries(folder)))
+        joined = join()
 
         def watch() -> bool:
+            nonlocal joined
             overlaps.look()
             done = sum(entry.finished for entry in journal_entries(folder))
             if len(killed) < len(due) and done >= due[len(killed)]:
                 # Somewhere in a trial, or between two.
                 time.sleep(draw.uniform(0, 3))
-                killed.append(draw.choice(sorted(processes("sweep.py", "--share", str(folder)))))
-                os.kill(killed[-1], signal.SIGKILL)
-            return process.poll() is not None
+                joined.kill()
+                killed.append(joined.pid)
+                joined = join()
+            return main.poll() is not None
 
         wait_for(watch, limit_s=3600)
-        out, _ = process.communicate()
-    assert process.returncode == 0, out
+        out, _ = main.communicate()
+        assert main.returncode == 0, out
+        assert joined.wait(120) == 0
     rows = table(folder)
     assert [row["state"] for row in rows] == ["done"] * 72, out
     assert len(set(killed)) == 3
@@ -289,9 +337,9 @@ def test_72_trials_with_4_workers_of_which_three_are_killed_at_random_lose_nothi
         (path,) = (folder / "trials" / f"{entry.number:04d}").glob("seed-0/retrain/*/*/result.json")
         bits = json.loads(path.read_text())["valid"]["bits_per_byte"]
         assert entry.last.values == [bits]
-    # Each kill loses one attempt at most: none where it hits a worker between two trials.
-    assert lost <= 3
-    assert out.count("another takes its place") == 3
+    # Each kill loses two attempts at most: none where it hits a worker between two trials.
+    assert lost <= 6
+    assert out.count("; it runs again") == lost
 
 
 @pytest.mark.slow

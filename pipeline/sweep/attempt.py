@@ -6,41 +6,39 @@ import secrets
 import socket
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from optuna.exceptions import UpdateFinishedTrialError
 from optuna.trial import Trial, TrialState
 
-from hpo.queue import REASON, ROOT, LeaseLost, Queue
-from hpo.retry import try_once
+from hpo.heartbeat import Lease
+from hpo.queue import REASON, ROOT, Queue
+from hpo.retry import retry_transient, try_once
 from pipeline.experiment import Experiment
 from pipeline.sweep.plan import Sweep, asked_threads, trial_experiment
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Around, Failed, Found, Limits, Pruned, run_seed
+from pipeline.sweep.process import TrialProcess, Watcher
+from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, run_seed
 from training.run_dir import commit
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
+from utils.text import print_line
 
 # After this part of a lease without a sign a trial's own process ends; with its grace period that
 # is before the lease ends, and so before another worker takes the trial.
 _ALIVE = 2 / 3
 _GRACE_S = 15.0
-# With these a trial takes the GPU of its worker; a numbered one is the user's own choice.
+# The part of a lease after which the next sign of life is due.
+_SIGN = 1 / 9
+# With these a trial takes the GPU of its place; a numbered one is the user's own choice.
 _ANY_GPU = ("auto", "cuda")
 
 
 @dataclass(frozen=True)
 class ResourceSlice:
-    """One worker's part of a machine.
-
-    Attributes:
-        place: which of the workers that share the machine, from 0.
-        workers: how many share it.
-    """
+    """One worker's part of a machine: which of how many it is, from 0."""
 
     place: int = 0
     workers: int = 1
@@ -53,9 +51,9 @@ class ResourceSlice:
     @cached_property
     def environment(self) -> dict[str, str]:
         """Variables of its trials' processes: the GPU that is theirs, where there is one."""
-        there = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if there is not None:
-            gpus = [name for name in there.split(",") if name]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None:
+            gpus = [name for name in visible.split(",") if name]
         else:
             gpus = [str(number) for number in range(torch.cuda.device_count())]
         return {"CUDA_VISIBLE_DEVICES": gpus[self.place % len(gpus)]} if gpus else {}
@@ -70,58 +68,66 @@ class ResourceSlice:
         }
 
 
-def parse_share(text: str) -> ResourceSlice:
-    """A share from `I/N`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    place, _, workers = text.partition("/")
-    if not (place.isdecimal() and workers.isdecimal() and int(place) < int(workers)):
-        raise ValueError(f"--share: expected I/N with I below N, for example 0/4, found {text!r}")
-    return ResourceSlice(int(place), int(workers))
-
-
 @dataclass(frozen=True)
-class Ended:
-    """How an attempt ended."""
+class AttemptResult:
+    """How an attempt ended; the attributes are written into the trial."""
 
     state: TrialState
     values: list[float] | None
     attributes: dict[str, Any]
 
 
-@dataclass
-class Attempt:
-    """One attempt at a trial.
+class Attempt(Watcher):
+    """One attempt at a trial: it runs every seed, keeps the lease and asks the pruner."""
 
-    Attributes:
-        trial: Optuna's trial, claimed by this worker.
-        sweep: the sweep.
-        queue: its trials.
-        share: this worker's part of the machine.
-        alive: called several times a second; raises where the attempt must end.
-        again: as in `Around`.
-        retry: does what needs the storage, again and again while it is away.
-    """
+    def __init__(
+        self,
+        trial: Trial,
+        values: Mapping[str, Any],
+        sweep: Sweep,
+        queue: Queue,
+        share: ResourceSlice,
+        lease: Lease,
+        *,
+        is_ending: Callable[[], bool],
+        wait: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin.
 
-    trial: Trial
-    sweep: Sweep
-    queue: Queue
-    share: ResourceSlice
-    alive: Callable[[TrialProcess | None], None]
-    again: Callable[[], None]
-    retry: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]]
-    _found: dict[int, Found] = field(default_factory=dict)
-    _reported: set[int] = field(default_factory=set)
-    _anew: list[str] = field(default_factory=list)
+        Args:
+            trial: Optuna's trial, claimed under the lease.
+            values: of the keys of the space.
+            sweep: the sweep.
+            queue: its trials.
+            share: the part of the machine that the trial may use.
+            lease: as it stands in the trial.
+            is_ending: as in `Watcher`.
+            wait: as in `retry_transient`.
+            clock: seconds, by which a sign of life is due.
+        """
+        config = sweep.config
+        super().__init__(
+            is_ending=is_ending,
+            alive_s=_ALIVE * config.lease_s,
+            wait_s=config.lease_s + _GRACE_S,
+            prunes=config.pruner.kind not in ("none", "wilcoxon"),
+        )
+        self.trial, self.sweep, self.share = trial, sweep, share
+        self._values, self._queue = values, queue
+        self._lease, self._wait, self._clock = lease, wait, clock
+        self._signed_s = clock()
+        self._outcomes: dict[int, SeedOutcome] = {}
+        self._reported: set[int] = set()
+        self._anew: list[str] = []
 
-    def run(self) -> Ended:
+    def run(self) -> AttemptResult:
         """Run every seed of the trial.
 
         Raises:
             LeaseLost: another worker has it now.
-            Interrupted: this worker must stop.
+            Interrupted: this process must end.
+            OSError: the folder cannot be written, which is no fault of the trial.
         """
         try:
             experiment = self._experiment()
@@ -130,14 +136,46 @@ class Attempt:
             minutes = config.trial_minutes
             limits = Limits(minutes and 60 * minutes, 60 * config.silent_minutes)
             for place, seed in enumerate(config.seeds):
-                self._found[seed] = self._run_seed(experiment, seed, limits)
+                run = experiment.run.model_copy(update={"seed": seed})
+                self._outcomes[seed] = run_seed(
+                    experiment.model_copy(update={"run": run}),
+                    config.objectives,
+                    self.sweep.paths.seed(self.root, seed),
+                    limits,
+                    self,
+                )
                 self._report_seed(place)
         except Failed as failed:
-            return Ended(TrialState.FAIL, None, {**self._facts(), REASON: str(failed)})
+            return AttemptResult(TrialState.FAIL, None, {**self._facts(), REASON: str(failed)})
         except Pruned as pruned:
-            return Ended(TrialState.PRUNED, None, {**self._facts(), REASON: str(pruned)})
+            return AttemptResult(TrialState.PRUNED, None, {**self._facts(), REASON: str(pruned)})
         values = [self._mean(name) for name in self.sweep.config.objectives]
-        return Ended(TrialState.COMPLETE, values, self._facts())
+        return AttemptResult(TrialState.COMPLETE, values, self._facts())
+
+    def sign(self, process: TrialProcess | None) -> None:
+        """Write into the storage and to the process that this trial is watched, where it is due.
+
+        The process hears only what the storage has heard: it must end before the lease does.
+        """
+        if self._clock() - self._signed_s < _SIGN * self.sweep.config.lease_s:
+            return
+        if try_once(self._beat) and process is not None:
+            process.beat()
+
+    def confirm(self) -> None:
+        """Wait until the storage has heard a sign; raises LeaseLost."""
+        retry_transient(self._beat, self._wait)
+
+    def report(self, curve: Mapping[int, float]) -> None:
+        """Tell Optuna the search's own validation; raise Pruned where it gives up."""
+        for step in sorted(curve.keys() - self._reported):
+            if self._gives_up(curve[step], step):
+                raise Pruned(f"at search step {step}, at {curve[step]:.4f} bits per byte")
+
+    def _beat(self) -> None:
+        self._signed_s = self._clock()
+        self._lease = self._lease.next()
+        self._queue.beat(self.trial.number, self._lease)
 
     @property
     def root(self) -> int:
@@ -151,53 +189,25 @@ class Attempt:
         """
         folder = self.sweep.paths.trial(self.root)
         mark = folder / "trial.json"
-        own = {"study": self.queue.study_id, "params": self.trial.params}
+        identity = {"study": self._queue.study_id, "params": self.trial.params}
         if self.root != self.trial.number and not folder.exists():
             self._anew = [f"the start, since {folder} is not on this machine"]
-            print(f"trial {self.root}: goes on from {self._anew[0]}", flush=True)
-        if folder.exists() and not _says(mark, own):
+            print_line(f"trial {self.root}: goes on from {self._anew[0]}")
+        if folder.exists() and not _says(mark, identity):
             aside = folder.with_name(f"{folder.name}.of-another-{secrets.token_hex(4)}")
-            print(f"{folder}: of another trial, moved to {aside}", flush=True)
+            print_line(f"{folder}: of another trial, moved to {aside}")
             folder.rename(aside)
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, json.dumps(own, indent=1) + "\n")
+        write_whole(mark, json.dumps(identity, indent=1) + "\n")
 
     def _experiment(self) -> Experiment:
         try:
-            values = self.retry(lambda: self.sweep.space.suggest(self.trial))
-        except UpdateFinishedTrialError:
-            raise LeaseLost(f"trial {self.trial.number}") from None
-        try:
-            return trial_experiment(self.sweep, values, self.share.threads)
+            experiment = trial_experiment(self.sweep, self._values, self.share.threads)
         except ValueError as error:
             raise Failed(" ".join(str(error).split())) from None
-
-    def _run_seed(self, experiment: Experiment, seed: int, limits: Limits) -> Found:
-        seeded = experiment.model_copy(
-            update={"run": experiment.run.model_copy(update={"seed": seed})}
-        )
-        curve_prunes = self.sweep.config.pruner.kind not in ("none", "wilcoxon")
-        around = Around(
-            environment=self.share.environment if experiment.run.device in _ANY_GPU else {},
-            alive=self.alive,
-            curve=self._report_curve if curve_prunes else None,
-            again=self.again,
-            alive_s=_ALIVE * self.sweep.config.lease_s,
-            wait_s=self.sweep.config.lease_s + _GRACE_S,
-        )
-        return run_seed(
-            seeded,
-            self.sweep.config.objectives,
-            self.sweep.paths.seed(self.root, seed),
-            limits,
-            around,
-        )
-
-    def _report_curve(self, curve: Mapping[int, float]) -> None:
-        """Tell Optuna the search's own validation; raise Pruned where it gives up."""
-        for step in sorted(curve.keys() - self._reported):
-            if self._gives_up(curve[step], step):
-                raise Pruned(f"at search step {step}, at {curve[step]:.4f} bits per byte")
+        if experiment.run.device in _ANY_GPU:
+            self.environment = self.share.environment
+        return experiment
 
     def _report_seed(self, place: int) -> None:
         """Tell Optuna a seed's value; raise Pruned where it gives up before the last one."""
@@ -205,46 +215,41 @@ class Attempt:
         if config.pruner.kind != "wilcoxon":
             return
         (name,) = config.objectives
-        gives_up = self._gives_up(self._found[config.seeds[place]].objectives[name], place)
+        gives_up = self._gives_up(self._outcomes[config.seeds[place]].objectives[name], place)
         if gives_up and place + 1 < len(config.seeds):
             raise Pruned(f"after {place + 1} of {len(config.seeds)} seeds")
 
     def _gives_up(self, value: float, step: int) -> bool:
         """What the pruner says; it is not asked while the storage is away."""
         answers: list[bool] = []
-        there = try_once(lambda: self.queue.report(self.trial, value, step)) and try_once(
-            lambda: answers.append(self.trial.should_prune())
-        )
-        if there:
+        if try_once(lambda: answers.append(self._queue.is_pruned_at(self.trial, value, step))):
             self._reported.add(step)
         return any(answers)
 
     def _mean(self, name: str) -> float:
-        return statistics.fmean(one.objectives[name] for one in self._found.values())
+        return statistics.fmean(outcome.objectives[name] for outcome in self._outcomes.values())
 
     def _facts(self) -> dict[str, Any]:
         """What the table says of this attempt: where it ran, and what each seed came to."""
         names = self.sweep.config.objectives
         runs = {
             str(seed): {
-                "values": [one.objectives[name] for name in names],
-                **one.facts,
-                "architecture": one.architecture,
+                "values": [outcome.objectives[name] for name in names],
+                **outcome.facts,
+                "architecture": outcome.architecture,
             }
-            for seed, one in self._found.items()
+            for seed, outcome in self._outcomes.items()
         }
-        threads = asked_threads(self.sweep) or self.share.threads
         return {
             **self.share.facts(),
-            "threads": threads,
+            "threads": asked_threads(self.sweep) or self.share.threads,
             "went_on_from": self._anew,
             "runs": runs,
         }
 
 
-def _says(mark: Path, own: Mapping[str, Any]) -> bool:
-    """Whether a folder's mark is there and says this."""
+def _says(mark: Path, identity: Mapping[str, Any]) -> bool:
     try:
-        return read_object(mark, "") == own
+        return read_object(mark, "") == identity
     except (FileNotFoundError, ValueError):
         return False

@@ -32,13 +32,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scripts", nargs="+", required=True)
     parser.add_argument("--alive-s", type=float, required=True)
-    given, rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
     faulthandler.enable()
     _go_first_where_memory_ends()
     alone = threading.Event()
-    threading.Thread(target=_guard, args=(given.alive_s, alone), daemon=True).start()
-    print(f"--- attempt: scripts {' '.join(given.scripts)}", flush=True)
-    for script in given.scripts:
+    threading.Thread(target=_guard, args=(options.alive_s, alone), daemon=True).start()
+    print(f"--- attempt: scripts {' '.join(options.scripts)}", flush=True)
+    for script in options.scripts:
         # The scripts name themselves in what they print.
         sys.argv = [str(PROGRAM / f"{script}.py"), *rest]
         code: int = importlib.import_module(script).main(rest)

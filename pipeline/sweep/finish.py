@@ -28,11 +28,8 @@ _NO_SLOWER = "best_no_slower.yaml"
 class Results:
     """The trials as they were at one moment.
 
-    Attributes:
-        table: a row for each.
-        best: the best one, or the Pareto front.
-        no_slower: the best that is no slower than the baseline, where that is known.
-        latencies: what was measured, or why not.
+    `best` is one trial, or the Pareto front; `no_slower` the best that is no slower than the
+    baseline, where that is known.
     """
 
     table: list[dict[str, Any]]
@@ -42,13 +39,7 @@ class Results:
 
 
 def finish(bench: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
-    """Write and print what is there, also of a sweep that was stopped.
-
-    Args:
-        bench: device and text, for the latencies.
-        sweep: the sweep.
-        queue: its trials.
-        done: whether every trial has ended; only then are latencies measured.
+    """Write and print what is there, also of a sweep that was stopped; latencies only when `done`.
 
     Raises:
         ValueError: every trial has failed.

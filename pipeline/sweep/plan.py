@@ -20,12 +20,7 @@ from utils.validation import Section, show
 
 @dataclass(frozen=True)
 class Baseline:
-    """The experiment file's own values as a trial.
-
-    Attributes:
-        params: what Optuna stores for them; None where they are not in the space.
-        reason: why there are none, for the user.
-    """
+    """The experiment file's own values as Optuna stores them, or why the space lacks them."""
 
     params: dict[str, Any] | None
     reason: str = ""
@@ -97,7 +92,7 @@ class SweepPaths:
 
     @property
     def own(self) -> Path:
-        """What belongs to the sweep itself: experiment, identity, journal, workers' logs."""
+        """What belongs to the sweep itself: experiment, identity, journal."""
         return self.run / "sweep"
 
     @property
@@ -109,11 +104,6 @@ class SweepPaths:
     def journal(self) -> Path:
         """Optuna's journal, where no database is used."""
         return self.own / "study.journal"
-
-    @property
-    def workers(self) -> Path:
-        """The logs of workers."""
-        return self.own / "workers"
 
     @property
     def trials(self) -> Path:
@@ -131,15 +121,7 @@ class SweepPaths:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep.
-
-    Attributes:
-        experiment: the whole experiment; its values are the baseline.
-        config: its `sweep` section.
-        space: what is swept.
-        paths: where its files are.
-        baseline: the experiment's own values as a trial.
-    """
+    """A sweep; `config` is the section `sweep` of its experiment, whose values are the baseline."""
 
     experiment: Experiment
     config: SweepConfig
@@ -181,9 +163,7 @@ def asked_threads(sweep: Sweep) -> int | None:
 def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
     """Refuse a sweep whose trials would have no bits per byte, by which they are compared.
 
-    Args:
-        sweep: the sweep.
-        tokenizer: the experiment's own, which has seen the text.
+    The tokenizer is the experiment's own, which has seen the text.
 
     Raises:
         ValueError: a trial's tokenizer loses text, or its model cannot be had.

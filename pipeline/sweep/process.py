@@ -1,4 +1,4 @@
-"""One trial's process as its worker sees it: start, signs of life, end."""
+"""A run's process as its watcher sees it: start, signs of life, end."""
 
 import fcntl
 import os
@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from pipeline.sweep.child import PROGRAM
 
+_CHILD = (sys.executable, "-P", "-m", "pipeline.sweep.child")
 _STACKS_S = 5.0
 _GRACE_S = 15.0
 
@@ -21,54 +23,42 @@ class FolderBusy(Exception):
     """Another process still trains in the trial's folder."""
 
 
+class Interrupted(Exception):
+    """The watcher was asked to stop; the run's process has saved its state."""
+
+
 class TrialProcess:
-    """A process that runs scripts for one run directory.
+    """A process that runs scripts for one run directory; `log` has everything that it prints.
 
-    It holds a lock on the trial's folder for as long as it lives, also past its worker's death.
-
-    Attributes:
-        log: where everything that it prints goes.
+    It holds a lock on the folder for as long as it lives, also past its watcher's death.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        wait_s: float,
-        meanwhile: Callable[[], None],
-    ) -> None:
-        """Start it.
-
-        Args:
-            folder: the run directory.
-            arguments: of `pipeline.sweep.child`.
-            environment: what is added to this process's.
-            wait_s: how long an earlier process may still hold the folder.
-            meanwhile: called several times a second while it does.
+    def __init__(self, folder: Path, arguments: Sequence[str], watcher: "Watcher") -> None:
+        """Start it with arguments of `pipeline.sweep.child`.
 
         Raises:
-            FolderBusy: it held it for longer.
+            FolderBusy: an earlier process has held the folder for longer than the watcher waits.
+            Interrupted: the watcher must end.
             OSError: the folder cannot be written.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "trial.log"
         with (folder / "trial.lock").open("a") as lock, self.log.open("ab") as log:
-            _take(lock, wait_s, meanwhile)
+            _take(lock, watcher)
             path = os.pathsep.join([str(PROGRAM), *filter(None, [os.environ.get("PYTHONPATH")])])
+            own = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pipeline.sweep.child", *arguments],
+                [*_CHILD, "--alive-s", str(watcher.alive_s), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **watcher.environment, **own},
                 pass_fds=(lock.fileno(),),
                 start_new_session=True,
             )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin.fileno()
-        # A process that hangs reads nothing, and the pipe must not make its worker wait.
+        # A process that hangs reads nothing, and the pipe must not make its watcher wait.
         os.set_blocking(self._pipe, False)
 
     def poll(self) -> int | None:
@@ -76,7 +66,7 @@ class TrialProcess:
         return self._process.poll()
 
     def beat(self) -> None:
-        """Say that the worker is alive."""
+        """Say that the watcher is alive."""
         with suppress(BrokenPipeError, BlockingIOError):
             os.write(self._pipe, b".")
 
@@ -109,8 +99,50 @@ class TrialProcess:
         return True
 
 
-def _take(lock: IO[str], wait_s: float, meanwhile: Callable[[], None]) -> None:
-    until = time.monotonic() + wait_s
+@dataclass(kw_only=True)
+class Watcher:
+    """Who watches a run's process; in a sweep an attempt, which has a lease and a pruner too.
+
+    Attributes:
+        is_ending: whether the process must save its state and end, because this one must.
+        environment: variables of the process, e.g. its GPU.
+        alive_s: the process ends by itself when nobody gave it a sign for so long.
+        wait_s: how long the process of a dead watcher may still hold the folder.
+        prunes: whether `report` is called.
+    """
+
+    is_ending: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    alive_s: float = 60.0
+    wait_s: float = 75.0
+    prunes: bool = False
+
+    def check(self, process: "TrialProcess | None") -> None:
+        """Give a sign of life; called several times a second, with the process once there is one.
+
+        Raises:
+            Interrupted: where this watcher must end; the process has ended.
+        """
+        if self.is_ending():
+            if process is not None:
+                process.stop()
+            raise Interrupted
+        self.sign(process)
+
+    def sign(self, process: "TrialProcess | None") -> None:
+        """Tell the process that its watcher is alive."""
+        if process is not None:
+            process.beat()
+
+    def confirm(self) -> None:
+        """Return once the run is known to be still this watcher's; called before a second start."""
+
+    def report(self, curve: Mapping[int, float]) -> None:
+        """Hear the search's validation by step, as it grows; raises Pruned."""
+
+
+def _take(lock: IO[str], watcher: Watcher) -> None:
+    until = time.monotonic() + watcher.wait_s
     while True:
         try:
             # Not lockf: this one goes over to the child with the file.
@@ -119,5 +151,5 @@ def _take(lock: IO[str], wait_s: float, meanwhile: Callable[[], None]) -> None:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise FolderBusy(lock.name) from None
-            meanwhile()
+            watcher.check(None)
             time.sleep(0.2)

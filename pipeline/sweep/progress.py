@@ -11,6 +11,7 @@ from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.results import layouts_of, objectives
 from report.sweep.trials import parse_objectives
+from utils.text import print_line
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Progress:
         """Take what has ended so far for known: an earlier command has printed it."""
         for entry in queue.entries():
             self._before += entry.finished
-            self._shown |= {each.number for each in entry.attempts if each.datetime_complete}
+            self._shown |= {trial.number for trial in entry.attempts if trial.datetime_complete}
 
     def show(self, queue: Queue) -> None:
         """Print a line for every attempt that was lost and for every trial that ended."""
@@ -37,13 +38,13 @@ class Progress:
             for trial in entry.attempts
             if trial.datetime_complete is not None and trial.number not in self._shown
         ]
-        for _, trial, entry in sorted(ended, key=lambda each: each[0]):
+        for _, trial, entry in sorted(ended, key=lambda end: end[0]):
             self._shown.add(trial.number)
             if trial is entry.last:
-                done = sum(each.last.number in self._shown for each in entries)
-                print(f"[{done}/{len(entries)}] {self._line(entry)}", flush=True)
+                done = sum(other.last.number in self._shown for other in entries)
+                print_line(f"[{done}/{len(entries)}] {self._line(entry)}")
             elif trial.user_attrs.get(LOST) != STOPPED:
-                print(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
+                print_line(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
 
     def show_left(self, queue: Queue) -> None:
         """Print about how long the rest takes, once a trial was done since the start."""
@@ -52,7 +53,7 @@ class Progress:
         done = len(entries) - rest - self._before
         if done and rest:
             left_s = (time.monotonic() - self._began_s) / done * rest
-            print(f"about {duration(left_s)} left", flush=True)
+            print_line(f"about {duration(left_s)} left")
 
     def _line(self, entry: Entry) -> str:
         last = entry.last

@@ -46,20 +46,14 @@ def objectives(sweep: Sweep) -> list[dict[str, str]]:
 def rows(
     sweep: Sweep, entries: Iterable[Entry], latency_ms: Mapping[int, float]
 ) -> list[dict[str, Any]]:
-    """One row for each trial, by number; sizes are means over its seeds.
-
-    Args:
-        sweep: the sweep.
-        entries: its trials.
-        latency_ms: by trial, where it was measured.
-    """
+    """One row for each trial, by number; sizes are means over its seeds."""
     return [_row(sweep, entry, latency_ms.get(entry.number)) for entry in entries]
 
 
 def runs_of(trial: FrozenTrial) -> dict[str, dict[str, Any]]:
     """What each seed of an attempt came to, by seed."""
-    found: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
-    return found
+    runs: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
+    return runs
 
 
 def layouts_of(trial: FrozenTrial) -> str | None:
@@ -71,10 +65,9 @@ def network_hashes(trial: FrozenTrial) -> str | None:
     """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
     runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
     try:
-        found = [Architecture.from_json(run["architecture"], "the study") for _, run in runs]
+        return " ".join(network_hash(_parse(run["architecture"]))[:16] for _, run in runs) or None
     except ValueError:
         return None
-    return " ".join(network_hash(architecture)[:16] for architecture in found) or None
 
 
 def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]:
@@ -109,16 +102,16 @@ def _state(entry: Entry) -> str:
 
 
 def _mean(trial: FrozenTrial, fact: str) -> float | None:
-    found = [run[fact] for run in runs_of(trial).values()]
-    return statistics.mean(found) if found else None
+    values = [run[fact] for run in runs_of(trial).values()]
+    return statistics.mean(values) if values else None
 
 
 def _went_on_from(trial: FrozenTrial, *, named: bool) -> list[str]:
     """Where the whole trial began anew, and from which steps the runs of its seeds went on."""
-    found = list(trial.user_attrs.get("went_on_from", []))
+    steps = list(trial.user_attrs.get("went_on_from", []))
     for seed, run in runs_of(trial).items():
-        found += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
-    return found
+        steps += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
+    return steps
 
 
 def _elapsed_s(entry: Entry) -> float | None:
@@ -138,38 +131,34 @@ def measure(bench: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float],
     Layouts of another tokenizer are left out, since the text that is timed has the ids of the
     experiment's own.
     """
-    found = _architectures(entries)
-    own = bench.prepared.tokenizer.vocabulary_size
-    kept = {key: each for key, each in found.items() if each.vocabulary_size == own}
+    texts = {text for entry in entries for text in _texts(entry)}
+    layouts = {network_hash(layout): layout for layout in map(_parse, sorted(texts))}
+    vocabulary = bench.prepared.tokenizer.vocabulary_size
+    timed = {key: one for key, one in layouts.items() if one.vocabulary_size == vocabulary}
     latencies = Latencies({}, "forward latency: no finished layout", {})
     medians: dict[str, float] = {}
-    groups = list(_groups(kept, memory_bytes(bench.device) // 4))
+    groups = list(_groups(timed, memory_bytes(bench.device) // 4))
     for group in groups:
-        latencies = time_models(bench, {key: build_model(each) for key, each in group.items()})
+        latencies = time_models(bench, {key: build_model(one) for key, one in group.items()})
         medians |= latencies.median_ms
         if not latencies.median_ms:
             return {}, latencies
     note = latencies.note
     if len(groups) > 1:
         note += f"; in {len(groups)} groups, since not all fit into memory"
-    if len(kept) < len(found):
-        note += f"; {len(found) - len(kept)} layouts of another vocabulary not measured"
+    if len(timed) < len(layouts):
+        note += f"; {len(layouts) - len(timed)} layouts of another vocabulary not measured"
     return _by_trial(entries, medians), replace(latencies, median_ms=medians, note=note)
-
-
-def _architectures(entries: Sequence[Entry]) -> dict[str, Architecture]:
-    texts = {text for entry in entries for text in _texts(entry)}
-    return {network_hash(each): each for each in map(_parse, sorted(texts))}
 
 
 def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[int, float]:
     """The mean of each finished trial whose architectures were all measured."""
-    found = {}
+    means = {}
     for entry in entries:
         keys = [network_hash(_parse(text)) for text in _texts(entry)]
         if keys and all(key in median_ms for key in keys):
-            found[entry.number] = statistics.fmean(median_ms[key] for key in keys)
-    return found
+            means[entry.number] = statistics.fmean(median_ms[key] for key in keys)
+    return means
 
 
 def _texts(entry: Entry) -> list[str]:
@@ -183,11 +172,11 @@ def _parse(text: str) -> Architecture:
 
 
 def _groups(
-    found: Mapping[str, Architecture], most_bytes: int
+    layouts: Mapping[str, Architecture], most_bytes: int
 ) -> Iterator[dict[str, Architecture]]:
     group: dict[str, Architecture] = {}
     held = 0
-    for key, architecture in found.items():
+    for key, architecture in layouts.items():
         assert architecture.costs is not None, "derive.py writes costs"
         needed = FLOAT32_BYTES * architecture.costs.parameters
         if group and held + needed > most_bytes:

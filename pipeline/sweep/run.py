@@ -1,7 +1,6 @@
-"""A sweep from its command line: the parent with its workers, or workers that join."""
+"""A sweep from its command line: started here, or joined."""
 
 import os
-import socket
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,72 +14,65 @@ from pipeline.context import RunPlan, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.resources import too_many_threads
 from pipeline.sweep import study
-from pipeline.sweep.attempt import ResourceSlice, parse_share
+from pipeline.sweep.attempt import ResourceSlice
 from pipeline.sweep.finish import finish
-from pipeline.sweep.parent import STORAGE, Parent
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
-from pipeline.sweep.worker import Worker
+from pipeline.sweep.pool import Pool
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
 
+# An address with a password would stand in the command line, which all users of a machine see.
+STORAGE = "PARNAS_STORAGE"
+
 
 @dataclass
-class ParentRun:
-    """The process that a person starts: workers, then results."""
+class SweepRun:
+    """A sweep on this machine.
+
+    Attributes:
+        bench: device and text.
+        pool: what runs its trials.
+        lock: on the sweep's folder, of who has started it and writes its results; None of others.
+    """
 
     bench: RunPlan
-    sweep: Sweep
-    queue: Queue
-    workers: int
-    lock: FolderLock
+    pool: Pool
+    lock: FolderLock | None
 
     def run(self) -> None:
-        """Run every trial; write what is there also where the sweep is stopped.
+        """Run trials until none is left; write what is there also where the sweep is stopped.
 
         Raises:
             Stopped: a signal came.
-            ValueError: the storage is away for too long, or workers end badly again and again.
+            ValueError: the storage is away for too long, or the system fails again and again.
         """
-        arguments = _again(self.sweep, self.sweep.paths.own_experiment)
-        with _reached(self.sweep), StopRequest().listening() as stop:
-            parent = Parent(self.sweep, self.queue, arguments, self.workers, stop)
+        with _reached(self.pool.sweep), self.pool.stop.listening():
             try:
-                parent.run()
+                self.pool.run()
             except (Stopped, ValueError):
-                finish(self.bench, self.sweep, self.queue, done=False)
+                self._write_results(done=False)
                 raise
 
     def finish(self) -> None:
         """Latencies, table, figures, the best experiment."""
-        with _reached(self.sweep):
-            finish(self.bench, self.sweep, self.queue, done=True)
+        with _reached(self.pool.sweep):
+            self._write_results(done=True)
+
+    def _write_results(self, *, done: bool) -> None:
+        if self.lock is not None:
+            finish(self.bench, self.pool.sweep, self.pool.queue, done=done)
 
 
-@dataclass
-class JoinedRun:
-    """A worker, or several, in a sweep that was started elsewhere."""
-
-    worker: Worker | Parent
-
-    def run(self) -> None:
-        """Run trials until none is left."""
-        with _reached(self.worker.sweep), self.worker.stop.listening():
-            self.worker.run()
-
-    def finish(self) -> None:
-        """Nothing: whoever started the sweep writes the results."""
-
-
-def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> ParentRun:
+def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
     """Make the study, or go on with it.
 
     Raises:
         ValueError: the experiment has no sweep, or another one is there.
         OSError: a file cannot be written.
     """
-    sweep = sweep_of(experiment, run_dir)
+    sweep = _sweep_of(experiment, run_dir)
     own, identity = sweep.paths.own, study.identity(sweep)
     if not is_claimed(own, identity) and sweep.paths.trials.exists():
         raise ValueError(
@@ -100,48 +92,36 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     # Always the newest: the number of trials, limits and what is kept may change.
     write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
     print(greeting, flush=True)
-    _warn_of_threads(sweep, arguments.workers)
-    return ParentRun(bench, sweep, queue, arguments.workers, lock)
+    return SweepRun(bench, _pool(sweep, queue, arguments.workers), lock)
 
 
-def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> JoinedRun:
-    """Join a sweep as a worker, or as several.
-
-    The variable PARNAS_STORAGE, where it is set, stands for sweep.storage.
+def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
+    """Join a sweep that was started elsewhere.
 
     Raises:
         ValueError: there is no such sweep yet, or it is another one.
         OSError: the storage cannot be read.
     """
-    sweep = sweep_of(experiment, run_dir)
-    # LeaseLost out, for no trial's process needs it.
-    storage = os.environ.pop(STORAGE, sweep.config.storage)
-    sweep = replace(sweep, config=sweep.config.model_copy(update={"storage": storage}))
-    share = parse_share(arguments.share)
+    sweep = _sweep_of(experiment, run_dir)
     bench = set_up(experiment, run_dir)
     with _reached(sweep):
         queue = study.join(sweep, bench)
-    if arguments.workers == 1:
-        return JoinedRun(Worker(sweep, queue, share, StopRequest(), arguments.parent))
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    kept = sweep.paths.workers / f"{name}.yaml"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(kept, dump_experiment(as_saved(experiment)))
-    workers, stop = arguments.workers, StopRequest()
-    _warn_of_threads(sweep, workers)
-    return JoinedRun(Parent(sweep, queue, _again(sweep, kept), workers, stop, name))
+    return SweepRun(bench, _pool(sweep, queue, arguments.workers), lock=None)
 
 
-def _warn_of_threads(sweep: Sweep, workers: int) -> None:
-    """Say that the trials of this machine's workers would share cores."""
+def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:
+    """The sweep of an experiment; PARNAS_STORAGE, where it is set, stands for sweep.storage."""
+    sweep = sweep_of(experiment, run_dir)
+    # Taken out, for no trial's process needs it.
+    storage = os.environ.pop(STORAGE, sweep.config.storage)
+    return replace(sweep, config=sweep.config.model_copy(update={"storage": storage}))
+
+
+def _pool(sweep: Sweep, queue: Queue, workers: int) -> Pool:
     threads = asked_threads(sweep) or ResourceSlice(0, workers).threads
     if warning := too_many_threads(threads, workers, usable_cores()):
         print(warning, flush=True)
-
-
-def _again(sweep: Sweep, file: Path) -> list[str]:
-    """The arguments of a worker; `file` was saved, for the user may edit the own one meanwhile."""
-    return [str(file), "--run", str(sweep.paths.run)]
+    return Pool(sweep, queue, workers, StopRequest())
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from hpo.storage import open_storage
 from pipeline.context import RunPlan
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash
+from utils.text import print_line
 
 # Written last: until it is there, no worker joins.
 IDENTITY = "parnas:identity"
@@ -83,8 +84,8 @@ def join(sweep: Sweep, bench: RunPlan) -> Queue:
     """
     storage = _storage(sweep, make=False)
     name = sweep.paths.run.resolve().name
-    there = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
-    if IDENTITY not in there.get(name, {}):
+    attributes = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in attributes.get(name, {}):
         raise ValueError(
             f"{shown(sweep.config.storage)}: no sweep {name} there yet; start it with sweep.py"
         )
@@ -101,7 +102,7 @@ def _queue(sweep: Sweep, bench: RunPlan, study: optuna.Study, storage: BaseStora
 def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     warnings.simplefilter("ignore", ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return open_storage(sweep.config.storage, sweep.paths.journal, create=make)
+    return open_storage(sweep.config.storage, sweep.paths.journal, create=make, say=print_line)
 
 
 def _check(sweep: Sweep, bench: RunPlan, study: optuna.Study) -> None:

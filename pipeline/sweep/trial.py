@@ -15,7 +15,7 @@ from model import load_architecture
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import read_result
 from pipeline.sweep.child import LEFT_ALONE
-from pipeline.sweep.process import FolderBusy, TrialProcess
+from pipeline.sweep.process import FolderBusy, TrialProcess, Watcher
 from training.hooks import read_rows
 from utils.files import read_object, words_of, write_whole
 
@@ -35,7 +35,7 @@ _MOST_STARTS = 10
 
 
 @dataclass(frozen=True)
-class Found:
+class SeedOutcome:
     """What one run of a trial came to.
 
     Attributes:
@@ -64,7 +64,7 @@ def phase_folders(run: Path, seed: int) -> list[Path]:
     return folders
 
 
-def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
+def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> SeedOutcome:
     """Read what search, derivation and retraining of one seed wrote.
 
     Raises:
@@ -85,7 +85,7 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> Found:
     if "retrained" in objectives:
         path = run / "retrain" / architecture.name / f"seed-{seed}" / "result.json"
         values["retrained"] = _bits(read_result(path)["valid"], path)
-    return Found(
+    return SeedOutcome(
         objectives=values,
         facts={
             "layout": architecture.letters(),
@@ -118,15 +118,12 @@ def reason_of(code: int, log: Path) -> str:
     if code == -signal.SIGKILL:
         return "killed from outside (SIGKILL), as the system does where memory runs out"
     if code < 0:
-        return f"ended by {signal_name(-code)}: {last}"
+        # Not every number has a name.
+        known = -code in set(signal.Signals)
+        return f"ended by {signal.Signals(-code).name if known else f'signal {-code}'}: {last}"
     if re.search(r"\bMemoryError\b|out of memory|can't allocate memory|alloc_cpu", last):
         return f"out of memory: {last}"
     return f"exit code {code}: {last}"
-
-
-def signal_name(number: int) -> str:
-    """What a signal is called; not every number has a name."""
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _resumes(run: Path, seed: int) -> list[str]:
@@ -186,10 +183,6 @@ class Pruned(Exception):
     """The trial was not promising."""
 
 
-class Interrupted(Exception):
-    """This worker was asked to stop; the trial's process has saved its state."""
-
-
 @dataclass
 class Limits:
     """When a trial counts as hanging, in seconds by this process's own clock.
@@ -229,62 +222,23 @@ class Limits:
         return None
 
 
-@dataclass(frozen=True)
-class Around:
-    """What a trial's run needs from its worker.
-
-    Attributes:
-        environment: variables of its process, e.g. its GPU.
-        alive: called several times a second, with the process once there is one; raises where
-            the trial must end.
-        curve: called with the search's validation as it grows, by step; raises Pruned.
-        again: called before a process that was ended from outside is started once more; returns
-            once the trial is known to be still this worker's.
-        alive_s: the process ends by itself when its worker gave no sign for so long.
-        wait_s: how long a dead worker's process may still hold the folder.
-    """
-
-    environment: Mapping[str, str]
-    alive: Callable[[TrialProcess | None], None]
-    curve: Callable[[Mapping[int, float]], None] | None
-    again: Callable[[], None]
-    alive_s: float
-    wait_s: float
-
-
 def run_seed(
-    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, around: Around
-) -> Found:
-    """Run the phases of one seed in a process of its own and read what they came to.
+    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, watcher: Watcher
+) -> SeedOutcome:
+    """Run the phases of one seed as `run_scripts` does, and read what they came to.
 
-    Args:
-        experiment: with its seed.
-        objectives: what is read; without `retrained` nothing is retrained.
-        run: the run directory.
-        limits: when it counts as hanging.
-        around: its worker.
-
-    Raises:
-        Failed, Pruned, Interrupted: how else it ended; no process of it is left.
-        OSError: the folder cannot be written, which is no fault of the trial.
+    Without the objective `retrained` nothing is retrained.
     """
     scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
-    run_scripts(experiment, scripts, run, limits, around)
+    run_scripts(experiment, scripts, run, limits, watcher)
     with _files_of_the_trial():
         return read_outcome(run, experiment.run.seed, objectives)
 
 
 def run_scripts(
-    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, around: Around
+    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, watcher: Watcher
 ) -> None:
-    """Run scripts one after another in a process of their own.
-
-    Args:
-        experiment: with its seed.
-        scripts: names of scripts that take an experiment and `--run`.
-        run: the run directory.
-        limits: when it counts as hanging.
-        around: its worker.
+    """Run scripts that take an experiment and `--run`, one after another in a process of their own.
 
     Raises:
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
@@ -293,52 +247,37 @@ def run_scripts(
     run.mkdir(parents=True, exist_ok=True)
     path = run / "experiment.yaml"
     write_whole(path, dump_experiment(experiment))
-    arguments = ["--alive-s", str(around.alive_s), str(path), "--run", str(run)]
-    arguments += ["--scripts", *scripts]
-    seed = experiment.run.seed
+    arguments = [str(path), "--run", str(run), "--scripts", *scripts]
     for _ in range(_MOST_STARTS):
-        code, log = _once(run, seed, arguments, limits, around)
+        try:
+            process = TrialProcess(run, arguments, watcher)
+        except FolderBusy:
+            raise Failed(f"{run}: another process still trains here") from None
+        try:
+            code = _watch(process, run, experiment.run.seed, limits, watcher)
+        except BaseException:
+            process.kill()
+            raise
         if code not in _FROM_OUTSIDE:
             break
-        # Where this worker was stopped too, this raises Interrupted.
-        around.alive(None)
-        around.again()
+        # Where this process was stopped too, this raises Interrupted.
+        watcher.check(None)
+        watcher.confirm()
     if code:
-        raise Failed(reason_of(code, log))
+        raise Failed(reason_of(code, process.log))
 
 
-def _once(
-    run: Path, seed: int, arguments: Sequence[str], limits: Limits, around: Around
-) -> tuple[int, Path]:
-    """Run one process to its end: its exit code and its log."""
-    try:
-        process = TrialProcess(
-            run,
-            arguments,
-            around.environment,
-            wait_s=around.wait_s,
-            meanwhile=lambda: around.alive(None),
-        )
-    except FolderBusy:
-        raise Failed(f"{run}: another process still trains here") from None
-    try:
-        return _watch(process, run, seed, limits, around), process.log
-    except BaseException:
-        process.kill()
-        raise
-
-
-def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, around: Around) -> int:
+def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher: Watcher) -> int:
     """Poll a process to its end; its exit code."""
     metrics = search_folder(run, seed) / METRICS
     curve_state, chosen_state = None, None
     folders = phase_folders(run, seed)
     while (code := process.poll()) is None:
-        around.alive(process)
-        if around.curve is not None and curve_state != (curve_state := _size_and_time(metrics)):
+        watcher.check(process)
+        if watcher.prunes and curve_state != (curve_state := _size_and_time(metrics)):
             with _files_of_the_trial():
                 curve = search_curve(run, seed, "soft")
-            around.curve(curve)
+            watcher.report(curve)
         if chosen_state != (chosen_state := _size_and_time(run / CHOSEN)):
             folders = phase_folders(run, seed)
         if words := limits.broken([process.log, *(folder / METRICS for folder in folders)]):

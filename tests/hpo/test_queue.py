@@ -1,7 +1,5 @@
 """The queue of a sweep: no trial lost, none twice, whoever dies wherever."""
 
-import multiprocessing
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,7 +143,7 @@ def test_a_worker_whose_trial_was_given_away_is_told(tmp_path: Path) -> None:
         lambda: queue.beat(trial.number, LEASE),
         lambda: queue.note(trial.number, {"a": 1}),
         lambda: queue.finish(trial.number, TrialState.COMPLETE, [0.0]),
-        lambda: queue.report(live, 1.0, 1),
+        lambda: queue.is_pruned_at(live, 1.0, 1),
     ):
         with pytest.raises(LeaseLost):
             action()
@@ -279,26 +277,3 @@ def test_dead_trials_are_those_whose_worker_is_gone(tmp_path: Path) -> None:
         found = stale_trials(queue.trials(), monitor)
     assert [trial.number for trial, _ in found] == [two.number]
     assert one.system_attrs["parnas:lease"] == LEASE.as_json()
-
-
-def _claim_all(folder: str, numbers: "multiprocessing.Queue[int]") -> None:
-    queue = queue_of(Path(folder), trials=0)
-    while (trial := queue.claim(LEASE)) is not None:
-        numbers.put(trial.number)
-    numbers.put(-1)
-
-
-def test_processes_never_claim_the_same_trial(tmp_path: Path) -> None:
-    queue_of(tmp_path, trials=40)
-    context = multiprocessing.get_context("spawn")
-    numbers: multiprocessing.Queue[int] = context.Queue()
-    workers = [context.Process(target=_claim_all, args=(str(tmp_path), numbers)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    found: Counter[int] = Counter()
-    while found[-1] < len(workers):
-        found[numbers.get(timeout=60)] += 1
-    for worker in workers:
-        worker.join()
-    del found[-1]
-    assert found == Counter(range(40))

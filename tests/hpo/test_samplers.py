@@ -82,31 +82,6 @@ def test_a_sampler_is_the_same_for_every_worker_and_warns_of_nothing(kind, objec
     assert not fresh & {values["lr"] for values in other[:drawn]}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind != "gp"])
-def test_workers_that_ask_at_once_get_different_trials(kind):
-    sweep = config(kind)
-    space, storage = Space(sweep.space, KINDS), optuna.storages.InMemoryStorage()
-    studies = [study_of(sweep, storage) for _ in range(4)]
-    trials = [study.ask() for study in studies]
-    assert len({space.suggest(trial)["lr"] for trial in trials}) == 4
-
-
-def test_workers_that_take_turns_draw_their_own_numbers():
-    sweep = config("random")
-    space = Space(sweep.space, KINDS)
-    alone = study_of(sweep).ask()
-    expected = [alone._suggest(key, space.distributions[key]) for key in ("lr", "n", "kind")]
-    storage = optuna.storages.InMemoryStorage()
-    first, other = study_of(sweep, storage).ask(), study_of(sweep, storage)
-    found = [first._suggest("lr", space.distributions["lr"])]
-    second = other.ask()
-    space.suggest(second)
-    found.append(first._suggest("n", space.distributions["n"]))
-    other.tell(second, 1.0)
-    found.append(first._suggest("kind", space.distributions["kind"]))
-    assert found == expected
-
-
 @pytest.mark.parametrize("kind", ["tpe", "random"])
 def test_one_sampler_is_kept_however_many_trials_are_drawn_and_never_told(kind):
     sweep = config(kind)

@@ -4,66 +4,64 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.trial import TrialState
 
-from hpo.heartbeat import own_lease
-from hpo.queue import REASON, Queue
-from hpo.samplers import NumberedSampler, make_pruner
+from hpo.heartbeat import now_s, own_lease
+from hpo.queue import LEASE, REASON, Queue
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.sweep.attempt import Attempt, Ended, ResourceSlice
+from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep, sweep_of
-from pipeline.sweep.trial import Failed, Found
-from tests.sweeping import add_sweep
+from pipeline.sweep.trial import Failed, SeedOutcome
+from tests.sweeping import Clock, add_sweep, memory_queue
 
-Run = Callable[..., Found]
+Run = Callable[..., SeedOutcome]
 
 
-def found(value: float, **more: Any) -> Found:
+def outcome(value: float, **more: Any) -> SeedOutcome:
     """What a run came to, as if it had run."""
     facts = {"layout": "a d", "parameters": 7, "flops_per_token": 5.0, "went_on_from": []}
     objectives = {"retrained": value, "onehot": value + 1, "flops": 5.0, "parameters": 7.0}
-    return Found(objectives, {**facts, **more}, "{}")
+    return SeedOutcome(objectives, {**facts, **more}, "{}")
 
 
 def sweep_with(file: Path, folder: Path, more: str = "") -> Sweep:
     return sweep_of(load_experiment(add_sweep(file, trials=9, more=more)), folder)
 
 
-def attempt_at(trial: optuna.Trial, sweep: Sweep, queue: Queue, share: ResourceSlice) -> Attempt:
+def claimed_attempt(
+    sweep: Sweep, queue: Queue, share: ResourceSlice, clock: Callable[[], float] = now_s
+) -> Attempt:
+    """The first trial that waits, claimed."""
+    lease = own_lease()
+    trial = queue.claim(lease)
+    assert trial is not None
+    values = sweep.space.suggest(trial)
     return Attempt(
         trial,
+        values,
         sweep,
         queue,
         share,
-        alive=lambda process: None,
-        again=lambda: None,
-        retry=lambda action: action(),
+        lease,
+        is_ending=lambda: False,
+        wait=lambda: pytest.fail("nothing to wait for"),
+        clock=clock,
     )
 
 
 def attempt_of(
     sweep: Sweep, run: Run, monkeypatch: pytest.MonkeyPatch, trials: int = 1
-) -> list[tuple[Attempt, Ended]]:
+) -> list[tuple[Attempt, AttemptResult]]:
     """Attempt so many trials, each run by a function."""
-    storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(
-        storage=storage, directions=["minimize"] * len(sweep.config.objectives)
-    )
-    study.sampler = NumberedSampler(sweep.config)
-    study.pruner = make_pruner(sweep.config.pruner, 10)
-    queue = Queue(study, storage, retries=0)
-    queue.fill([{}] * trials)
+    queue = memory_queue(sweep, [{}] * trials)
     monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
     done = []
     for _ in range(trials):
-        trial = queue.claim(own_lease())
-        assert trial is not None
-        attempt = attempt_at(trial, sweep, queue, ResourceSlice(1, 2))
-        ended = attempt.run()
-        queue.finish(trial.number, ended.state, ended.values)
-        done.append((attempt, ended))
+        attempt = claimed_attempt(sweep, queue, ResourceSlice(1, 2))
+        result = attempt.run()
+        queue.finish(attempt.trial.number, result.state, result.values)
+        done.append((attempt, result))
     return done
 
 
@@ -75,12 +73,12 @@ def test_the_values_are_means_over_seeds_in_the_order_of_the_objectives(
     )
     seen = []
 
-    def run(experiment: Experiment, objectives: Any, folder: Path, *rest: Any) -> Found:
+    def run(experiment: Experiment, objectives: Any, folder: Path, *rest: Any) -> SeedOutcome:
         seen.append((experiment.run.seed, folder.relative_to(tmp_path).as_posix()))
         assert objectives == ("flops", "retrained")
         assert experiment.sweep is None
         assert not experiment.run.figures
-        return found(float(experiment.run.seed), layout=f"l{experiment.run.seed}")
+        return outcome(float(experiment.run.seed), layout=f"l{experiment.run.seed}")
 
     ((_, ended),) = attempt_of(sweep, run, monkeypatch)
     assert seen == [(3, "trials/0000/seed-3"), (4, "trials/0000/seed-4")]
@@ -96,9 +94,9 @@ def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
     sweep = sweep_with(experiment_file, tmp_path, "  set: {retrain.steps: 9, run.threads: 3}\n")
     experiments = []
 
-    def run(experiment: Experiment, *rest: Any) -> Found:
+    def run(experiment: Experiment, *rest: Any) -> SeedOutcome:
         experiments.append(experiment)
-        return found(1.0)
+        return outcome(1.0)
 
     attempts = attempt_of(sweep, run, monkeypatch, trials=8)
     for experiment, (attempt, ended) in zip(experiments, attempts, strict=True):
@@ -124,10 +122,10 @@ def test_a_failure_keeps_its_reason_and_what_was_found_before(
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path, "  seeds: [0, 1]\n")
 
-    def run(experiment: Experiment, *rest: Any) -> Found:
+    def run(experiment: Experiment, *rest: Any) -> SeedOutcome:
         if experiment.run.seed:
             raise Failed("exit code 3: the loss is no number")
-        return found(1.0)
+        return outcome(1.0)
 
     ((_, ended),) = attempt_of(sweep, run, monkeypatch)
     assert (ended.state, ended.values) == (TrialState.FAIL, None)
@@ -143,15 +141,15 @@ def test_the_search_s_own_validation_prunes(
     number = iter(range(9))
 
     def run(
-        experiment: Experiment, objectives: Any, folder: Path, limits: Any, around: Any
-    ) -> Found:
+        experiment: Experiment, objectives: Any, folder: Path, limits: Any, watcher: Any
+    ) -> SeedOutcome:
         bits = 1.0 + next(number)
         curve: dict[int, float] = {}
         for step in (10, 20, 30):
             curve[step] = bits
-            around.curve(curve)
-            around.curve(curve)
-        return found(bits)
+            watcher.report(curve)
+            watcher.report(curve)
+        return outcome(bits)
 
     ended = [ended for _, ended in attempt_of(sweep, run, monkeypatch, trials=4)]
     assert [each.state.name for each in ended] == ["COMPLETE", "COMPLETE", "PRUNED", "PRUNED"]
@@ -165,10 +163,10 @@ def test_without_a_pruner_nothing_is_reported(
     sweep = sweep_with(experiment_file, tmp_path, "  objectives: [onehot, flops]\n")
 
     def run(
-        experiment: Experiment, objectives: Any, folder: Path, limits: Any, around: Any
-    ) -> Found:
-        assert around.curve is None
-        return found(1.0)
+        experiment: Experiment, objectives: Any, folder: Path, limits: Any, watcher: Any
+    ) -> SeedOutcome:
+        assert not watcher.prunes
+        return outcome(1.0)
 
     ((_, ended),) = attempt_of(sweep, run, monkeypatch)
     assert ended.values == [2.0, 5.0]
@@ -181,17 +179,11 @@ def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path / "here")
-    storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
-    queue = Queue(study, storage, retries=2)
-    queue.fill([{}])
-    lost = queue.claim(own_lease())
-    assert lost is not None
+    queue = memory_queue(sweep)
+    claimed_attempt(sweep, queue, ResourceSlice())
     queue.requeue(queue.trials(TrialState.RUNNING)[0], "its worker died")
-    monkeypatch.setattr("pipeline.sweep.attempt.run_seed", lambda *rest: found(1.0))
-    trial = queue.claim(own_lease())
-    assert trial is not None
-    attempt = attempt_at(trial, sweep, queue, ResourceSlice())
+    monkeypatch.setattr("pipeline.sweep.attempt.run_seed", lambda *rest: outcome(1.0))
+    attempt = claimed_attempt(sweep, queue, ResourceSlice())
     (said,) = attempt.run().attributes["went_on_from"]
     folder = tmp_path / "here" / "trials" / "0000"
     assert said == f"the start, since {folder} is not on this machine"
@@ -205,7 +197,7 @@ def test_a_folder_of_another_trial_is_moved_aside_and_its_own_is_kept(
     old = tmp_path / "trials" / "0000"
     (old / "seed-0").mkdir(parents=True)
     (old / "seed-0" / "result").write_text("of an earlier sweep")
-    attempt_of(sweep, lambda *rest: found(1.0), monkeypatch)
+    attempt_of(sweep, lambda *rest: outcome(1.0), monkeypatch)
     assert not (old / "seed-0").exists()
     (aside,) = (path for path in (tmp_path / "trials").iterdir() if path != old)
     assert (aside / "seed-0" / "result").read_text() == "of an earlier sweep"
@@ -215,21 +207,59 @@ def test_a_trial_that_comes_back_finds_its_folder(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(experiment_file, tmp_path)
-    storage = optuna.storages.InMemoryStorage()
-    study = optuna.create_study(storage=storage, sampler=NumberedSampler(sweep.config))
-    queue = Queue(study, storage, retries=2)
-    queue.fill([{}])
+    queue = memory_queue(sweep)
     for _ in range(2):
-        trial = queue.claim(own_lease())
-        assert trial is not None
 
-        def run(*arguments: Any) -> Found:
+        def run(*arguments: Any) -> SeedOutcome:
             (tmp_path / "trials" / "0000" / "visits").open("a").write("x")
             raise Failed("for the test")
 
         monkeypatch.setattr("pipeline.sweep.attempt.run_seed", run)
-        attempt_at(trial, sweep, queue, ResourceSlice()).run()
+        claimed_attempt(sweep, queue, ResourceSlice()).run()
         (running,) = queue.trials(TrialState.RUNNING)
         queue.requeue(running, "its worker died")
     assert (tmp_path / "trials" / "0000" / "visits").read_text() == "xx"
     assert [path.name for path in (tmp_path / "trials").iterdir()] == ["0000"]
+
+
+def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(experiment_file, tmp_path)
+    queue, clock = memory_queue(sweep), Clock()
+    attempt = claimed_attempt(sweep, queue, ResourceSlice(), clock)
+    signs: list[float] = []
+
+    class Process:
+        def beat(self) -> None:
+            signs.append(clock.now)
+
+    process: Any = Process()
+    for _ in range(8):  # a sign is due after a ninth of 30 s
+        clock.now += 1.0
+        attempt.check(process)
+    assert signs == [104.0, 108.0]
+    assert queue.trials()[0].system_attrs[LEASE]["count"] == 2
+
+    def away(*arguments: Any) -> Any:
+        raise RuntimeError("away")
+
+    monkeypatch.setattr("hpo.retry.is_transient", lambda error: True)
+    monkeypatch.setattr(queue, "beat", away)
+    clock.now += 4.0
+    attempt.check(process)
+    assert signs == [104.0, 108.0]
+
+
+def test_workers_share_out_threads_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)), raising=False)
+    slices = [ResourceSlice(0, 1), ResourceSlice(1, 3), ResourceSlice(2, 16), ResourceSlice(31, 32)]
+    assert [part.threads for part in slices] == [16, 5, 1, 1]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    gpus = [ResourceSlice(place, 4).environment["CUDA_VISIBLE_DEVICES"] for place in range(4)]
+    assert gpus == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert ResourceSlice(1, 2).environment == {"CUDA_VISIBLE_DEVICES": "7"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert ResourceSlice(1, 2).environment == {}

@@ -1,5 +1,6 @@
 """A trial's process: it never outlives its worker, and no folder has two."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -7,14 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pipeline.sweep.process import FolderBusy, TrialProcess
+from pipeline.sweep.process import FolderBusy, Interrupted, TrialProcess, Watcher
 from pipeline.sweep.trial import reason_of
 from tests.pipeline.sweep.scripts import plant
 
 Start = Callable[..., TrialProcess]
+
+
+def watcher_with(is_ending: Callable[[], bool] = lambda: False, **more: Any) -> Watcher:
+    return Watcher(is_ending=is_ending, **more)
 
 
 @pytest.fixture
@@ -28,10 +34,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     ) -> TrialProcess:
         process = TrialProcess(
             tmp_path / folder,
-            ["--alive-s", str(alive_s), *arguments, "--scripts", *script.split()],
-            {"GIVEN": "yes"},
-            wait_s=wait_s,
-            meanwhile=lambda: None,
+            [*arguments, "--scripts", *script.split()],
+            watcher_with(environment={"GIVEN": "yes"}, alive_s=alive_s, wait_s=wait_s),
         )
         started.append(process)
         return process
@@ -124,10 +128,10 @@ def test_it_ends_with_its_state_saved_when_its_worker_gives_no_sign(
 WORKER = """
 import sys, time
 from pathlib import Path
-from pipeline.sweep.process import TrialProcess
+from pipeline.sweep.process import TrialProcess, Watcher
 folder = Path(sys.argv[1])
-TrialProcess(folder / "trial", ["--alive-s", "60", str(folder / "state"), "--scripts", "saves"], {},
-             wait_s=0, meanwhile=lambda: None)
+watcher = Watcher(is_ending=lambda: False)
+TrialProcess(folder / "trial", [str(folder / "state"), "--scripts", "saves"], watcher)
 print("started", flush=True)
 time.sleep(600)
 """
@@ -159,10 +163,13 @@ def test_it_ends_with_its_state_saved_when_its_worker_is_killed_and_holds_the_fo
 
 def test_a_folder_has_one_process_at_a_time(start: Start) -> None:
     first = start("hangs")
-    calls = []
+    looks = itertools.count()
+    waits = watcher_with(lambda: next(looks) < 0, wait_s=0.5)
     with pytest.raises(FolderBusy):
-        TrialProcess(first.log.parent, [], {}, wait_s=0.5, meanwhile=lambda: calls.append("sign"))
-    assert calls
+        TrialProcess(first.log.parent, [], waits)
+    assert next(looks) > 0
+    with pytest.raises(Interrupted):
+        TrialProcess(first.log.parent, [], watcher_with(lambda: True))
     start("hangs", folder="other")
     first.kill()
     start("hangs")

@@ -8,13 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hpo.heartbeat import own_lease
 from hpo.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
-from hpo.samplers import NumberedSampler
 from model import default_candidates, load_architecture, parse_layout
 from nas.costs.latency import Latencies
 from pipeline.context import set_up
@@ -24,7 +22,7 @@ from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import best_entries, clean, rows
 from report.sweep.trials import front, parse_rows
-from tests.sweeping import ROOT, add_sweep
+from tests.sweeping import ROOT, add_sweep, memory_queue
 
 SMALL = ["sweep.set={retrain.steps: 9}"]
 
@@ -40,9 +38,7 @@ def file(experiment_file: Path) -> Path:
 
 def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
     """A study in memory with trials of these values; None failed; each with a run's files."""
-    storage = optuna.storages.InMemoryStorage()
-    queue = Queue(optuna.create_study(storage=storage), storage, retries=2)
-    queue.fill([{}] * len(values))
+    queue = memory_queue(sweep, [{}] * len(values))
     for value in values:
         trial = queue.claim(own_lease())
         assert trial is not None
@@ -269,10 +265,8 @@ def told(
     attributes: dict[str, Any] | None = None,
 ) -> Queue:
     """A study in memory whose trials have 4, 3, 2 slots; the first is the baseline."""
-    storage = optuna.storages.InMemoryStorage()
-    directions = ["minimize"] * len(sweep.config.objectives)
-    queue = Queue(optuna.create_study(storage=storage, directions=directions), storage, retries=2)
-    queue.fill([{**SLOTS, "model.slots": 4 - place} for place in range(len(trials))])
+    points = [{**SLOTS, "model.slots": 4 - place} for place in range(len(trials))]
+    queue = memory_queue(sweep, points)
     for state, values in trials:
         trial = queue.claim(own_lease())
         assert trial is not None
@@ -490,10 +484,7 @@ def test_the_baseline_is_the_trial_with_the_file_s_own_values(
     file: Path, tmp_path: Path, settings: tuple[str, ...], baselines: list[int]
 ) -> None:
     sweep = sweep_with(file, tmp_path, *settings)
-    storage = optuna.storages.InMemoryStorage()
-    sampler = NumberedSampler(sweep.config)
-    queue = Queue(optuna.create_study(storage=storage, sampler=sampler), storage, retries=2)
-    queue.fill(points(sweep))
+    queue = memory_queue(sweep, points(sweep))
     for _ in range(2):  # while they wait, and when they were run
         found = rows(sweep, queue.entries(), {})
         assert [each["number"] for each in found if each["baseline"]] == baselines
@@ -524,10 +515,7 @@ def test_the_chosen_experiment_has_its_values_and_its_full_length(
     sweep = sweep_with(file, tmp_path, *SMALL)
     params = {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.slots": 3}
     chosen = chosen_experiment(sweep, params)
-    assert chosen == with_settings(
-        sweep.experiment,
-        {"search.tau.schedule": "linear", "search.tau.start": 0.7, "model.slots": 3},
-    )
+    assert chosen == with_settings(sweep.experiment, params)
     assert chosen.retrain == sweep.experiment.retrain
     assert chosen.sweep is None
 
@@ -537,9 +525,7 @@ def test_the_first_trial_has_the_file_s_own_values(file: Path, tmp_path: Path) -
     first = {"search.tau.schedule": "linear", "search.tau.start": 1.0, "model.slots": 4}
     assert points(sweep) == [first, {}, {}, {}]
     assert points(sweep_with(file, tmp_path, "sweep.baseline=false")) == [{}] * 4
-    outside = sweep_with(file, tmp_path, "model.slots=7")
-    assert points(outside) == [{}] * 4
-    assert outside.baseline.reason == "model.slots is 7 there, not in 2 .. 4"
+    assert points(sweep_with(file, tmp_path, "model.slots=7")) == [{}] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Starting and joining a sweep: what is written when, and what workers are told."""
+"""Starting and joining a sweep: what is written when, and what is refused."""
 
 import os
 import subprocess
@@ -6,7 +6,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -17,11 +16,12 @@ import sweep as sweep_script
 from hpo.queue import Queue
 from pipeline.experiment import load_experiment
 from pipeline.sweep import run, study
-from pipeline.sweep.parent import STORAGE, Parent
 from pipeline.sweep.plan import SweepPaths
-from pipeline.sweep.run import JoinedRun, ParentRun, join_sweep, start_sweep
+from pipeline.sweep.pool import Pool
+from pipeline.sweep.run import STORAGE, SweepRun, join_sweep, start_sweep
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
+from training.signals import Stopped
 from utils.files import read_object
 
 URL = "postgresql://u:secret@h:5/d"
@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     storage = InMemoryStorage()
 
-    def opened(where: str, journal: Path, *, create: bool) -> BaseStorage:
+    def opened(where: str, journal: Path, **more: object) -> BaseStorage:
         found.append(where)
         return storage
 
@@ -52,14 +52,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def start(file: Path, folder: Path, *settings: str) -> ParentRun:
+def start(file: Path, folder: Path, *settings: str) -> SweepRun:
     experiment = load_experiment(file, settings)
     return start_sweep(experiment, folder, Namespace(retry_failed=False, workers=2))
 
 
-def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> JoinedRun:
-    arguments = Namespace(retry_failed=False, workers=workers, share="0/1", parent=None)
+def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> SweepRun:
+    arguments = Namespace(retry_failed=False, workers=workers)
     return join_sweep(load_experiment(file, settings), folder, arguments)
+
+
+def release(started: SweepRun) -> None:
+    assert started.lock is not None
+    started.lock.release()
 
 
 def files(folder: Path) -> dict[Path, bytes]:
@@ -75,12 +80,12 @@ def test_a_wrong_url_claims_nothing_and_a_corrected_space_is_taken(
     own = SweepPaths(folder).own
     assert not (own / "identity.json").exists()
     started = start(file, folder, "sweep.space={model.slots: {low: 2, high: 3}}")
-    assert len(started.queue.entries()) == 4
+    assert len(started.pool.queue.entries()) == 4
     assert read_object(own / "identity.json", "")["sweep"]["space"].keys() == {"model.slots"}
 
 
 def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
-    start(file, folder).lock.release()
+    release(start(file, folder))
     before = files(folder)
     with pytest.raises(ValueError, match="holds another experiment"):
         start(file, folder, "search.steps=31")
@@ -98,7 +103,7 @@ def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
     assert after == before
 
 
-def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -> None:
+def test_a_second_start_is_refused_before_it_writes(file: Path, folder: Path) -> None:
     own = SweepPaths(folder).own
     own.mkdir(parents=True)
     code = (
@@ -120,68 +125,54 @@ def test_a_second_parent_is_refused_before_it_writes(file: Path, folder: Path) -
     assert [path.name for path in own.iterdir()] == ["lock"]
 
 
-Begun = list[tuple[list[str], str]]
-
-
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
-    """With what arguments and which storage workers were started."""
-    workers: Begun = []
-
-    def popen(arguments: list[str], env: dict[str, str], **more: object) -> Any:
-        workers.append((arguments[2 : arguments.index("--worker")], env[STORAGE]))
-        return SimpleNamespace(poll=lambda: 0)
-
-    stand_in = SimpleNamespace(Popen=popen, DEVNULL=None, STDOUT=None)
-    monkeypatch.setattr("pipeline.sweep.parent.subprocess", stand_in)
-    monkeypatch.setattr(run, "finish", lambda *arguments, **more: None)
-    return workers
-
-
-def test_workers_read_what_was_saved_and_are_handed_the_storage(
-    file: Path, folder: Path, asked: list[str], begun: Begun
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_a_password_is_written_nowhere_and_no_child_is_handed_it(
+    file: Path,
+    folder: Path,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    by_environment: bool,
 ) -> None:
-    started = start(file, folder, f"sweep.storage={URL}", "sweep.trials=5")
-    file.write_text("edited: while it runs")
-    started.run()
-    own = SweepPaths(folder).own_experiment
-    assert begun == [([str(own), "--run", str(folder)], URL)] * 2
+    settings = [f"sweep.storage={URL}"]
+    if by_environment:
+        settings = ["sweep.storage=postgresql://u@h:5/d"]
+        monkeypatch.setenv(STORAGE, URL)
+    started = start(file, folder, *settings, "sweep.trials=5")
     assert STORAGE not in os.environ
-    assert asked == [URL]
+    assert started.pool.sweep.config.storage == URL
+    own = SweepPaths(folder).own_experiment
     experiment = load_experiment(own)
     assert experiment.sweep is not None
     assert (experiment.sweep.storage, experiment.sweep.trials) == ("postgresql://u@h:5/d", 5)
-    assert not [path for path, text in files(folder).items() if b"secret" in text]
-
-
-def test_a_worker_joins_the_storage_that_it_is_handed(
-    file: Path, folder: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start(file, folder, f"sweep.storage={URL}")
-    monkeypatch.setenv(STORAGE, URL)
-    worker = join(SweepPaths(folder).own_experiment, folder)
-    assert worker.worker.sweep.config.storage == URL
-    assert asked == [URL, URL]
+    if by_environment:
+        monkeypatch.setenv(STORAGE, URL)
+    joined = join(own if by_environment else file, folder, *settings, workers=3)
+    assert joined.pool.sweep.config.storage == URL
     assert STORAGE not in os.environ
+    assert asked == [URL, URL]
+    assert not [path for path, text in files(folder).items() if b"secret" in text]
     join(file, folder, "sweep.storage=grpc://h:7")
     assert asked[-1] == "grpc://h:7"
 
 
-def test_several_that_join_read_what_they_saved(
-    file: Path, folder: Path, asked: list[str], begun: Begun
+@pytest.mark.usefixtures("asked")
+def test_who_has_started_a_sweep_writes_its_results_also_when_it_is_stopped(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(file, folder)
-    joined = join(file, folder, f"sweep.storage={URL}", "sweep.retries=1", workers=3)
-    file.write_text("edited: while it runs")
-    joined.run()
-    assert len(begun) == 3
-    (saved, *rest), storage = begun[0]
-    assert (rest, storage) == (["--run", str(folder)], URL)
-    experiment = load_experiment(Path(saved))
-    assert experiment.sweep is not None
-    assert experiment.sweep.retries == 1
-    assert Path(saved).parent == SweepPaths(folder).workers
-    assert "secret" not in Path(saved).read_text()
+    written: list[tuple[str, bool]] = []
+    sweeps = {"started": start(file, folder), "joined": join(file, folder, workers=2)}
+    for name, run_of in sweeps.items():
+        monkeypatch.setattr(
+            run, "finish", lambda *rest, done, name=name: written.append((name, done))
+        )
+        monkeypatch.setattr(Pool, "run", lambda pool: None)
+        run_of.run()
+        run_of.finish()
+        for error in (Stopped(15), ValueError("6 errors")):
+            monkeypatch.setattr(Pool, "run", fails(error))
+            with pytest.raises(type(error)):
+                run_of.run()
+    assert written == [("started", True), ("started", False), ("started", False)]
 
 
 def fails(error: Exception) -> Callable[..., Any]:
@@ -196,12 +187,10 @@ def fails(error: Exception) -> Callable[..., Any]:
 def test_a_storage_that_is_gone_is_one_line_and_no_other_error_is(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    parent = start(file, folder, f"sweep.storage={URL}")
-    worker, joined = join(file, folder), join(file, folder, workers=2)
-    monkeypatch.setattr(Parent, "run", fails(error))
-    monkeypatch.setattr(worker.worker, "run", fails(error))
+    started, joined = start(file, folder, f"sweep.storage={URL}"), join(file, folder)
+    monkeypatch.setattr(Pool, "run", fails(error))
     monkeypatch.setattr(run, "finish", fails(error))
-    calls = [parent.run, parent.finish, worker.run, joined.run]
+    calls = [started.run, started.finish, joined.run]
     monkeypatch.setattr(Queue, "fill", fails(error))
     calls.append(lambda: start(file, folder, f"sweep.storage={URL}") and None)
     for call in calls:
@@ -213,11 +202,10 @@ def test_a_storage_that_is_gone_is_one_line_and_no_other_error_is(
             assert "the study and the trials' checkpoints stay as they are" in said
             assert "\n" not in said
             assert "secret" not in said
-    assert STORAGE not in os.environ
 
 
 @pytest.mark.usefixtures("asked")
-def test_no_worker_joins_before_the_queue_is_full(
+def test_nobody_joins_before_the_queue_is_full(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill = Queue.fill
@@ -236,14 +224,13 @@ def test_no_worker_joins_before_the_queue_is_full(
     with pytest.raises(ValueError, match="is that of another experiment or space"):
         start(file, folder, "search.steps=31")
     start(file, folder)
-    worker = join(file, folder)
-    assert len(worker.worker.queue.entries()) == 4
-    assert len(start(file, folder, "sweep.trials=6").queue.entries()) == 6
+    assert len(join(file, folder).pool.queue.entries()) == 4
+    assert len(start(file, folder, "sweep.trials=6").pool.queue.entries()) == 6
 
 
 def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_path: Path) -> None:
-    first, again = (start(file, tmp_path / "a").queue.study_id for _ in range(2))
-    other = start(file, tmp_path / "b").queue.study_id
+    first, again = (start(file, tmp_path / "a").pool.queue.study_id for _ in range(2))
+    other = start(file, tmp_path / "b").pool.queue.study_id
     assert first == again != other
     assert len(first) == len(other) == 16
 
@@ -315,9 +302,9 @@ def test_threads_that_workers_would_share_are_warned_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(run, "usable_cores", lambda: 2)
-    start(file, folder, "run.threads=1").lock.release()
+    release(start(file, folder, "run.threads=1"))
     assert "warning" not in capsys.readouterr().out
-    start(file, folder, "run.threads=2").lock.release()
+    release(start(file, folder, "run.threads=2"))
     assert "warning: 2 x 2 threads for 2 cores" in capsys.readouterr().out
     join(file, folder, "run.threads=3", workers=4)
     assert "warning: 4 x 3 threads for 2 cores" in capsys.readouterr().out

@@ -2,22 +2,23 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.sweep import trial
 from pipeline.sweep.child import LEFT_ALONE
-from pipeline.sweep.process import TrialProcess
-from pipeline.sweep.trial import Around, Failed, Interrupted, Limits, run_scripts, run_seed
+from pipeline.sweep.process import Interrupted, TrialProcess, Watcher
+from pipeline.sweep.trial import Failed, Limits, run_scripts, run_seed
 from tests.pipeline.sweep.scripts import plant
-from tests.pipeline.sweep.test_attempt import found
+from tests.pipeline.sweep.test_attempt import outcome
 from tests.sweeping import Clock
 from utils.files import append_line, write_whole
+
+Sign = Callable[[TrialProcess | None], None]
 
 # Counts its starts in the run folder; goes on until it is told to end, then is done.
 SEARCH = """
@@ -43,7 +44,7 @@ def experiment(experiment_file: Path) -> Experiment:
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     """Puts stand-ins in the place of the scripts."""
     plant(tmp_path / "scripts", monkeypatch)
-    monkeypatch.setattr(trial, "read_outcome", lambda *arguments: found(1.0))
+    monkeypatch.setattr(trial, "read_outcome", lambda *arguments: outcome(1.0))
     monkeypatch.setattr(trial, "SCRIPTS", ("stands_in", "says", "says"))
 
     def put(name: str, text: str) -> None:
@@ -52,10 +53,20 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     return put
 
 
-def around_of(
-    alive: Callable[[TrialProcess | None], None], again: Callable[[], None] = lambda: None
-) -> Around:
-    return Around({"PYTHONDONTWRITEBYTECODE": "1"}, alive, None, again, alive_s=60, wait_s=1)
+class Hooked(Watcher):
+    """Does what a test wants with every sign and before every second start."""
+
+    def __init__(
+        self,
+        sign: Sign = lambda process: None,
+        confirm: Callable[[], None] = lambda: None,
+        **more: Any,
+    ) -> None:
+        environment = {"PYTHONDONTWRITEBYTECODE": "1"}
+        more = {"is_ending": lambda: False, "wait_s": 1, **more}
+        super().__init__(environment=environment, **more)
+        self.sign = sign
+        self.confirm = confirm
 
 
 def test_a_process_that_was_ended_from_outside_is_started_again(
@@ -64,7 +75,7 @@ def test_a_process_that_was_ended_from_outside_is_started_again(
     scripts("stands_in", SEARCH.replace("WANTED", "3"))
     run, asked, killed = tmp_path / "run", [], set()
 
-    def alive(process: TrialProcess | None) -> None:
+    def sign(process: TrialProcess | None) -> None:
         if process is not None and process.log.read_text().count("ready") > len(killed):
             killed.add(process._process.pid)
             os.kill(process._process.pid, signal.SIGTERM)
@@ -74,7 +85,7 @@ def test_a_process_that_was_ended_from_outside_is_started_again(
         ["retrained"],
         run,
         Limits(None, 60),
-        around_of(alive, again=lambda: asked.append("again")),
+        Hooked(sign, confirm=lambda: asked.append("again")),
     )
     assert result.objectives["retrained"] == 1.0
     assert (run / "starts").read_text() == "xxx"
@@ -87,29 +98,28 @@ def test_a_process_whose_worker_was_silent_for_too_long_is_started_again(
     scripts("stands_in", SEARCH.replace("WANTED", "2"))
     run = tmp_path / "run"
 
-    def alive(process: TrialProcess | None) -> None:
+    def sign(process: TrialProcess | None) -> None:
         if process is not None and process.log.read_text().count("--- attempt") == 2:
             process.beat()
 
-    around = replace(around_of(alive), alive_s=2.0)
-    run_seed(experiment, ["onehot"], run, Limits(None, 60), around)
+    run_seed(experiment, ["onehot"], run, Limits(None, 60), Hooked(sign, alive_s=2.0))
     assert (run / "starts").read_text() == "xx"
     assert "the worker gave no sign for 2 s" in (run / "trial.log").read_text()
+
+
+def ended(process: TrialProcess | None) -> bool:
+    return process is not None and process.poll() is not None
 
 
 def test_where_the_worker_must_stop_too_the_trial_is_interrupted_and_has_not_failed(
     experiment: Experiment, tmp_path: Path, scripts: Callable[[str, str], None]
 ) -> None:
     scripts("stands_in", f"def main(arguments):\n    return {LEFT_ALONE}\n")
-    stopping = threading.Event()
-
-    def alive(process: TrialProcess | None) -> None:
-        if process is None and stopping.is_set():
-            raise Interrupted
-        stopping.set()
-
+    seen: list[TrialProcess | None] = []
+    # The stop comes once the process has ended by itself.
+    watcher = Hooked(seen.append, is_ending=lambda: bool(seen) and ended(seen[0]))
     with pytest.raises(Interrupted):
-        run_seed(experiment, ["onehot"], tmp_path / "run", Limits(None, 60), around_of(alive))
+        run_seed(experiment, ["onehot"], tmp_path / "run", Limits(None, 60), watcher)
 
 
 def test_a_trial_that_is_always_ended_from_outside_fails_in_the_end(
@@ -122,7 +132,7 @@ def test_a_trial_that_is_always_ended_from_outside_fails_in_the_end(
             ["onehot"],
             tmp_path / "run",
             Limits(None, 60),
-            around_of(lambda process: None),
+            Hooked(),
         )
 
 
@@ -136,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_the_trial(
             ["onehot"],
             tmp_path / "file" / "run",
             Limits(None, 60),
-            around_of(lambda process: None),
+            Hooked(),
         )
 
 
@@ -182,14 +192,12 @@ def test_a_hanging_one_fails_with_its_stacks_in_the_log(
     scripts("stands_in", SEARCH.replace("WANTED", "9"))
     log, clock = tmp_path / "run" / "trial.log", Clock()
 
-    def alive(process: TrialProcess | None) -> None:
+    def sign(process: TrialProcess | None) -> None:
         if process is not None and "ready" in log.read_text():
             clock.now += 40
 
     with pytest.raises(Failed, match=r"silent for .*; trial\.log ends with where it was"):
-        run_seed(
-            experiment, ["onehot"], tmp_path / "run", Limits(None, 60, clock), around_of(alive)
-        )
+        run_seed(experiment, ["onehot"], tmp_path / "run", Limits(None, 60, clock), Hooked(sign))
     assert 'stands_in.py", line' in log.read_text()
 
 
@@ -219,8 +227,7 @@ def test_folders_that_a_run_renames_do_not_end_whoever_watches_it(
 ) -> None:
     scripts("stands_in", RENAMES)
     monkeypatch.setattr(trial, "_POLL_S", 0.0)
-    around = around_of(lambda process: None)
-    result = run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), around)
+    result = run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), Hooked())
     assert result.objectives["retrained"] == 1.0
 
 
@@ -248,7 +255,7 @@ def test_a_run_that_writes_to_the_metrics_of_its_retraining_alone_is_not_silent(
     monkeypatch.setattr(trial, "_POLL_S", 0.0)
     monkeypatch.setattr(trial, "TrialProcess", lambda *arguments, **more: Retraining())
     # A look without a change would be silence.
-    run_scripts(experiment, ["says"], run, Limits(None, 0.0), around_of(lambda process: None))
+    run_scripts(experiment, ["says"], run, Limits(None, 0.0), Hooked())
 
 
 DAMAGES = {
@@ -284,7 +291,6 @@ def test_a_curve_that_cannot_be_read_fails_the_trial_and_nobody_else(
     folder = tmp_path / "run" / "search" / "seed-0"
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text(DAMAGES[damage])
-    around = replace(around_of(lambda process: None), curve=lambda curve: None)
     with pytest.raises(Failed, match=r"metrics\.jsonl.*damaged|no bits per byte"):
-        run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), around)
+        run_seed(experiment, ["retrained"], tmp_path / "run", Limits(None, 60), Hooked(prunes=True))
     assert process.killed

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.disk import Killed
 from training.console import Screen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +17,7 @@ LAYOUT = ["--layout", "a d a d"]
 TIME = {"elapsed_s", "tokens_per_s"}
 # What scripts say on stderr while they prepare.
 PROGRESS = ("files: ", "preparing the opponents: ")
+Capture = pytest.CaptureFixture[str]
 
 
 def settings(*texts: str) -> list[str]:
@@ -45,10 +47,6 @@ def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) ->
     assert lines[0].isprintable()
     assert len(lines[0]) < 2000
     return lines[0]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing after it runs."""
 
 
 def killed_after(step: int, script: Any, *arguments: Any) -> None:

@@ -1,5 +1,6 @@
 """Scripts that run in this process: to their end, refused, or killed; and what they leave."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pipeline.experiment import dump_experiment, with_settings
 from tests.disk import Killed
 from training.console import Screen
 
@@ -34,6 +36,18 @@ def code_of(script: Any, *arguments: Any) -> int:
 
 def run(script: Any, *arguments: Any) -> None:
     assert code_of(script, *arguments) == 0
+
+
+def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
+    """What `pipeline.jobs.run_all` does, without a process for each, which first imports torch."""
+    for job in jobs:
+        file = job.folder / "job.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        experiment = with_settings(job.experiment, {"run.figures": False, "derive.gap": False})
+        file.write_text(dump_experiment(experiment))
+        for script in job.scripts:
+            run(importlib.import_module(script), file, "--run", job.folder)
+        done(job)
 
 
 def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:

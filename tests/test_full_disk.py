@@ -29,8 +29,9 @@ def goes_on_exactly(
     arguments = [experiment_file, "--run", folder / "run", *more]
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patched:
-        if script is search:  # a retraining finds the cache of the one before it
-            patched.setenv("PARNAS_CACHE", str(folder / "cache"))
+        # A retraining finds the text as the search before it has prepared it.
+        cache = folder if script is search else undisturbed.parent
+        patched.setenv("PARNAS_CACHE", str(cache / "cache"))
         with FullDisk(folder, n).installed() as disk:
             code = code_of(script, *arguments)
         if not disk.failed:

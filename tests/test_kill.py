@@ -31,8 +31,8 @@ def killed_on_the_way(arguments: list[str], metrics: Path, steps: int) -> None:
     """Start and kill, KILLS times, each time at a random moment after a little more was done."""
     generator = random.Random(len(arguments))
     for kill in range(KILLS):
-        goal = (kill + 1) * steps // (KILLS + 2)
-        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.1)
+        goal = (kill + 1) * steps // (KILLS + 3)
+        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.05)
 
 
 def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float = 0.0) -> None:
@@ -64,11 +64,11 @@ def test_law_8_a_phase_survives_five_kills(
     experiment_file: Path, tmp_path: Path, script: Any, phase: str, more: list[str]
 ) -> None:
     """The one never killed runs in this process, the others each in their own."""
-    texts = [f"{script.__name__}.steps=300", "run.checkpoint_every=13", "run.validate_every=50"]
+    texts = [f"{script.__name__}.steps=400", "run.checkpoint_every=13", "run.validate_every=50"]
     texts.append("run.figures=false")
     run(script, experiment_file, "--run", tmp_path / "whole", *settings(*texts), *more)
     killed = tmp_path / "killed"
     arguments = [*command(f"{script.__name__}.py", experiment_file, killed, *texts), *more]
-    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 300)
+    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 400)
     to_the_end(arguments)
     assert_same(tmp_path / "whole" / phase, killed / phase)

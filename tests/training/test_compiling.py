@@ -59,7 +59,7 @@ def test_law_8_a_compiled_run_that_was_killed_ends_as_one_never_killed(
 ) -> None:
     """With dropout, with batches of two widths, in processes of their own."""
     settings = ["run.compile=true", "run.checkpoint_every=7", "data.segment=18"]
-    settings += ["search.estimator=single_path", "search.steps=40", "run.figures=false"]
+    settings += ["search.estimator=single_path", "search.steps=60", "run.figures=false"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     to_the_end(command("search.py", experiment_file, whole, *settings))
     arguments = command("search.py", experiment_file, killed, *settings)

@@ -17,9 +17,8 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 
 import retrain
 import search
-from tests.judge import Checked, answer
-from tests.mutation import FILE
-from tests.runs import LAYOUT, killed_after, run
+from tests.mutation import FILE, Checked, answer
+from tests.runs import LAYOUT, Capture, killed_after, run
 from training.memory import Forecast
 from utils.cores import CpuReading
 
@@ -139,9 +138,7 @@ def half_way(killed: Path, experiment_file: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Checked]:
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Iterator[Checked]:
     """Runs a script with --check on a mutated file: exit code and stderr; nothing may be left."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
@@ -211,11 +208,6 @@ def _without_what_takes_long(
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary folders in memory where there is room: most of what tests write is synced."""
-    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _has_room(_MEMORY):
-        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
-
-
-def _has_room(folder: Path) -> bool:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return False
-    return shutil.disk_usage(folder).free >= _MEMORY_NEEDED_BYTES
+    usable = os.access(_MEMORY, os.W_OK | os.X_OK)
+    if usable and shutil.disk_usage(_MEMORY).free >= _MEMORY_NEEDED_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))

@@ -37,7 +37,7 @@ class Kind:
     name: str
     write: Callable[[Path], object]
     read: Callable[[Path], Any]
-    lies: Callable[[Path], Iterator[str]]
+    lies: Callable[[Path], Iterator[str | None]]
     is_true: Callable[[Any, bytes, bytes], bool] = _never
     others: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ def no_files(kind: Kind, path: Path) -> Iterator[str]:
         path.unlink()
 
 
-def lies(kind: Kind, path: Path) -> Iterator[str]:
+def lies(kind: Kind, path: Path) -> Iterator[str | None]:
     return kind.lies(path)
 
 

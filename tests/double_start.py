@@ -20,13 +20,7 @@ _WAIT_S = 300
 
 @dataclass(frozen=True)
 class Ending:
-    """How one of them ended.
-
-    Attributes:
-        opened: whether it got the folder.
-        code: its exit code.
-        lines: what it said on stderr.
-    """
+    """Whether one of them got the folder, its exit code, and what it said on stderr."""
 
     opened: bool
     code: int | None
@@ -36,10 +30,8 @@ class Ending:
 def double_start(starts: Sequence[Callable[[], object]]) -> list[Ending]:
     """Let each start in a process of its own; all meet right before `Trainer.open`.
 
-    Who has the folder keeps it until every other one has had its answer.
-
-    Args:
-        starts: each opens one phase; what it returns, or exits with, is its exit code.
+    Who has the folder keeps it until every other one has had its answer. What a start returns, or
+    exits with, is its exit code.
     """
     ready, answered = (_FORK.Barrier(len(starts), timeout=_WAIT_S) for _ in range(2))
     opened = [_FORK.Value("b", 0) for _ in starts]

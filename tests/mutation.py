@@ -1,18 +1,20 @@
-"""Experiment files with a known fault in a known place.
+"""Experiment files with a known fault in a known place, and the answers of --check to them.
 
 A page is a tree of mappings, lists and YAML spellings; written out, every key has its line. What is
 wrong with a value is told from the committed JSON schema, not from the code that reads the file.
 """
 
 import copy
+import importlib
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,13 +110,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Page:
-    """A tree written out.
-
-    Attributes:
-        tree: mappings, lists and scalars as they are spelled.
-        text: the file.
-        line_of: where each key stands, from 1.
-    """
+    """A tree of scalars as they are spelled, the file that it is, and the line of each key."""
 
     tree: dict[str, Any]
     text: str
@@ -292,3 +288,50 @@ def wrong_items(node: dict[str, Any]) -> list[tuple[int, str]]:
 def sample(words: list[Any], count: int, seed: str) -> list[Any]:
     """A few of them, always the same."""
     return random.Random(seed).sample(words, min(count, len(words)))
+
+
+# Most of the time of a mutant is that of its parse; every third stands for all in the quick tests.
+THIRDS = pytest.mark.parametrize(
+    "third", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+)
+
+MAINS = [importlib.import_module(n).main for n in ("search", "derive", "retrain", "compare")]
+Checked = Callable[[Mutant, int], tuple[object, str]]
+
+
+def answer(mutant: Mutant, number: int) -> object:
+    """The exit code of one of the four scripts, told to check a mutant in the current folder."""
+    Path(FILE).write_bytes(mutant.text)
+    sets = [part for text in mutant.sets for part in ("--set", text)]
+    try:
+        return MAINS[number % len(MAINS)]([FILE, "--check", *sets])
+    except SystemExit as stop:
+        return stop.code
+
+
+def complaint(mutant: Mutant, code: object, err: str) -> str | None:
+    """What is wrong with the answer to a mutant; None if nothing is."""
+    lines = err.splitlines()
+    if code != (2 if mutant.said else 0) or len(lines) != len(mutant.said):
+        return f"exit code {code}, {lines[:3]}"
+    for line, (place, key) in zip(lines, mutant.said, strict=True):
+        if isinstance(place, str):
+            origin = re.escape(f"--set {place}")
+        else:
+            origin = rf"{FILE}:{place or '[0-9]+'}" + ("" if key else "(:[0-9]+)?")
+        if not re.match(origin + ": " + (re.escape(f"{key}: ") if key else "") + r"\S", line):
+            return f"expected {place} {key}, found {line!r}"
+        if len(line) > 2000 or not line.isprintable():
+            return f"unprintable or endless: {line[:100]!r}"
+    return None
+
+
+def failures(mutants: list[Mutant], check: Checked) -> list[str]:
+    """What is wrong with the answers to many mutants."""
+    answers = [(mutant, *check(mutant, number)) for number, mutant in enumerate(mutants)]
+    return [f"{m.name}: {words}" for m, *answer in answers if (words := complaint(m, *answer))]
+
+
+def refuse(name: str, text: str | bytes, *said: Said, sets: Sequence[str] = ()) -> Mutant:
+    """A mutant about which something must be said; without words it is valid."""
+    return Mutant(name, text.encode() if isinstance(text, str) else text, said, tuple(sets))

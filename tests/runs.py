@@ -1,5 +1,6 @@
 """Scripts that run in this process: to their end, refused, or killed; and what they leave."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pipeline.experiment import dump_experiment, with_settings
+from tests.disk import Killed
 from training.console import Screen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +19,7 @@ LAYOUT = ["--layout", "a d a d"]
 TIME = {"elapsed_s", "tokens_per_s"}
 # What scripts say on stderr while they prepare.
 PROGRESS = ("files: ", "preparing the opponents: ")
+Capture = pytest.CaptureFixture[str]
 
 
 def settings(*texts: str) -> list[str]:
@@ -34,6 +38,18 @@ def run(script: Any, *arguments: Any) -> None:
     assert code_of(script, *arguments) == 0
 
 
+def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
+    """What `pipeline.jobs.run_all` does, without a process for each, which first imports torch."""
+    for job in jobs:
+        file = job.folder / "job.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        experiment = with_settings(job.experiment, {"run.figures": False, "derive.gap": False})
+        file.write_text(dump_experiment(experiment))
+        for script in job.scripts:
+            run(importlib.import_module(script), file, "--run", job.folder)
+        done(job)
+
+
 def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     """The one line on stderr of a script that must refuse, without the command to go on with."""
     capsys.readouterr()
@@ -45,10 +61,6 @@ def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) ->
     assert lines[0].isprintable()
     assert len(lines[0]) < 2000
     return lines[0]
-
-
-class Killed(BaseException):
-    """Stands for a SIGKILL: nothing after it runs."""
 
 
 def killed_after(step: int, script: Any, *arguments: Any) -> None:

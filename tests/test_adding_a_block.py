@@ -10,20 +10,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs/adding_a_block.md").read_text(encoding="utf-8")
+from tests.runs import ROOT
+from tests.test_docs import blocks
+
+PAGE = ROOT / "docs/adding_a_block.md"
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "runs", "results", "figures", "*.egg-info")
-
-
-def fenced(language: str) -> list[str]:
-    """The page's code blocks of a language; commands have none."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return [content for name, content in blocks if name == language]
 
 
 def named_file(after: str) -> str:
     """The file that a line of the page names before its content: "`path`:"."""
-    names = re.findall(rf"`([\w/]+\.{after})`:$", PAGE, re.MULTILINE)
+    text = PAGE.read_text(encoding="utf-8")
+    names = re.findall(rf"`([\w/]+\.{after})`:$", text, re.MULTILINE)
     assert len(names) == 1, names
     return str(names[0])
 
@@ -48,13 +45,13 @@ def test_the_page_followed_to_the_letter_adds_a_block(tmp_path: Path) -> None:
     copy = tmp_path / "parnas"
     shutil.copytree(ROOT, copy, ignore=NOT_COPIED)
 
-    (copy / named_file("py")).write_text(fenced("python")[0], encoding="utf-8")
-    (copy / named_file("yaml")).write_text(fenced("yaml")[0], encoding="utf-8")
+    (copy / named_file("py")).write_text(blocks(PAGE, "python")[0], encoding="utf-8")
+    (copy / named_file("yaml")).write_text(blocks(PAGE, "yaml")[0], encoding="utf-8")
     registry = copy / "model/blocks/__init__.py"
-    for diff in fenced("diff"):
+    for diff in blocks(PAGE, "diff"):
         registry.write_text(apply_diff(registry.read_text(encoding="utf-8"), diff))
 
-    commands = [shlex.split(line) for block in fenced("") for line in block.splitlines()]
+    commands = [shlex.split(line) for block in blocks(PAGE, "") for line in block.splitlines()]
     assert {command[0] for command in commands} == {"make", "python"}
     for command in commands:
         if command[0] == "make":

@@ -9,7 +9,7 @@ import pytest
 import compare
 import derive
 from pipeline import exit_codes
-from tests.runs import ROOT, run, settings
+from tests.runs import ROOT, Capture, run, settings
 
 
 def test_the_import_of_torch_is_announced_before_it_begins() -> None:
@@ -32,15 +32,13 @@ def test_the_import_of_torch_is_announced_before_it_begins() -> None:
     assert second == f"the package torch is missing: {remedy}"
 
 
-def test_what_is_loaded_is_not_announced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_loaded_is_not_announced(capsys: Capture) -> None:
     with exit_codes.user_errors():
         pass
     assert capsys.readouterr().err == ""
 
 
-def test_one_process_of_several_announces(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_process_of_several_announces(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "x"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_PORT", "1")
@@ -53,10 +51,7 @@ def test_one_process_of_several_announces(
 
 
 def test_a_comparison_says_the_shared_settings_once_and_names_each_training(
-    experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("nas.costs.latency._REST_S", 0.0)
     folder = tmp_path / "run"

@@ -19,7 +19,7 @@ from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.retrain import retrain_trainer
 from pipeline.search import search_trainer
-from tests.runs import refused, run, settings
+from tests.runs import Capture, refused, run, settings
 
 AUTO = "model.softmax={cutoffs: auto, clusters: 3, factor: 2, tied: true}"
 
@@ -46,14 +46,6 @@ def numbers(bench: RunPlan) -> str:
 
 def interleaved(bench: RunPlan) -> Architecture:
     return derive_layout(bench, method="interleaved")
-
-
-def test_the_supernet_and_its_costs_have_the_numbers(bench: RunPlan, experiment_file: Path) -> None:
-    trainer = search_trainer(bench)
-    model: Any = trainer.state.model
-    assert model.softmax.bounds == (*wanted(bench), 257)
-    assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in trainer.summary
-    assert bench.costs == bench_of(experiment_file, bench.run_dir, numbers(bench)).costs
 
 
 def test_a_hand_set_softmax_is_passed_on_as_it_stands(
@@ -110,13 +102,6 @@ def test_an_architecture_has_the_numbers(bench: RunPlan, experiment_file: Path) 
     }  # fmt: skip
 
 
-def test_an_architecture_that_says_auto_is_refused(bench: RunPlan) -> None:
-    written = json.loads(interleaved(bench).to_json())
-    written["softmax"]["cutoffs"] = "auto"
-    with pytest.raises(ValueError, match=r"x\.json: softmax\.cutoffs: "):
-        Architecture.from_json(json.dumps(written), "x.json")
-
-
 def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(search, experiment_file, "--run", folder, "--set", AUTO)
@@ -130,12 +115,11 @@ def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     assert load_model(folder / "model").softmax.bounds == (*wanted(bench), 257)
     for log in (*folder.glob("search/*/train.log"), *folder.glob("retrain/*/*/train.log")):
         assert f"softmax: cutoffs {list(wanted(bench))} (auto), " in log.read_text()
-    rows = json.loads((folder / "comparison.json").read_text())["rows"]
-    assert len(rows) > 2
+    assert len(json.loads((folder / "comparison.json").read_text())["rows"]) > 2
 
 
 def test_opponents_take_auto_and_numbers_for_the_same_but_no_others(
-    experiment_file: Path, bench: RunPlan, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, bench: RunPlan, capsys: Capture
 ) -> None:
     arguments = [experiment_file, "--run", bench.run_dir, "--set"]
     run(derive, *arguments, AUTO, "--method", "interleaved")

@@ -10,8 +10,7 @@ import yaml
 
 from nas.derivation import DERIVATIONS
 from pipeline.experiment import Experiment
-from tests.judge import THIRDS, Checked, refuse
-from tests.mutation import CONFIGS, FILE, RICH
+from tests.mutation import CONFIGS, FILE, RICH, THIRDS, Checked, refuse
 from tests.sweep_judge import space_is_right
 
 

@@ -1,4 +1,4 @@
-"""What every script shows of its command line, and which saved experiment it takes."""
+"""Command lines: what is shown of them, which saved experiment they take, clumsy ones."""
 
 import importlib
 import shlex
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import search
 from pipeline import cli, exit_codes
-from tests.runs import refused
+from tests.runs import Capture, refused
 from training.run_dir import environment, record_resume
 from training.signals import Stopped
 
@@ -22,9 +23,7 @@ def _called_with_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_called_with_a_password")
-def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(capsys: Capture) -> None:
     def stopped() -> None:
         raise Stopped(2)
 
@@ -98,18 +97,16 @@ def test_no_password_of_a_command_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -> None:
-    for name in ("search/seed-0", "sweep"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "experiment.yaml").touch()
-    searched, swept = cli.parser(""), cli.parser("", saved=cli.SAVED_OF_SWEEP)
-    assert (
-        cli.locate(searched.parse_args([str(tmp_path)])).file
-        == tmp_path / "search" / "seed-0" / "experiment.yaml"
-    )
-    found = cli.locate(swept.parse_args([str(tmp_path)]))
-    assert found.file == tmp_path / "sweep" / "experiment.yaml"
-    (tmp_path / "sweep" / "experiment.yaml").unlink()
-    assert cli.locate(swept.parse_args([str(tmp_path)])).file.parent.name == "seed-0"
+    of_search = tmp_path / "search/seed-0/experiment.yaml"
+    of_sweep = tmp_path / "sweep/experiment.yaml"
+    for path in (of_search, of_sweep):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    swept = cli.parser("", saved=cli.SAVED_OF_SWEEP).parse_args([str(tmp_path)])
+    assert cli.locate(cli.parser("").parse_args([str(tmp_path)])).file == of_search
+    assert cli.locate(swept).file == of_sweep
+    of_sweep.unlink()
+    assert cli.locate(swept).file == of_search
 
 
 @pytest.mark.parametrize(
@@ -131,21 +128,61 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("tools.evaluate m --data x --window x", "--window: expected a number or none, found 'x'"),
         ("sweep tiny.yaml --workers x", "argument --workers: expected 1 or more, found 'x'"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
+        ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
+        ("retrain tiny.yaml", "run derive.py"),
+        ("compare tiny.yaml", "run derive.py"),
+        ("search tiny.yaml --set run.device=cuda:99", "cuda:99 is not there"),
+        ("search tiny.yaml --set model.softmax.cutoffs=[20,257]", "257 is not below the vocab"),
+        ("search tiny.yaml --set data.tokenizer.kind=bpe --set data.tokenizer.vocabulary=30000",
+         "30000 ids asked for"),
+        ("search empty", "give a YAML file"),
         ("derive tiny.yaml --run run", "pi.npz: not found; run search.py first, or take what was "
          "searched: seed-3, seed-7"),
     ],
 )  # fmt: skip
 def test_a_clumsy_use_is_one_line_and_code_2(
-    experiment_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    said: str,
+    experiment_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: str, said: str
 ) -> None:
     monkeypatch.chdir(experiment_file.parent)
     for seed in (3, 7):
         Path(f"run/search/seed-{seed}").mkdir(parents=True)
         Path(f"run/search/seed-{seed}/pi.npz").touch()
+    Path("empty").mkdir()
+    before = left_by_runs()
     script, *arguments = shlex.split(command)
     monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
     assert said in refused(importlib.import_module(script), capsys, *arguments)
+    assert left_by_runs() == before
+
+
+def left_by_runs() -> list[Path]:
+    """Everything in this folder but the cache."""
+    return sorted(path for path in Path().rglob("*") if path.parts[0] != "cache")
+
+
+@pytest.mark.parametrize(
+    ("split", "content", "said"),
+    [
+        ("train", None, "train.txt: no such file"),
+        ("train", b"abc\xff\xfe", "byte 3"),
+        ("train", b"ab", "streams need at least"),
+        ("valid", b"", "valid.txt"),
+        ("test", b"x\xff", "test.txt"),
+    ],
+)
+def test_every_text_is_looked_at_before_anything_starts(
+    experiment_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+    split: str,
+    content: bytes | None,
+    said: str,
+) -> None:
+    monkeypatch.chdir(experiment_file.parent)
+    path = Path(f"{split}.txt")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    before = left_by_runs()
+    assert said in refused(search, capsys, experiment_file)
+    assert left_by_runs() == before

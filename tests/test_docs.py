@@ -13,6 +13,7 @@ from data.tokenizers.tokenizer import Tokenizer
 from model import Architecture, SoftmaxConfig, build_model, save_model
 from pipeline.experiment import load_experiment
 from tests.model.tiny import D_MODEL, candidate
+from tests.runs import Capture
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
@@ -28,6 +29,7 @@ every_page = pytest.mark.parametrize(
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
+    """The code blocks of a page in these languages; commands have none, which is ""."""
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     return [content for language, content in found if language in languages]
@@ -120,7 +122,7 @@ def test_python_and_experiments_are_readable(page: Path, tmp_path: Path) -> None
 
 
 def test_the_models_of_readme_and_tutorial_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     tokenizer = Tokenizer(TOKENIZERS["bytes"].load(b"", False))
     architecture = Architecture(

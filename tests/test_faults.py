@@ -17,6 +17,7 @@ from tests.runs import (
     LAYOUT,
     RETRAIN,
     SEARCH,
+    Capture,
     assert_same,
     killed_after,
     load_result,
@@ -59,7 +60,7 @@ def test_law_8_a_phase_with_a_damaged_last_checkpoint_ends_as_one_never_hurt(
     half_way: Path,
     phase: str,
     damage: Callable[[Path], None],
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:
     hurt = half_way / phase
     damage(hurt / "last.safetensors")
@@ -75,21 +76,8 @@ def test_law_8_a_phase_with_a_damaged_last_checkpoint_ends_as_one_never_hurt(
     assert_same(undisturbed / phase, hurt)
 
 
-def test_a_whole_previous_checkpoint_survives_a_refused_last_one(
-    experiment_file: Path, half_way: Path
-) -> None:
-    """Killed again before its next checkpoint, the run still has the one it went on from."""
-    place = half_way / SEARCH
-    before = (place / "previous.safetensors").read_bytes()
-    cut(place / "last.safetensors")
-    killed_after(9, search, experiment_file, "--run", half_way)
-    assert (place / "previous.safetensors").read_bytes() == before
-    assert not (place / "last.safetensors").exists()
-    run(search, experiment_file, "--run", half_way)
-
-
 def test_two_damaged_checkpoints_are_one_line_and_nothing_is_changed(
-    experiment_file: Path, half_way: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, half_way: Path, capsys: Capture
 ) -> None:
     cut(half_way / SEARCH / "last.safetensors")
     flip(half_way / SEARCH / "previous.safetensors")
@@ -102,7 +90,7 @@ def test_two_damaged_checkpoints_are_one_line_and_nothing_is_changed(
 
 
 def test_a_lost_trajectory_is_one_line_and_nothing_is_changed(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     place = tmp_path / "run" / SEARCH
     # Until alpha moves, all runs' trajectories are alike.
@@ -131,7 +119,7 @@ def test_a_lost_trajectory_is_one_line_and_nothing_is_changed(
 
 
 def test_best_weights_that_are_lost_are_one_line_that_says_how_to_go_on(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     # With such a rate no weight changes, so no later validation is better than the first.
     options = ["--run", tmp_path / "run", *settings("retrain.optimiser.lr=1e-30"), *LAYOUT]
@@ -152,7 +140,7 @@ def test_best_weights_that_are_lost_are_one_line_that_says_how_to_go_on(
 
 
 def test_best_weights_that_are_lost_half_way_are_said_at_once(
-    experiment_file: Path, undisturbed: Path, half_way: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, undisturbed: Path, half_way: Path, capsys: Capture
 ) -> None:
     flip(half_way / RETRAIN / "best-10.safetensors")
     run(retrain, experiment_file, "--run", half_way, *LAYOUT)
@@ -177,32 +165,18 @@ def test_the_weights_of_the_last_step_serve_where_they_are_the_best(
     assert load_result(place / "result.json") == load_result(undisturbed / RETRAIN / "result.json")
 
 
-@pytest.mark.parametrize("content", [b"nonsense", None])
-def test_a_lost_record_of_the_machine_stops_nothing(
-    experiment_file: Path,
-    half_way: Path,
-    capsys: pytest.CaptureFixture[str],
-    content: bytes | None,
-) -> None:
-    path = half_way / SEARCH / "environment.json"
-    path.unlink() if content is None else path.write_bytes(content)
-    run(search, experiment_file, "--run", half_way)
-    assert "torch was not recorded, is " in capsys.readouterr().out
-    assert json.loads(path.read_text())["resumed"][0]["step"] == 14
-
-
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", "train.log", "identity.json", "lock", "previous.safetensors"]
 )
 def test_a_folder_where_a_file_should_be_is_one_line(
-    experiment_file: Path, half_way: Path, capsys: pytest.CaptureFixture[str], name: str
+    experiment_file: Path, half_way: Path, capsys: Capture, name: str
 ) -> None:
     folder(half_way / SEARCH / name)
     assert name in refused(search, capsys, experiment_file, "--run", half_way)
 
 
 def test_a_damaged_line_of_the_metrics_says_what_to_do_and_that_works(
-    experiment_file: Path, half_way: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, half_way: Path, capsys: Capture
 ) -> None:
     path = half_way / SEARCH / "metrics.jsonl"
     path.write_text("garb{age\n" + path.read_text())
@@ -241,7 +215,7 @@ def test_a_retraining_whose_metrics_are_lost_counts_its_validations_all_the_same
 
 
 def test_a_derivation_from_a_lost_trajectory_does_not_send_in_a_circle(
-    experiment_file: Path, searched: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, searched: Path, capsys: Capture
 ) -> None:
     for damage in (cut, lost):
         damage(searched / SEARCH / "pi.npz")
@@ -276,7 +250,7 @@ def test_law_8_a_run_goes_on_in_another_place(
 
 
 def test_another_text_is_called_another_text(
-    experiment_file: Path, half_way: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, half_way: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     text = tmp_path / "train.txt"
     text.write_text(text.read_text() + "kan sel.\n")
@@ -309,7 +283,7 @@ def test_names_of_any_kind_work(
 
 @pytest.mark.parametrize("given", ["~nobody-of-this-name/train.txt", "no/such.txt", "a\\0b", "."])
 def test_paths_that_lead_nowhere_are_one_line(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+    experiment_file: Path, tmp_path: Path, capsys: Capture, given: str
 ) -> None:
     path = settings(f'data.files.train="{given}"')
     line = refused(search, capsys, experiment_file, "--run", tmp_path / "run", *path)
@@ -317,10 +291,7 @@ def test_paths_that_lead_nowhere_are_one_line(
 
 
 def test_a_cache_that_is_no_folder_names_its_variable(
-    experiment_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    experiment_file: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken").write_text("mine")
     for cache in (tmp_path / "taken", tmp_path / "taken/below", "~nobody-of-this-name/cache"):
@@ -332,7 +303,7 @@ def test_a_cache_that_is_no_folder_names_its_variable(
 
 
 def test_files_of_a_tree_that_are_no_text_are_named_with_the_byte(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()

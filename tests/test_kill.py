@@ -6,17 +6,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, settings
+import retrain
+import search
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, run, settings
 from tests.runs import assert_same as assert_same  # tests of packages take it from here
 
 KILLS = 5
 
 
-def command(script: str, experiment: Path, run: Path, *texts: str) -> list[str]:
-    return [sys.executable, script, str(experiment), "--run", str(run), *settings(*texts)]
+def command(script: str, experiment: Path, folder: Path, *texts: str) -> list[str]:
+    return [sys.executable, script, str(experiment), "--run", str(folder), *settings(*texts)]
 
 
 def to_the_end(arguments: list[str]) -> None:
@@ -28,8 +31,8 @@ def killed_on_the_way(arguments: list[str], metrics: Path, steps: int) -> None:
     """Start and kill, KILLS times, each time at a random moment after a little more was done."""
     generator = random.Random(len(arguments))
     for kill in range(KILLS):
-        goal = (kill + 1) * steps // (KILLS + 2)
-        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.3)
+        goal = (kill + 1) * steps // (KILLS + 3)
+        killed_once(arguments, metrics, goal, rest_s=generator.random() * 0.05)
 
 
 def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float = 0.0) -> None:
@@ -54,25 +57,18 @@ def last_step(metrics: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", ["soft", "single_path"])
-def test_law_8_search_and_retrain_survive_five_kills_each(
-    experiment_file: Path, tmp_path: Path, estimator: str
+@pytest.mark.parametrize(
+    ("script", "phase", "more"), [(search, SEARCH, []), (retrain, RETRAIN, LAYOUT)]
+)
+def test_law_8_a_phase_survives_five_kills(
+    experiment_file: Path, tmp_path: Path, script: Any, phase: str, more: list[str]
 ) -> None:
-    texts = [
-        "search.steps=500",
-        "retrain.steps=1000",
-        f"search.estimator={estimator}",
-        "run.checkpoint_every=13",
-        "run.validate_every=50",
-    ]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    to_the_end(command("search.py", experiment_file, whole, *texts))
-    arguments = command("search.py", experiment_file, killed, *texts)
-    killed_on_the_way(arguments, killed / SEARCH / "metrics.jsonl", 500)
+    """The one never killed runs in this process, the others each in their own."""
+    texts = [f"{script.__name__}.steps=400", "run.checkpoint_every=13", "run.validate_every=50"]
+    texts.append("run.figures=false")
+    run(script, experiment_file, "--run", tmp_path / "whole", *settings(*texts), *more)
+    killed = tmp_path / "killed"
+    arguments = [*command(f"{script.__name__}.py", experiment_file, killed, *texts), *more]
+    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 400)
     to_the_end(arguments)
-    assert_same(whole / SEARCH, killed / SEARCH)
-    to_the_end([*command("retrain.py", experiment_file, whole, *texts), *LAYOUT])
-    arguments = [*command("retrain.py", experiment_file, killed, *texts), *LAYOUT]
-    killed_on_the_way(arguments, killed / RETRAIN / "metrics.jsonl", 1000)
-    to_the_end(arguments)
-    assert_same(whole / RETRAIN, killed / RETRAIN)
+    assert_same(tmp_path / "whole" / phase, killed / phase)

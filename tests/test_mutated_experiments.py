@@ -1,23 +1,40 @@
 """Hundreds of mutated experiment files: exit code 2 for the invalid ones, never a traceback."""
 
+import json
+import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.judge import THIRDS, Checked, failures, refuse
 from tests.mutation import (
+    CONFIGS,
+    FILE,
+    RICH,
+    ROOT,
+    THIRDS,
+    Checked,
     Key,
     Mutant,
     Page,
+    complaint,
     dotted,
+    failures,
     keys,
     line_of,
     pages,
+    refuse,
     sample,
     wrong_items,
     wrong_values,
-)  # fmt: skip
+)
+from tests.runs import settings
+from utils.strict_yaml import read_yaml
 
 PAGES = pages()
 
@@ -164,3 +181,123 @@ def test_settings_that_contradict_each_other(check: Checked, way: str) -> None:
             place = sets[0]
         mutants.append(refuse(f"{name} {changes}", page.text, (place, key), sets=sets))
     assert failures(mutants, check) == []
+
+
+# What RICH names.
+TEXTS = ("a b.txt", "ä.txt", "c.txt")
+
+
+def broken_at(page_name: str) -> Iterator[Mutant]:
+    """Lines that are no YAML, put at a known place of a page."""
+    page = PAGES[page_name]
+    places = [page.line_of[key] for key in page.line_of if len(key) == 2][1::6]
+    for number in places:
+        for line in (
+            "\tsteps: 3", "  steps: !!python/object/apply:os.system [ls]", "  steps: !!int 3",
+            "  ! steps: 3", "  steps: *nowhere", "  steps: 3\0", "  steps: \x1b[1m", "  @steps: 3",
+            "  `steps: 3", "  %steps: 3", "  steps: 3 \u2028", "  # note \x85 more",
+            "  # \u2029", '  steps: "\\q"', "  steps: a: b", ):  # fmt: skip
+            text = page.with_line(number, line)
+            yield refuse(f"{page_name} line {number} {line!r}", text, (number, None))
+        for line in ("  steps: [1, 2", "  steps: {a: 1", '  steps: "abc', "  steps: 'abc", "  - x",
+                     "  stepz"):  # fmt: skip
+            text = page.with_line(number, line)
+            yield refuse(f"{page_name} line {number} {line!r}", text, (0, None))
+        text = page.text.split("\n")
+        moved = "\n".join([*text[:number], " " + text[number], *text[number + 1 :]])
+        before, own, after = (
+            len(line) - len(line.lstrip()) for line in [*text, ""][number - 1 :][:3]
+        )
+        # The only key of a section may stand anywhere.
+        if own and own in (before, after) and text[number - 1][2] != " ":
+            yield refuse(f"{page_name} indented {number}", moved, (0, None))
+
+
+@THIRDS
+def test_what_is_no_yaml_is_one_line_with_its_place(check: Checked, third: int) -> None:
+    mutants = [mutant for name in PAGES for mutant in broken_at(name)]
+    assert len(mutants) > 150
+    assert failures(mutants[third::3], check) == []
+
+
+def harmless(name: str, text: str) -> Iterator[Mutant]:
+    """Changes that leave a file valid."""
+    draw = random.Random(name)
+    lines = text.rstrip("\n").split("\n")
+    place = draw.randrange(len(lines))
+    yield refuse("comment", "\n".join([*lines[:place], "# \ud55c [{\t", *lines[place:]]))
+    yield refuse("blank lines", "\n\n".join(lines))
+    yield refuse("CRLF", "\r\n".join(lines))
+    yield refuse("CR", "\r".join(lines))
+    yield refuse("BOM", "\ufeff" + text)
+    yield refuse("one document", f"%YAML 1.2\n---\n{text}...\n")
+    yield refuse("no last line end", text.rstrip("\n"))
+    yield refuse("trailing spaces", "\n".join(f"{line}  " for line in lines))
+    value: Any = read_yaml(text).value
+    yield refuse("JSON", json.dumps(value))
+    yield refuse("flow style", yaml.dump(value, default_flow_style=True, width=60))
+    names = list(value)
+    draw.shuffle(names)
+    yield refuse("other order", yaml.dump({name: value[name] for name in names}, sort_keys=True))
+    yield refuse("section left empty", text + ("" if "derive:" in text else "derive:\n"))
+
+
+# Other values in range, and spellings that YAML 1.2 reads as numbers.
+FINE = [
+    {"run": "", "derive": "", "compare": ""},
+    {"run.seed": "2147483647", "run.device": "cuda:3", "run.threads": "null"},
+    {"run.log_every": "0x10", "run.validate_every": "010", "run.checkpoint_every": "0o10"},
+    {"search.steps": "+300", "search.optimiser.lr": "1e-3", "search.optimiser.eps": ".5"},
+    {"search.alpha.lr": "5.", "search.alpha.warmup_fraction": "0", "search.alpha.eps": "1E-3"},
+    {"search.resample_every": "auto", "search.tau.end": "2e0", "model.dropout": "0"},
+    {"model.candidates": "[dense]", "model.window": "1", "model.memory": "0"},
+    {"model.candidates": "[{kind: attention, window: null}, identity]"},
+    {"model.candidates": "\n  - dense\n  - {kind: dense, label: on, d_ffn: 1}"},
+    {"model.softmax": "{cutoffs: auto, clusters: 3}", "compare.seeds": "[2147483647]"},
+    {"model.softmax": "{}", "compare.opponents": "[]", "derive.layout": "'1e-3'"},
+    {"data.files.train": "2026-01-01", "data.files.valid": "1:30", "data.files.test": "no"},
+    {"data.files.train": "&a 'x'", "data.files.valid": "*a"},
+    {"data.files.train": r'"\u2028\x85\0"', "data.files.valid": "|\n      a\n      b"},
+    {"data.files": '{"train": a, "valid": b, "test": c}', "derive.flops": "1e308"},
+]  # fmt: skip
+
+
+@THIRDS
+def test_a_harmless_change_stays_valid(check: Checked, third: int) -> None:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in CONFIGS} | {"rich": RICH}
+    mutants = [m for name, text in texts.items() for m in harmless(name, text)]
+    for changes in FINE:
+        page = PAGES["rich"]
+        for path, word in changes.items():
+            page = page.with_value(tuple(path.split(".")), word)
+        mutants.append(refuse(str(changes), page.text))
+        sets = [
+            f"{path}={word}"
+            for path, word in changes.items()
+            if word[:1] not in ("&", "*", "|", "\n", "")
+        ]
+        mutants.append(refuse(f"--set {sets}", RICH, sets=sets))
+    assert len(mutants) >= 100
+    assert failures(mutants[third::3], check) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["search", "derive", "retrain", "compare"])
+def test_some_of_them_as_programs(tmp_path: Path, script: str) -> None:
+    mutants = [
+        refuse("valid", RICH), refuse("valid --set", RICH, sets=["search.tau.end=0.1"]),
+        refuse("torn", "a: [", (0, None)), refuse("bytes", b"a: 1\n\xff", (2, None)),
+        refuse("--set", RICH, ("run.sed=1", "run.sed"), sets=["run.sed=1"]),
+    ]  # fmt: skip
+    for name in TEXTS:
+        (tmp_path / name).touch()
+    # One of each exit code does where the others go the same way.
+    for mutant in mutants if script == "search" else mutants[::4]:
+        (tmp_path / FILE).write_bytes(mutant.text)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / f"{script}.py"), FILE, "--check", *settings(*mutant.sets)],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        said = done.stderr.removeprefix("loading torch\n")
+        assert complaint(mutant, done.returncode, said) is None
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, *TEXTS}

@@ -13,6 +13,7 @@ from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
 from pipeline.confirm import latencies, same_networks, verdict_line
 from tests.refusal import refused
+from tests.runs import run_jobs_here
 from tools import confirm
 
 SMALL = [
@@ -106,8 +107,12 @@ def test_experiments_that_cannot_be_compared_are_refused(
 
 @pytest.mark.slow
 def test_both_sides_train_with_every_seed_and_stand_in_one_table(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("pipeline.confirm.run_all", run_jobs_here)
     other = tmp_path / "three.yaml"
     other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]

@@ -11,6 +11,7 @@ from scipy.stats import kendalltau
 
 from model import load_architecture
 from tests.refusal import refused
+from tests.runs import run_jobs_here
 from tools import rank
 
 SMALL = [
@@ -41,6 +42,7 @@ def prefer(run: Path, choice: list[int]) -> None:
 def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothing_anew(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("pipeline.jobs.run_all", run_jobs_here)
     prefer(run, [0, 1, 0, 1])
     assert rank.main([str(run), *SMALL]) == 0
     folder = run / "rank"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests import tiny
-from tests.kill_points import Killed, killed_before
+from tests.disk import Killed, KilledProcess
 from tests.training.test_trainer import nats, still, trainer_of
 from training.checkpoint import LAST, PREVIOUS
 from training.config import RunConfig
@@ -54,9 +54,9 @@ class Training:
 
     def run_killed(self, n: int, by_step: Mapping[int, float] = NATS, stride: float = 1.0) -> bool:
         """One process, killed before its n-th change of the disk; whether it came to that."""
-        with killed_before(n, self.folder) as changes, suppress(Killed):
+        with KilledProcess(self.folder, n).installed() as disk, suppress(Killed):
             self.run(by_step, stride)
-        return len(changes) == n
+        return disk.failed
 
     def ends_well(self, trainer: Trainer) -> None:
         """The weights of the best step are those it had, and no others are kept."""
@@ -118,7 +118,7 @@ def test_the_checkpoint_before_the_last_one_has_its_best_too(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
     generator = random.Random(0)
-    for number in range(300):
+    for number in range(100):
         training = Training(tmp_path / str(number))
         for _ in range(generator.randrange(1, 5)):
             by_step, stride = generator.choice([(NATS, 1.0), (WORSE, 0.5)])

@@ -81,7 +81,7 @@ def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("different", [False, True])
-@pytest.mark.parametrize("rounds", [6, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(50, marks=pytest.mark.slow)])
 def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
     tmp_path: Path, rounds: int, different: bool
 ) -> None:
@@ -114,7 +114,7 @@ def test_of_two_searches_started_at_once_one_ends_well(
         sys.argv = ["search.py", str(experiment_file), "--run", str(folder), *arguments]
         return search.main(sys.argv[1:])
 
-    for number in range(15):
+    for number in range(8):
         run = tmp_path / f"run-{number}"
         names = [f"0.0010{n * different + 1}" for n in range(2)]
         found = double_start([partial(searching, run, name) for name in names])

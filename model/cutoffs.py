@@ -48,6 +48,11 @@ class CostConstants:
     logit_s: float
     threshold: float
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (np.isfinite(value) and value >= 0):
+                raise ValueError(f"{name}: must be a finite number of at least 0, found {value}")
+
 
 # `python -m benchmarks.softmax_constants` on an AMD EPYC (Zen 4, 2 cores at 2.6 GHz), torch
 # 2.13, one thread, float32.

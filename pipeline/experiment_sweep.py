@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpo.config import SweepConfig
 from hpo.space import Space, space_faults
+from nas.derivation import RULES, Layout, Request, check_method
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
     sweep = experiment.sweep
     if sweep is None:
         return []
+    change = _change_of_trials(change, sweep)
     kinds = number_kinds(type(experiment), sweep.space)
     errors: list[Said] = list(_places(sweep, experiment))
     errors += [
@@ -67,6 +69,38 @@ def sweep_problems(experiment: Experiment, change: Change) -> list[Said]:
     if errors := _endless(space) if sweep.sampler.kind == "grid" else []:
         return errors
     return _alone(space, sweep, change) or _together(space, sweep, change)
+
+
+def _change_of_trials(change: Change, sweep: SweepConfig) -> Change:
+    def trial(values: Values, without: Sequence[str]) -> tuple[Experiment | None, list[Said]]:
+        experiment, said = change(values, without)
+        if experiment is not None and not said:
+            said = [*_late_problems(experiment, sweep)]
+        return experiment, said
+
+    return trial
+
+
+def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]:
+    """What would let a trial fail, or never be pruned, only after its whole search."""
+    learns, derive = experiment.search.alpha_learns, experiment.derive
+    try:
+        check_method(derive, alpha_learned=learns)
+        # A random layout may need costs, which only a text gives.
+        if derive.method in RULES and derive.method != "random":
+            candidates = experiment.model.completed_candidates()
+            RULES[derive.method](Request(derive, candidates, experiment.model.slots, _no_cost))
+    except ValueError as error:
+        yield ("derive", "method"), "; ".join(str(error).splitlines())
+    why = "with search.estimator spos alpha does not move, and no net of pi's is validated"
+    if not learns and "onehot" in sweep.objectives:
+        yield ("sweep", "objectives"), f"onehot: {why}; take retrained"
+    if not learns and sweep.pruner.kind not in ("none", "wilcoxon"):
+        yield ("sweep", "pruner"), f"{sweep.pruner.kind}: {why}; take none or wilcoxon"
+
+
+def _no_cost(layout: Layout) -> float:
+    raise AssertionError(layout)
 
 
 def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
@@ -225,5 +259,7 @@ def _refused(key: str, words: str, values: Values, sweep: SweepConfig) -> Said:
     if key in sweep.space:
         remedy = "'when' can leave the key out there"
         return ("sweep", "space", key), f"{start}: {words}; {remedy}"
-    remedy = f"change the values, or sweep {key} as well, with 'when'"
+    remedy = "change the values"
+    if not key.startswith("sweep."):
+        remedy += f", or sweep {key} as well, with 'when'"
     return ("sweep", "space"), f"{start}: {key}: {words}; {remedy}"

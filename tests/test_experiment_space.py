@@ -144,6 +144,21 @@ CASES = [
      ["7: sweep.space.model.slots.hihg: unknown key; did you mean 'high'?"]),
     ([SLOTS], "trials: 3\nstorage: postgres://u:secret@h/db",
      ["9: sweep.storage: 'postgres://u:***@h/db': write postgresql://"]),
+    # What would fail each trial, or prune none, is found before the first one has searched.
+    *(([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, {more}}}\n{rest}",
+       [f"6: sweep.space: with search.estimator: 'spos', {more.split(',')[0]}, model.slots: 3 the "
+        f"experiment is refused: {why}"])
+      for more, rest, why in (
+          ("run.log_every: 5", "", "derive.method: argmax: with search.estimator spos alpha does"),
+          ("derive.method: 'beam'", "objectives: [onehot]", "sweep.objectives: onehot: with"),
+          ("derive.method: 'beam'", "pruner: {kind: median}", "sweep.pruner: median: with search."),
+      )),
+    ([SLOTS], f"{TRIALS}\nset: {{derive.flops: 1e6}}",
+     ["6: sweep.space: with derive.flops: 1e+06, model.slots: 3 the experiment is refused: "
+      "derive.method: argmax: cannot keep derive.flops 1e+06"]),
+    ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
+     ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 3 the "
+      "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 3"]),
     ([SLOTS], "trials: 3\npruner: {kind: wilcoxon}\nseeds: [0, 1]",
      ["9: sweep.pruner.kind: wilcoxon sees no p below"]),
 ]  # fmt: skip

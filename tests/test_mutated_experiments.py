@@ -242,6 +242,8 @@ def harmless(name: str, text: str) -> Iterator[Mutant]:
     yield refuse("section left empty", text + ("" if "derive:" in text else "derive:\n"))
 
 
+# A sweep's own layout must be one of its candidates.
+TOP_K = {"derive.method": "top_k"}
 # Other values in range, and spellings that YAML 1.2 reads as numbers.
 FINE = [
     {"run": "", "derive": "", "compare": ""},
@@ -250,11 +252,11 @@ FINE = [
     {"search.steps": "+300", "search.optimiser.lr": "1e-3", "search.optimiser.eps": ".5"},
     {"search.alpha.lr": "5.", "search.alpha.warmup_fraction": "0", "search.alpha.eps": "1E-3"},
     {"search.resample_every": "auto", "search.tau.end": "2e0", "model.dropout": "0"},
-    {"model.candidates": "[dense]", "model.window": "1", "model.memory": "0"},
-    {"model.candidates": "[{kind: attention, window: null}, identity]"},
-    {"model.candidates": "\n  - dense\n  - {kind: dense, label: on, d_ffn: 1}"},
+    {"model.candidates": "[dense]", "model.window": "1", "model.memory": "0", **TOP_K},
+    {"model.candidates": "[{kind: attention, window: null}, identity]", **TOP_K},
+    {"model.candidates": "\n  - dense\n  - {kind: dense, label: on, d_ffn: 1}", **TOP_K},
     {"model.softmax": "{cutoffs: auto, clusters: 3}", "compare.seeds": "[2147483647]"},
-    {"model.softmax": "{}", "compare.opponents": "[]", "derive.layout": "'1e-3'"},
+    {"model.softmax": "{}", "compare.opponents": "[]", "derive.layout": "'1e-3'", **TOP_K},
     {"data.files.train": "2026-01-01", "data.files.valid": "1:30", "data.files.test": "no"},
     {"data.files.train": "&a 'x'", "data.files.valid": "*a"},
     {"data.files.train": r'"\u2028\x85\0"', "data.files.valid": "|\n      a\n      b"},

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from nas.derivation.base import Considered, Derived, Layout, Request
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.rules import NoOtherNetwork, explicit, interleaved, par, random_layout, sandwich
+from nas.derivation.searched import NEED_PI, check_method
 
 Method = Callable[[Request], Derived]
 # From a search.
@@ -15,8 +16,6 @@ SEARCHED: dict[str, Method] = {
     "beam": beam,
     "evolution": evolution,
 }
-# Of those, what has nothing to go by where alpha did not learn.
-NEED_PI = frozenset({"argmax", "top_k"})
 # Without one.
 RULES: dict[str, Method] = {
     "interleaved": interleaved,
@@ -37,4 +36,5 @@ __all__ = [
     "Layout",
     "NoOtherNetwork",
     "Request",
+    "check_method",
 ]

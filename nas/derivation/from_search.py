@@ -15,7 +15,7 @@ import numpy as np
 
 from model import Measured, Network, layout_letters
 from nas.derivation.base import Choice, Considered, Derived, Request
-from nas.derivation.searched import Array, Searched, check_learned, read_searches
+from nas.derivation.searched import Array, Searched, check_method, read_searches
 
 # log pi is taken in multiples of this: their sums are exact, so that layouts are equal where they
 # should be and not as rounding has it.
@@ -29,13 +29,7 @@ def argmax(request: Request) -> Derived:
 
     Refused where alpha never moved, or with a budget, which argmax cannot keep.
     """
-    check_learned(request, "argmax")
-    if request.config.flops is not None:
-        raise ValueError(
-            f"argmax: cannot keep derive.flops {request.config.flops:.4g}, for it takes each slot "
-            "by itself; take derive.method top_k (or sampled, beam, evolution), or leave "
-            "derive.flops out"
-        )
+    check_method(request.config, alpha_learned=request.alpha_learned)
     searched = read_searches(request, "argmax")
     return Derived(
         layout=tuple(request.candidates[k] for k in searched.log_pi_LC.argmax(axis=1)),
@@ -49,7 +43,7 @@ def top_k(request: Request) -> Derived:
     A network is as likely as the likeliest of its layouts, which is the one that is scored.
     Refused where alpha never moved.
     """
-    check_learned(request, "top_k")
+    check_method(request.config, alpha_learned=request.alpha_learned)
     scores = Scores(request, "top_k", request.config.top)
     layouts = scores.within_budget(request.config.top)
     if not layouts:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Agreement, Evidence
+from nas.config import DeriveConfig
 from nas.derivation.base import Request
 from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
@@ -70,13 +71,23 @@ class Searched:
         return agreement(self.seeds, self.alpha_RLC.argmax(axis=2))
 
 
-def check_learned(request: Request, method: str) -> None:
-    """Raise ValueError where the search left alpha alone: the order by pi is then arbitrary."""
-    if not request.alpha_learned:
+# What has nothing to go by where alpha did not learn: the order by pi is then arbitrary.
+NEED_PI = frozenset({"argmax", "top_k"})
+
+
+def check_method(config: DeriveConfig, *, alpha_learned: bool) -> None:
+    """Raise ValueError where a method cannot serve whatever a search finds."""
+    if config.method in NEED_PI and not alpha_learned:
         raise ValueError(
-            f"{method}: with search.estimator spos alpha does not move and pi stays uniform; take "
-            "derive.method sampled, beam or evolution, which score layouts with the trained "
-            "SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
+            f"{config.method}: with search.estimator spos alpha does not move and pi stays "
+            "uniform; take derive.method sampled, beam or evolution, which score layouts with the "
+            "trained SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
+        )
+    if config.method == "argmax" and config.flops is not None:
+        raise ValueError(
+            f"argmax: cannot keep derive.flops {config.flops:.4g}, for it takes each slot by "
+            "itself; take derive.method top_k (or sampled, beam, evolution), or leave "
+            "derive.flops out"
         )
 
 

@@ -71,7 +71,7 @@ def run_errors() -> Iterator[Ending]:
     Belongs around all that follows the set-up. A context and no function that calls the run, so
     that a traceback has no frames of it. One of several processes ends here, with its code.
     """
-    from training.hooks import Diverged
+    from training.divergence import Diverged
     from training.signals import Stopped
 
     ending, line = Ending(), resume_command()

@@ -1,86 +1,22 @@
-"""What happens around a step: log, validate, checkpoint, and stop where the run diverged."""
+"""What happens around a step: log, validate, checkpoint."""
 
-import json
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
-
-import torch
-from torch import Tensor
 
 from training.checkpoint import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
+from training.divergence import check_finite
 from training.evaluation import Evaluation
+from training.metrics import MetricsFile
 from training.signals import Stopped, StopRequest
 from training.state import Best, Metrics, TrainState
-from utils.files import append_line, named, write_whole
+from utils.files import named
 
-LOSS_BOUND_NATS = 50.0
 EVENTS = "TensorBoard's event file"
-
-
-class Diverged(Exception):
-    """The loss is not a number or beyond any sense, or something that is trained is not finite."""
-
-
-class MetricsFile:
-    """metrics.jsonl: one JSON object a line, cut back to the checkpoint's step on a resume.
-
-    `path` is None in processes beside the first one, which write nothing.
-    """
-
-    def __init__(self, path: Path | None, step: int) -> None:
-        self.path = path
-        if path is not None:
-            lines = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
-            write_whole(path, "".join(lines))
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Write one row and hand it to the system at once."""
-        if self.path is not None:
-            append_line(self.path, json.dumps(row))
-
-    def sync(self) -> None:
-        """Make the rows so far durable, before a checkpoint that relies on them."""
-        if self.path is not None:
-            with named(self.path), self.path.open("rb") as file:
-                os.fsync(file.fileno())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All rows so far."""
-        return [] if self.path is None else read_rows(self.path)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a file that its run may still be writing; ValueError for a damaged line."""
-    return [json.loads(line) for line in _whole_lines(path)]
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines of the file; a torn last line, left by a kill, is not one."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return []
-    lines = content.splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        try:
-            step = json.loads(line)["step"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            step = None
-        if not isinstance(step, int):
-            raise ValueError(
-                f"{path}:{number}: damaged line; repair it, or delete the file: the run then goes "
-                "on, and only what the figures show of its past is lost"
-            )
-    return [line.decode() for line in lines]
 
 
 class Writer(Protocol):
@@ -122,46 +58,6 @@ class Clock:
     def training_s(self) -> float:
         """Seconds of this process that were not validation."""
         return time.monotonic() - self.began - self.validation_s
-
-
-def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
-    """Stop all ranks where one holds NaN or inf, or where the last loss is implausible.
-
-    Diverged names the step, the tensor and what to try.
-    """
-    problem = ranks.first_message(_divergence(state, loss_nats))
-    if problem is not None:
-        raise Diverged(
-            f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
-            "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
-        )
-
-
-def _divergence(state: TrainState, loss_nats: float) -> str | None:
-    for name, tensor in _trained(state):
-        # A sum is several times faster, and no NaN or infinity can hide in it.
-        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
-            return f"{name} is not finite"
-    for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
-        if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
-            return f"the loss is {loss:.3g} nats"
-    return None
-
-
-def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:
-    """Everything that the steps move, by name."""
-    names: dict[Tensor, str] = {}
-    for name, weight in [*state.model.named_parameters(), *state.parameters.items()]:
-        names[weight] = name
-        yield f"parameter {name}", weight
-    for optimiser in state.optimisers.values():
-        for moved, slots in optimiser.state.items():
-            for slot, value in slots.items():
-                if isinstance(value, Tensor):
-                    yield f"the optimiser's {slot} of {names[moved]}", value
-    for stream in state.streams.values():
-        for name, value in stream.tensors().items():
-            yield f"stream {name}", value
 
 
 @dataclass(kw_only=True)

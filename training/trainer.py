@@ -17,12 +17,12 @@ from training.hooks import (
     CheckpointHook,
     Clock,
     LogHook,
-    MetricsFile,
     ValidationHook,
     Writer,
     close,
 )
 from training.launch import Lost
+from training.metrics import MetricsFile
 from training.run_dir import (
     FolderLock,
     Identity,

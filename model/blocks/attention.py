@@ -10,13 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.attention_kernels import (
-    AttentionInputs,
-    append_to_kv_cache,
-    attend_cached,
-    select_kernel,
-)
+from model.attention_kernels import AttentionInputs, select_kernel
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.kv_cache import append_to_kv_cache, attend_cached
 from model.ops import Dropout, project
 from model.state import Segment
 

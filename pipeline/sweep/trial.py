@@ -16,7 +16,7 @@ from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import read_result
 from pipeline.sweep.child import LEFT_ALONE
 from pipeline.sweep.process import FolderBusy, TrialProcess, Watcher
-from training.hooks import read_rows
+from training.metrics import read_rows
 from utils.files import read_object, words_of, write_whole
 
 METRICS = "metrics.jsonl"

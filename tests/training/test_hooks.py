@@ -12,7 +12,8 @@ import search
 from nas.search.step import SearchStep
 from tests.damaged_tensors import trained
 from tests.test_faults import code_of
-from training.hooks import Diverged, MetricsFile, check_finite
+from training.divergence import Diverged, check_finite
+from training.metrics import MetricsFile
 from training.signals import StopRequest
 from training.state import TrainState
 from training.tensor_file import read_tensors

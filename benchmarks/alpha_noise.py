@@ -45,8 +45,8 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from training.tensor_file import read_header, read_tensors
 
     saved = min(run.glob("search/seed-*/experiment.yaml"))
-    bench = set_up(load_experiment(saved), run)
-    trainer = search_trainer(bench)
+    plan = set_up(load_experiment(saved), run)
+    trainer = search_trainer(plan)
     model = trainer.state.model
     best = read_header(saved.parent / "last.safetensors")["best"]["step"]
     tensors, _ = read_tensors(saved.parent / f"best-{best}.safetensors")

@@ -128,8 +128,8 @@ def trainer_of(arguments: argparse.Namespace, side: str, settings: list[str]) ->
     from pipeline.experiment import load_experiment
     from pipeline.retrain import retrain_trainer
 
-    bench = set_up(load_experiment(arguments.experiment, settings), arguments.run / side)
-    trainer = retrain_trainer(bench, find_architecture(bench, None, arguments.layout))
+    plan = set_up(load_experiment(arguments.experiment, settings), arguments.run / side)
+    trainer = retrain_trainer(plan, find_architecture(plan, None, arguments.layout))
     trainer.state.model.train()
     return trainer
 

@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, default=16_384, help="of validation, for scores")
     parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
     arguments = parser.parse_args(argv)
-    bench = set_up(*experiment_of(arguments))
+    plan = set_up(*experiment_of(arguments))
     nats = mean_nats(read_table(arguments.table), "test")
-    score_N = scores(bench, list(nats), arguments.tokens)
+    score_N = scores(plan, list(nats), arguments.tokens)
     truth_N = np.array(list(nats.values()))
     print(f"tau of the SuperNet's scores with test nats: {kendall(score_N, truth_N):.3f}")
     print(
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for name, value_N in (("SuperNet", score_N), ("trained alone", truth_N)):
         print(_row(f"first candidate less second, {name}", effects(list(nats), value_N)))
-    for name, gradient_PL in gradients(bench, arguments.passes).items():
+    for name, gradient_PL in gradients(plan, arguments.passes).items():
         error = gradient_PL.std(0, ddof=1).max() / len(gradient_PL) ** 0.5
         words = f"d loss / d alpha of the first, {name} (se {error:.4f})"
         print(_row(words, gradient_PL.mean(0)), flush=True)
@@ -70,10 +70,10 @@ def _row(words: str, value_L: Array) -> str:
     return f"{words:60s} " + " ".join(f"{value:+.4f}" for value in value_L)
 
 
-def scores(bench: RunPlan, layouts: Sequence[str], tokens: int) -> Array:
+def scores(plan: RunPlan, layouts: Sequence[str], tokens: int) -> Array:
     """Nats per token of each layout by the SuperNet's weights."""
-    supernet_scores = SupernetScores(bench, [bench.experiment.run.seed], tokens)
-    candidates = bench.experiment.model.completed_candidates()
+    supernet_scores = SupernetScores(plan, [plan.experiment.run.seed], tokens)
+    candidates = plan.experiment.model.completed_candidates()
     parsed = [parse_layout(layout, candidates) for layout in layouts]
     return np.array([supernet_scores.score(layout).nats_per_token for layout in parsed])
 
@@ -85,18 +85,18 @@ def effects(layouts: Sequence[str], value_N: Array) -> Array:
     return np.array([value_N[has_N].mean() - value_N[~has_N].mean() for has_N in has_NL.T])
 
 
-def gradients(bench: RunPlan, passes: int) -> dict[str, Array]:
+def gradients(plan: RunPlan, passes: int) -> dict[str, Array]:
     """The gradient in the first candidate's alpha by slot, at alpha 0, pass by pass."""
-    net = load_supernet(bench)
+    net = load_supernet(plan)
     for parameter in net.parameters():
         parameter.requires_grad_(False)
     names = [name for name in ESTIMATORS if name != "spos"]
     found = {
-        f"{name}, tau {tau:g}": _passes(bench, net, passes, _by_estimator(name, tau))
+        f"{name}, tau {tau:g}": _passes(plan, net, passes, _by_estimator(name, tau))
         for name in names
         for tau in (1.0, 0.3)
     }
-    return found | {"discrete pairs": _passes(bench, net, passes, _by_pairs)}
+    return found | {"discrete pairs": _passes(plan, net, passes, _by_pairs)}
 
 
 # The loss of a mix on the batch at hand, to what gradient it gives.
@@ -104,9 +104,9 @@ Loss = Callable[[Mix], Tensor]
 Gradient = Callable[[Loss, int, tuple[int, int]], Tensor]
 
 
-def _passes(bench: RunPlan, net: LanguageModel, passes: int, gradient: Gradient) -> Array:
-    batches = bench.training_batches()
-    state, found = net.initial_state(bench.experiment.data.batch), []
+def _passes(plan: RunPlan, net: LanguageModel, passes: int, gradient: Gradient) -> Array:
+    batches = plan.training_batches()
+    state, found = net.initial_state(plan.experiment.data.batch), []
     shape = (len(net.slots), len(net.slots[0].labels))
     for index in range(FIRST + passes):
         after: list[StreamState] = []

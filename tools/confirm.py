@@ -38,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, file in zip(names_of(files), files, strict=True)
         ]
         check_sides(*sides)
-        bench = set_up(sides[1].experiment, cli.check_run(arguments.run))
-        check_text(bench.prepared.tokenizer)
+        plan = set_up(sides[1].experiment, cli.check_run(arguments.run))
+        check_text(plan.prepared.tokenizer)
         stop = StopRequest()
 
     with exit_codes.run_errors() as ending:
         with stop.listening():
             train_sides(sides, arguments.seeds, arguments.run, workers=arguments.workers, stop=stop)
-        show(bench, sides, arguments)
+        show(plan, sides, arguments)
     return ending.code
 
 
@@ -67,13 +67,13 @@ def names_of(files: Sequence[Path]) -> list[str]:
     return [one, two] if one != two else [f"{one}-1", f"{two}-2"]
 
 
-def show(bench: Any, sides: Any, arguments: argparse.Namespace) -> None:
+def show(plan: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
     from pipeline.confirm import latencies, same_networks, table_of, verdict_line
     from utils.files import csv_of, write_whole
 
     rows = table_of(sides, arguments.seeds, arguments.run)
-    measured = latencies(bench, sides, arguments.seeds, arguments.run)
+    measured = latencies(plan, sides, arguments.seeds, arguments.run)
     for row in rows:
         row["latency_ms"] = measured.median_ms.get(f"{row['experiment']}/{row['seed']}")
     one, two = sides

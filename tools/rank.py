@@ -45,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
-        bench = set_up(experiment, run_dir)
+        plan = set_up(experiment, run_dir)
         searches = experiment.derive.searches or [experiment.run.seed]
         sample = sample_of(
-            bench, searches, arguments.equal, arguments.free, arguments.sample_seed,
+            plan, searches, arguments.equal, arguments.free, arguments.sample_seed,
             arguments.target_flops,
         )  # fmt: skip
         seeds, folder = arguments.seeds or list(SEEDS), arguments.out or run_dir / "rank"
-        ranked = Ranked(bench, sample, searches, seeds, arguments.steps, folder)
+        ranked = Ranked(plan, sample, searches, seeds, arguments.steps, folder)
         ranked.open()
         stop = StopRequest()
     print(_greeting(ranked, arguments), flush=True)

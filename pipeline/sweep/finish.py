@@ -38,14 +38,14 @@ class Results:
     latencies: Latencies
 
 
-def finish(bench: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
+def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     """Write and print what is there, also of a sweep that was stopped; latencies only when `done`.
 
     Raises:
         ValueError: every trial has failed.
         OSError: a file cannot be written.
     """
-    results = _results(bench, sweep, queue.entries(), done=done)
+    results = _results(plan, sweep, queue.entries(), done=done)
     table, goals, run = results.table, objectives(sweep), sweep.paths.run
     files = _experiments(sweep, results)
     summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
@@ -62,11 +62,11 @@ def finish(bench: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         raise ValueError(f"no trial was done: {reasons:.500}")
 
 
-def _results(bench: RunPlan, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
+def _results(plan: RunPlan, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
     by_trial: dict[int, float] = {}
     latencies = Latencies({}, "forward latency: measured when every trial has ended", {})
     if done:
-        by_trial, latencies = measure(bench, entries)
+        by_trial, latencies = measure(plan, entries)
     table = rows(sweep, entries, by_trial)
     number = _no_slower(table, _learned(sweep))
     no_slower = next((entry for entry in entries if entry.number == number), None)

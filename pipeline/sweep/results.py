@@ -124,7 +124,7 @@ def _elapsed_s(entry: Entry) -> float | None:
     return round(sum(durations), 1) if durations else None
 
 
-def measure(bench: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
+def measure(plan: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float], Latencies]:
     """Forward milliseconds by trial, the mean over its seeds' architectures.
 
     Each network is measured once. Weights are fresh: latency does not depend on them.
@@ -133,13 +133,13 @@ def measure(bench: RunPlan, entries: Sequence[Entry]) -> tuple[dict[int, float],
     """
     texts = {text for entry in entries for text in _texts(entry)}
     layouts = {network_hash(layout): layout for layout in map(_parse, sorted(texts))}
-    vocabulary = bench.prepared.tokenizer.vocabulary_size
+    vocabulary = plan.prepared.tokenizer.vocabulary_size
     timed = {key: one for key, one in layouts.items() if one.vocabulary_size == vocabulary}
     latencies = Latencies({}, "forward latency: no finished layout", {})
     medians: dict[str, float] = {}
-    groups = list(_groups(timed, memory_bytes(bench.device) // 4))
+    groups = list(_groups(timed, memory_bytes(plan.device) // 4))
     for group in groups:
-        latencies = time_models(bench, {key: build_model(one) for key, one in group.items()})
+        latencies = time_models(plan, {key: build_model(one) for key, one in group.items()})
         medians |= latencies.median_ms
         if not latencies.median_ms:
             return {}, latencies

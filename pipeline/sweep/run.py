@@ -32,12 +32,12 @@ class SweepRun:
     """A sweep on this machine.
 
     Attributes:
-        bench: device and text.
+        plan: device and text.
         pool: what runs its trials.
         lock: on the sweep's folder, of who has started it and writes its results; None of others.
     """
 
-    bench: RunPlan
+    plan: RunPlan
     pool: Pool
     lock: FolderLock | None
 
@@ -62,7 +62,7 @@ class SweepRun:
 
     def _write_results(self, *, done: bool) -> None:
         if self.lock is not None:
-            finish(self.bench, self.pool.sweep, self.pool.queue, done=done)
+            finish(self.plan, self.pool.sweep, self.pool.queue, done=done)
 
 
 def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
@@ -78,21 +78,21 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
         raise ValueError(
             f"{sweep.paths.trials}: trials of another sweep; remove them, or use another --run"
         )
-    bench = set_up(experiment, run_dir)
-    check_tokenizers(sweep, bench.prepared.tokenizer)
+    plan = set_up(experiment, run_dir)
+    check_tokenizers(sweep, plan.prepared.tokenizer)
     own.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(own)
     with _reached(sweep):
-        queue = study.create(sweep, bench)
+        queue = study.create(sweep, plan.inputs())
         if arguments.retry_failed:
             print(f"{queue.retry_failed()} failed trials run again", flush=True)
         greeting = _greeting(sweep, queue)
     # Not before: what is claimed takes no other space, and the address may have been wrong.
-    claim(own, identity, {"environment.json": bench.files()["environment.json"]})
+    claim(own, identity, {"environment.json": plan.files()["environment.json"]})
     # Always the newest: the number of trials, limits and what is kept may change.
     write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
     print(greeting, flush=True)
-    return SweepRun(bench, _pool(sweep, queue, arguments.workers), lock)
+    return SweepRun(plan, _pool(sweep, queue, arguments.workers), lock)
 
 
 def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
@@ -103,10 +103,10 @@ def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> S
         OSError: the storage cannot be read.
     """
     sweep = _sweep_of(experiment, run_dir)
-    bench = set_up(experiment, run_dir)
+    plan = set_up(experiment, run_dir)
     with _reached(sweep):
-        queue = study.join(sweep, bench)
-    return SweepRun(bench, _pool(sweep, queue, arguments.workers), lock=None)
+        queue = study.join(sweep, plan.inputs())
+    return SweepRun(plan, _pool(sweep, queue, arguments.workers), lock=None)
 
 
 def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:

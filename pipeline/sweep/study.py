@@ -2,6 +2,7 @@
 
 import secrets
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
@@ -12,7 +13,6 @@ from hpo.config import shown
 from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.storage import open_storage
-from pipeline.context import RunPlan
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash
 from utils.text import print_line
@@ -40,7 +40,7 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def create(sweep: Sweep, bench: RunPlan) -> Queue:
+def create(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:
     """The study, made where it is not there yet, with every trial in its queue.
 
     Raises:
@@ -55,8 +55,8 @@ def create(sweep: Sweep, bench: RunPlan) -> Queue:
         load_if_exists=True,
     )
     if BEGUN not in study.user_attrs:
-        _begin(sweep, bench, study)
-    queue = _queue(sweep, bench, study, storage)
+        _begin(sweep, inputs, study)
+    queue = _queue(sweep, inputs, study, storage)
     if (why := why_no_baseline(sweep)) is not None:
         print(f"no trial with the file's own values: {why}", flush=True)
     queue.fill(points(sweep))
@@ -64,18 +64,18 @@ def create(sweep: Sweep, bench: RunPlan) -> Queue:
     return queue
 
 
-def _begin(sweep: Sweep, bench: RunPlan, study: optuna.Study) -> None:
+def _begin(sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study) -> None:
     """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done."""
     if study.trials or len(study.directions) != len(sweep.config.objectives):
         raise ValueError(_of_another(study))
     study.set_user_attr(STUDY, secrets.token_hex(8))
-    study.set_user_attr(INPUTS, bench.inputs())
+    study.set_user_attr(INPUTS, inputs)
     study.set_user_attr(COMMIT, commit())
     study.set_metric_names(list(sweep.config.objectives))
     study.set_user_attr(BEGUN, identity_hash(identity(sweep)))
 
 
-def join(sweep: Sweep, bench: RunPlan) -> Queue:
+def join(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:
     """The study that another process has made.
 
     Raises:
@@ -89,11 +89,13 @@ def join(sweep: Sweep, bench: RunPlan) -> Queue:
         raise ValueError(
             f"{shown(sweep.config.storage)}: no sweep {name} there yet; start it with sweep.py"
         )
-    return _queue(sweep, bench, optuna.load_study(study_name=name, storage=storage), storage)
+    return _queue(sweep, inputs, optuna.load_study(study_name=name, storage=storage), storage)
 
 
-def _queue(sweep: Sweep, bench: RunPlan, study: optuna.Study, storage: BaseStorage) -> Queue:
-    _check(sweep, bench, study)
+def _queue(
+    sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study, storage: BaseStorage
+) -> Queue:
+    _check(sweep, inputs, study)
     study.sampler = NumberedSampler(sweep.config)
     study.pruner = make_pruner(sweep.config.pruner, sweep.experiment.run.validate_every)
     return Queue(study, storage, retries=sweep.config.retries)
@@ -105,15 +107,15 @@ def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     return open_storage(sweep.config.storage, sweep.paths.journal, create=make, say=print_line)
 
 
-def _check(sweep: Sweep, bench: RunPlan, study: optuna.Study) -> None:
+def _check(sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study) -> None:
     """Raise ValueError where a study's trials could not be compared with this experiment's."""
     attributes = study.user_attrs
     if attributes.get(BEGUN) != identity_hash(identity(sweep)):
         raise ValueError(_of_another(study))
-    if attributes.get(INPUTS) != bench.inputs():
+    if attributes.get(INPUTS) != inputs:
         raise ValueError(
             f"study {study.study_name}: was begun with another text or tokenizer "
-            f"({_short(attributes.get(INPUTS))} there, {_short(bench.inputs())} here), so its "
+            f"({_short(attributes.get(INPUTS))} there, {_short(inputs)} here), so its "
             "trials could not be compared; use the same text (python-stdlib differs between "
             "versions of Python)"
         )

@@ -213,7 +213,7 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", PAIR, "sweep.seeds=[0, 1]")
     sweep.paths.run.mkdir()
-    bench = set_up(sweep.experiment, sweep.paths.run)
+    plan = set_up(sweep.experiment, sweep.paths.run)
 
     def ended(number: int, values: list[float], *layouts: str) -> Entry:
         texts = [architecture_text(undisturbed, letters) for letters in layouts]
@@ -242,15 +242,15 @@ def test_trials_of_one_network_with_the_same_values_stand_once_on_the_front(
     assert [row.number for row in front(parse_rows(table))] == [4, 3, 2]
     timed: list[int] = []
 
-    def time(bench: Any, models: Any) -> Latencies:
+    def time(plan: Any, models: Any) -> Latencies:
         timed.append(len(models))
         return Latencies(dict.fromkeys(models, 2.0), "measured", {})
 
     monkeypatch.setattr(results, "time_models", time)
-    by_trial, _ = results.measure(bench, trials)
+    by_trial, _ = results.measure(plan, trials)
     assert by_trial == dict.fromkeys(range(6), 2.0)
     assert timed == [4], "dd, add, dad, aaaa"
-    summary = finish._results(bench, sweep, trials, done=False)
+    summary = finish._results(plan, sweep, trials, done=False)
     files = [path.name for path in finish._experiments(sweep, summary)]
     assert files == ["0004.yaml", "0003.yaml", "0002.yaml"]
 
@@ -321,15 +321,15 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
     sweep = sweep_with(file, tmp_path / "run", f"sweep.objectives={objectives}")
     sweep.paths.run.mkdir()
     (sweep.paths.run / "best.yaml").write_text("of an earlier time")
-    bench = set_up(sweep.experiment, sweep.paths.run)
+    plan = set_up(sweep.experiment, sweep.paths.run)
     why = {REASON: "no luck"} if state == TrialState.FAIL else {}
     queue = told(sweep, (state, None), (state, None), attributes=why)
     if state == TrialState.RUNNING:
-        finish.finish(bench, sweep, queue, done=False)
+        finish.finish(plan, sweep, queue, done=False)
     else:
         reason = "no luck" if state == TrialState.FAIL else "pruned"
         with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
-            finish.finish(bench, sweep, queue, done=True)
+            finish.finish(plan, sweep, queue, done=True)
     assert sorted(path.name for path in sweep.paths.run.glob("*.*")) == [
         "report.html", "sweep.json", "trials.csv"
     ]  # fmt: skip
@@ -338,10 +338,10 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
 def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run", PAIR)
     sweep.paths.run.mkdir()
-    bench = set_up(sweep.experiment, sweep.paths.run)
+    plan = set_up(sweep.experiment, sweep.paths.run)
     done, running = TrialState.COMPLETE, TrialState.RUNNING
     queue = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
-    finish.finish(bench, sweep, queue, done=False)
+    finish.finish(plan, sweep, queue, done=False)
     summary = json.loads((sweep.paths.run / "sweep.json").read_text())
     assert [row["state"] for row in summary["rows"]] == ["done", "done", "running"]
     assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
@@ -418,13 +418,13 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
     file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 1]")
-    bench = set_up(sweep.experiment, sweep.paths.run)
+    plan = set_up(sweep.experiment, sweep.paths.run)
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
     one = load_architecture(path)
     ms = {"first": 2.0, "second": 5.0}
     texts = {name: one.model_copy(update={"name": name}).to_json() for name in ms}
 
-    def time(bench: Any, models: Any) -> Latencies:
+    def time(plan: Any, models: Any) -> Latencies:
         return Latencies({key: ms[name] for key, name in models.items()}, "measured", {})
 
     monkeypatch.setattr(results, "build_model", lambda architecture: architecture.name)
@@ -433,13 +433,13 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
     runs = {str(seed): of_seed(1.0, "a", 1, "", text) for seed, text in enumerate(texts.values())}
     done = TrialState.COMPLETE, [1.0]
     found = told(sweep, done, attributes={"runs": runs}).entries()
-    assert results.measure(bench, found)[0] == {0: 3.5}
+    assert results.measure(plan, found)[0] == {0: 3.5}
     failed = told(sweep, (TrialState.FAIL, None), attributes={"runs": runs}).entries()
-    assert results.measure(bench, failed)[0] == {}
+    assert results.measure(plan, failed)[0] == {}
     larger = {"name": "first", "vocabulary_size": one.vocabulary_size + 1}
     runs["0"]["architecture"] = one.model_copy(update=larger).to_json()
     found = told(sweep, done, attributes={"runs": runs}).entries()
-    by_trial, measured = results.measure(bench, found)
+    by_trial, measured = results.measure(plan, found)
     assert by_trial == {}
     assert measured.note == "measured; 1 layouts of another vocabulary not measured"
 
@@ -550,28 +550,28 @@ def test_a_study_takes_only_trials_that_can_be_compared(
     file: Path, tmp_path: Path, setting: str, same: bool
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    bench = set_up(sweep.experiment, sweep.paths.run)
-    assert len(study.create(sweep, bench).entries()) == 4
+    inputs = set_up(sweep.experiment, sweep.paths.run).inputs()
+    assert len(study.create(sweep, inputs).entries()) == 4
     changed = sweep_with(file, tmp_path / "run", setting)
     if same:
-        assert len(study.join(changed, bench).entries()) == 4
+        assert len(study.join(changed, inputs).entries()) == 4
     else:
         with pytest.raises(ValueError, match="is that of another experiment or space"):
-            study.join(changed, bench)
+            study.join(changed, inputs)
 
 
 def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    study.create(sweep, set_up(sweep.experiment, sweep.paths.run))
+    study.create(sweep, set_up(sweep.experiment, sweep.paths.run).inputs())
     train = tmp_path / "train.txt"
     train.write_text(train.read_text() + "one more line\n")
     with pytest.raises(ValueError, match="was begun with another text or tokenizer"):
-        study.join(sweep, set_up(sweep.experiment, sweep.paths.run))
+        study.join(sweep, set_up(sweep.experiment, sweep.paths.run).inputs())
 
 
 def test_a_worker_cannot_join_what_is_not_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    bench = set_up(sweep.experiment, sweep.paths.run)
+    inputs = set_up(sweep.experiment, sweep.paths.run).inputs()
     with pytest.raises(ValueError, match="no sweep there yet"):
-        study.join(sweep, bench)
+        study.join(sweep, inputs)
     assert not sweep.paths.own.exists()

@@ -16,11 +16,10 @@ from report.plotting import (
     house_style,
     make_figure,
     margins,
-    plain,
+    short_label,
     step_axis,
 )
 from report.run_files import thin
-from utils.text import shorten
 
 _MOST_POINTS = 1500
 _NETS = {  # net of a row: label, colour, mark
@@ -100,7 +99,7 @@ def validation_curves(
                 "color": SEARCHED if name == searched else _NAMED[place % len(_NAMED)],
                 "linestyle": dashes(index),
                 "linewidth": 1.6 if len(seeds) == 1 else 1.1,
-                "label": shorten(plain(name), 24),
+                "label": short_label(name, 24),
             }
             for metrics in seeds:
                 valid = perplexities(metrics, "valid")

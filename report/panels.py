@@ -19,11 +19,10 @@ from report.plotting import (
     house_style,
     make_figure,
     margins,
-    plain,
+    short_label,
     step_axis,
 )
 from report.run_files import Trajectory, thin
-from utils.text import shorten
 
 # More than a panel has pixels.
 MOST_POINTS = 400
@@ -119,7 +118,7 @@ def _panel_columns(slots: int) -> int:
 def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
     hue = colours(trajectory.labels)
     handles = [
-        Line2D([], [], color=hue[label], linestyle=dashes(i), label=shorten(plain(label), 18))
+        Line2D([], [], color=hue[label], linestyle=dashes(i), label=short_label(label, 18))
         for i, label in enumerate(trajectory.labels)
     ]
     handles.append(Line2D([], [], color=FAINT, linestyle=":", linewidth=0.9, label="uniform"))
@@ -152,4 +151,4 @@ def _pi_axes(
 
 
 def _short_name(label: str, wide: bool) -> str:
-    return shorten(plain(label), 24 if wide else 11)
+    return short_label(label, 24 if wide else 11)

@@ -21,10 +21,18 @@ from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from PIL import Image
 
-from report.plotting import DPI, INK, PI_MAP, house_style, make_figure, pi_bar, plain, text_on
+from report.plotting import (
+    DPI,
+    INK,
+    PI_MAP,
+    house_style,
+    make_figure,
+    pi_bar,
+    short_label,
+    text_on,
+)
 from report.run_files import Trajectory, frame_rows
 from utils.files import write_whole
-from utils.text import shorten
 
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36  # inches, as the next ones
@@ -125,7 +133,7 @@ def _band_axes(figure: Figure, top: float, first: int, shown: int, labels: Seque
         (_LEFT / width, bottom / height, band_width / width, band_height / height)
     )
     axes.set_xticks(range(shown), [str(first + x) for x in range(shown)])
-    axes.set_yticks(range(len(labels)), [shorten(plain(name), _LABEL_LENGTH) for name in labels])
+    axes.set_yticks(range(len(labels)), [short_label(name, _LABEL_LENGTH) for name in labels])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return axes

@@ -111,6 +111,11 @@ def plain(text: str) -> str:
     return f" {drawn}" if drawn.startswith("_") else drawn
 
 
+def short_label(text: str, longest: int) -> str:
+    """`plain` text of at most `longest` characters, cut with an ellipsis."""
+    return shorten(plain(text), longest)
+
+
 def compact(value: float) -> str:
     """A count in three digits and a unit letter: 1234567 is 1.23M."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -191,7 +196,7 @@ def name_points(
     inside = axes.get_window_extent(renderer)
     for index in np.lexsort((x, y)):
         label = axes.annotate(
-            shorten(plain(str(names[index])), 26),
+            short_label(str(names[index]), 26),
             (float(x[index]), float(y[index])),
             xytext=(0, 0),
             textcoords="offset points",

@@ -18,15 +18,14 @@ from report.plotting import (
     make_figure,
     margins,
     pi_bar,
-    plain,
     png,
+    short_label,
     step_axis,
 )
 from report.run_files import Trajectory, read_metrics, read_trajectory, seed_folders, thin
 from utils.files import write_whole
 from utils.pi import entropy
 from utils.pi import margins as pi_margins
-from utils.text import shorten
 
 SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
     "pi_final.png": "The last pi; the likeliest kind of each slot is bold.",
@@ -128,7 +127,7 @@ def heat_maps_over_time(trajectory: Trajectory) -> Figure:
                 cell_edges(step_N), np.arange(slots + 1) - 0.5, pi_NLC[:, :, index].T,
                 cmap=PI_MAP, vmin=0, vmax=1, rasterized=True,
             )  # fmt: skip
-            axes.set_title(shorten(plain(trajectory.labels[index]), 28), loc="left")
+            axes.set_title(short_label(trajectory.labels[index], 28), loc="left")
             below = index + columns >= candidates
             mark_start(axes, trajectory, "white")
             _finish_map(axes, step_N, slots, below=below, first=index % columns == 0)

@@ -21,16 +21,21 @@ class EvaluationBatch(Batch, Protocol):
     """One segment of all streams, and which of its targets count."""
 
     @property
-    def score_BT(self) -> Tensor: ...  # noqa: D102
+    def score_BT(self) -> Tensor:
+        """True where the target counts."""
 
 
 class Streams(Protocol):
     """The segments of a text cut into streams, how many targets count, and its words if known."""
 
     @property
-    def scored(self) -> int: ...  # noqa: D102
+    def scored(self) -> int:
+        """Targets that count."""
+
     @property
-    def words(self) -> int | None: ...  # noqa: D102
+    def words(self) -> int | None:
+        """Words that the counted targets stand for, None where that is not known."""
+
     def __iter__(self) -> Iterator[EvaluationBatch]: ...
 
 
@@ -41,8 +46,11 @@ class Divisible(Streams, Protocol):
     """An evaluation text of so many streams, of which `part` gives some."""
 
     @property
-    def streams(self) -> int: ...  # noqa: D102
-    def part(self: S, rows: slice) -> S: ...  # noqa: D102
+    def streams(self) -> int:
+        """Rows that are read side by side."""
+
+    def part(self: S, rows: slice) -> S:
+        """The same text, these rows alone."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ EVENTS = "TensorBoard's event file"
 class Writer(Protocol):
     """TensorBoard's writer, as far as it is used."""
 
-    def add_scalar(self, tag: str, value: float, step: int) -> None: ...  # noqa: D102
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """One point of the curve `tag`."""
 
-    def close(self) -> None: ...  # noqa: D102
+    def close(self) -> None:
+        """Write out what is buffered."""
 
 
 def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:

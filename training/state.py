@@ -59,11 +59,16 @@ class Batch(Protocol):
     """What a stream hands out for one step: inputs, targets, and whether memories start anew."""
 
     @property
-    def input_BT(self) -> Tensor: ...  # noqa: D102
+    def input_BT(self) -> Tensor:
+        """Tokens that the model reads."""
+
     @property
-    def target_BT(self) -> Tensor: ...  # noqa: D102
+    def target_BT(self) -> Tensor:
+        """Tokens that it predicts."""
+
     @property
-    def first(self) -> bool: ...  # noqa: D102
+    def first(self) -> bool:
+        """True where the memories start anew."""
 
 
 class Batches(Protocol):

@@ -16,9 +16,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
-from report.plotting import plain, room
+from report.plotting import plain, room, short_label
 from report.sweep.trials import Objective, Row, ending, value_text
-from utils.text import shorten
 
 POINT, BEST, BASELINE, FAILED = "#0072b2", "#009e73", "#d55e00", "#882255"
 _MOST_LEVELS, _MOST_LETTERS = 8, 26  # of an axis
@@ -96,7 +95,7 @@ def setting_axis(axes: Axes, which: str, one: Setting, rows: Sequence[Row]) -> N
     (axes.set_xlim if which == "x" else axes.set_ylim)(*one.limits(rows))
     axis.set_label_text(one.label)
     if one.levels:
-        names = [shorten(plain(level), 14 if len(one.levels) < 6 else 10) for level in one.levels]
+        names = [short_label(level, 14 if len(one.levels) < 6 else 10) for level in one.levels]
         step = max(1, -(-len(names) // 20))
         axis.set_major_locator(FixedLocator(range(0, len(names), step)))
         turned = which == "x" and sum(len(name) + 2 for name in names) > _MOST_LETTERS
@@ -129,7 +128,7 @@ def value_axis(axis: Axis, goal: Objective) -> None:
 
 def value_label(goal: Objective) -> str:
     """Name and unit of an objective, on two lines."""
-    name, unit = shorten(plain(goal.name), 30), shorten(plain(goal.shown_unit), 34)
+    name, unit = short_label(goal.name, 30), short_label(goal.shown_unit, 34)
     return name if name == unit else f"{name}\n{unit}"
 
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from report.plotting import plain
+from report.plotting import short_label
 from report.sweep.trials import (
     Objective,
     Row,
@@ -184,7 +184,7 @@ def _short_unit(goal: Objective) -> str:
 
 def _line(text: str, most: int) -> str:
     """On one line, with nothing that a terminal would obey."""
-    return shorten(plain(" ".join(text.split())), most)
+    return short_label(" ".join(text.split()), most)
 
 
 def _width(columns: Sequence[Sequence[str]]) -> int:

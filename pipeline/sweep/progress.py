@@ -53,7 +53,7 @@ class Progress:
         done = len(entries) - rest - self._before
         if done and rest:
             left_s = (time.monotonic() - self._began_s) / done * rest
-            print_line(f"about {duration(left_s)} left")
+            print_line(f"about {hours_and_minutes(left_s)} left")
 
     def _line(self, entry: Entry) -> str:
         last = entry.last
@@ -78,7 +78,7 @@ def worded(sweep: Sweep, values: Sequence[float]) -> str:
     )
 
 
-def duration(seconds: float) -> str:
+def hours_and_minutes(seconds: float) -> str:
     """Hours and minutes, or minutes and seconds."""
     whole = round(seconds)
     if whole >= 3600:

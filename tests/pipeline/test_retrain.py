@@ -116,6 +116,16 @@ def test_the_chosen_model_is_carried_whole_or_not_at_all(
     assert json.loads(after["architecture.json"])["name"] == "interleaved"
 
 
+def test_what_a_killed_copy_of_the_model_left_is_removed(retrained: Path) -> None:
+    run(derive, retrained, "--method", "interleaved")
+    for left in (".model.new.tmp", ".model.old.tmp"):
+        shutil.copytree(retrained / "model", retrained / left)
+        (retrained / left / "result.json").write_text("of a killed copy")
+    run(retrain, retrained)
+    assert json.loads((retrained / "model/result.json").read_text())["name"] == "interleaved"
+    assert not list(retrained.glob(".model.*"))
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "architecture.json", ""])
 def test_a_damaged_or_lost_model_folder_is_made_again_and_never_carried_on(
     retrained: Path, capsys: pytest.CaptureFixture[str], name: str

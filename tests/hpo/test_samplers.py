@@ -63,6 +63,25 @@ def test_the_registry_is_the_choice_of_the_section():
     assert set(SAMPLERS) == set(get_args(SamplerConfig.model_fields["kind"].annotation))
 
 
+def test_what_other_workers_run_is_weighed_by_tpe_as_trials_without_success():
+    """Else workers that ask at once would all try the same best place."""
+    sweep = config("tpe")
+
+    def next_values(beside):
+        study, space = study_of(sweep), Space(sweep.space, KINDS)
+        for _ in range(8):
+            trial = study.ask()
+            study.tell(trial.number, result(space.suggest(trial), sweep))
+        for _ in range(3):
+            trial = study.ask()
+            space.suggest(trial)
+            if beside == "failed":
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        return space.suggest(study.ask())
+
+    assert next_values("running") == next_values("running") != next_values("failed")
+
+
 @pytest.mark.parametrize("objectives", [("retrained",), ("retrained", "flops")], ids=len)
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_a_sampler_is_the_same_for_every_worker_and_warns_of_nothing(kind, objectives):

@@ -63,7 +63,6 @@ class ContextBatches:
         self._tokens = tokens
         self._start_B1 = np.arange(batch)[:, None] * self._row
         self._offset_seed = offset_seed
-        self.dropped = len(tokens) - 1 - batch * self._row
         self.per_epoch = -(-self._row // segment)
 
     def batch(self, index: int) -> Batch:

@@ -129,7 +129,8 @@ def _locked_part(final: Path, progress: Callable[[str], None]) -> Iterator[io.Bu
     path = final.with_name(final.name + ".part")
     while True:
         with path.open("a+b") as part:
-            _lock(part, f"{final.name}: another process is downloading it; waiting", progress)
+            with named(path):
+                _lock(part, f"{final.name}: another process is downloading it; waiting", progress)
             # Whoever held the lock may have renamed or removed what was opened here.
             if not _is_at(path, part):
                 continue

@@ -6,10 +6,11 @@ V vocabulary   N tokens of a split
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
 
 from data.cache import INFO, build_folder, cache_errors, damage, default_cache, key_hash
 from data.config import DataConfig
@@ -240,26 +241,43 @@ def _count(tokens: TokenArray, size: int) -> IdArray:
     return counts_V
 
 
+class _Encoded(BaseModel):
+    """What the sidecar of a cached folder says of the ids in it."""
+
+    dtype: Literal["uint16", "uint32"]
+    tokens: dict[Split, int]
+    unknown: dict[Split, int]
+    tokenizer_digest: str
+
+
 def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
-    info = read_object(folder / INFO, "delete this folder and run again")
-    whole: dict[Split, TokenArray] = {
-        split: np.memmap(folder / f"{split}.bin", dtype=info["dtype"], mode="r") for split in SPLITS
-    }
     try:
+        info = _Encoded.model_validate(read_object(folder / INFO, "it says what the ids are"))
+        whole: dict[Split, TokenArray] = {
+            split: np.memmap(folder / f"{split}.bin", dtype=info.dtype, mode="r")
+            for split in SPLITS
+        }
+        if info.tokens != {split: len(ids) for split, ids in whole.items()}:
+            raise ValueError(f"{INFO} names other numbers of tokens than the files hold")
         tokenizer = load_tokenizer(folder)
-        if tokenizer.digest != info["tokenizer_digest"]:
+        if tokenizer.digest != info.tokenizer_digest:
             raise ValueError("the tokenizer is not the one that made the ids")
         counts_V = _count(whole["train"], tokenizer.vocabulary_size)
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ValueError(_damaged(folder, f"{INFO}: {key} is missing or wrong")) from error
     except ValueError as error:
-        raise ValueError(
-            f"{folder}: cached tokens are damaged ({error}); delete this folder and run again"
-        ) from error
+        raise ValueError(_damaged(folder, str(error))) from error
     limits = {"train": None, "valid": config.validation_tokens, "test": config.test_tokens}
     return Prepared(
         corpus_digest=corpus.digest,
-        notes={**corpus.notes, "tokens": info["tokens"], "unknown": info["unknown"]},
+        notes={**corpus.notes, "tokens": info.tokens, "unknown": info.unknown},
         tokenizer=tokenizer,
         tokens={split: tokens[: limits[split]] for split, tokens in whole.items()},
         counts_V=counts_V,
         folder=folder,
     )
+
+
+def _damaged(folder: Path, why: str) -> str:
+    return f"{folder}: cached tokens are damaged ({why}); delete this folder and run again"

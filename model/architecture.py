@@ -79,11 +79,14 @@ class Agreement(Section):
 
     @model_validator(mode="after")
     def _fits_itself(self) -> "Agreement":
+        problems = []
         if len(set(self.searches)) < len(self.searches):
-            raise ValueError(f"searches: must differ, found {list(self.searches)!s:.60}")
+            problems.append(f"searches: must differ, found {list(self.searches)!s:.60}")
         low, high = self.interval or (0.0, 0.0)
         if not -1 <= low <= high <= 1:
-            raise ValueError(f"interval: must rise and lie in [-1, 1], found [{low}, {high}]")
+            problems.append(f"interval: must rise and lie in [-1, 1], found [{low}, {high}]")
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
     @model_serializer(mode="wrap")
@@ -91,7 +94,7 @@ class Agreement(Section):
         # Left out where it is not known, so that older files stay the same, byte for byte.
         content: dict[str, Any] = written(self)
         if self.p_by_chance is None:
-            del content["p_by_chance"]
+            content.pop("p_by_chance", None)
         return content
 
 

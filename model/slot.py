@@ -42,7 +42,6 @@ class Slot(nn.Module):
             self.blocks[candidate.label] = block
             if next(block.parameters(), None) is not None:
                 self.norms[candidate.label] = nn.LayerNorm(d_model)
-        self.memory_rows = max(self.block(label).memory_rows for label in self.labels)
 
     def block(self, label: str) -> Block:
         """The block of a candidate."""

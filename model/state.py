@@ -78,6 +78,7 @@ class StreamState:
             seen_B=torch.cat([part.seen_B for part in parts]),
             blocks=tuple(tuple(map(whole, zip(*slot, strict=True))) for slot in slots),
             least_seen=min(part.least_seen for part in parts),
+            cache=parts[0].cache,
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -21,6 +21,7 @@ from utils.files import words_of
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 REFUSED = "last.refused.safetensors"
+_FOREIGN = "belongs to another experiment"
 Form = tuple[torch.dtype, tuple[int, ...]]
 _BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
 _OTHER_RANKS_GENERATOR = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
@@ -84,8 +85,8 @@ def save_checkpoint(
     path: Path,
     state: TrainState,
     identity: str,
+    ranks: Ranks,
     keep_old_as: Path | None = None,
-    ranks: Ranks = ALONE,
 ) -> None:
     """Write everything that a resume needs into one safetensors file.
 
@@ -108,7 +109,7 @@ def save_checkpoint(
 
 
 def read_checkpoint(
-    path: Path, state: TrainState, identity: str, steps: int, ranks: Ranks = ALONE
+    path: Path, state: TrainState, identity: str, steps: int, ranks: Ranks
 ) -> Checkpoint:
     """Read this rank's shard and compare it with a run of so many steps, which is not touched.
 
@@ -147,7 +148,7 @@ def _read(
 ) -> tuple[dict[str, Tensor], _Header]:
     tensors, content = read_tensors(path)
     if content.get("identity") != identity:
-        raise ValueError(f"{path}: belongs to another experiment")
+        raise ValueError(f"{path}: {_FOREIGN}")
     try:
         return tensors, header_type.model_validate(content)
     except ValidationError as error:
@@ -296,7 +297,7 @@ class Checkpoints:
     def save(self, state: TrainState) -> None:
         """Write the last one; what was the last one becomes the previous one."""
         save_checkpoint(
-            self.folder / LAST, state, self.identity, self.folder / PREVIOUS, self.ranks
+            self.folder / LAST, state, self.identity, self.ranks, self.folder / PREVIOUS
         )
         if self.ranks.is_first:
             self.remove_unnamed()
@@ -368,10 +369,11 @@ class Checkpoints:
                 reasons.append(words_of(error).replace(f"{path}: ", f"{path.name}: ", 1))
             else:
                 return replace(checkpoint, refused="; ".join(reasons) or None)
-        raise ValueError(
-            f"{self.folder}: no checkpoint can be used ({'; '.join(reasons)}); put a whole one "
-            "back, or remove both to start again from step 0"
-        )
+        remedy = "put a whole one back, or remove both to start again from step 0"
+        if any(_FOREIGN in reason for reason in reasons):
+            remedy = "use another --run directory"
+        why = "; ".join(reasons)
+        raise ValueError(f"{self.folder}: no checkpoint can be used ({why}); {remedy}")
 
     def newest(self) -> str:
         """Which whole checkpoint is the newest, in words, for a run that has to end."""

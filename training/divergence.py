@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from training.distributed import ALONE, Ranks
+from training.distributed import Ranks
 from training.state import TrainState
 
 LOSS_BOUND_NATS = 50.0
@@ -16,7 +16,7 @@ class Diverged(Exception):
     """The loss is not a number or beyond any sense, or something that is trained is not finite."""
 
 
-def check_finite(state: TrainState, loss_nats: float, ranks: Ranks = ALONE) -> None:
+def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:
     """Stop all ranks where one holds NaN or inf, or where the last loss is implausible.
 
     Diverged names the step, the tensor and what to try.

@@ -135,6 +135,8 @@ class ValidationHook(_Periodic):
             return
         check_finite(state, float(metrics["loss_nats"]), self.ranks)
         nats, began = math.inf, time.monotonic()
+        trained = [row for row in self.metrics_file.rows() if row["kind"] == "train"]
+        last = trained[-1].get("perplexity") if trained else None
         for net, evaluation_of in self.nets.items():
             evaluation = evaluation_of(state)
             nats = evaluation.nats_per_token
@@ -146,8 +148,6 @@ class ValidationHook(_Periodic):
                 "elapsed_s": round(self.clock.elapsed_s(), 3),
             }
             self.metrics_file.append(row)
-            rows = reversed(self.metrics_file.rows())
-            last = next((r["perplexity"] for r in rows if r["kind"] == "train"), None)
             self.screen.valid_line(row, last)
             write_scalars(self.writer, f"valid_{net}", row)
         self.clock.validation_s += time.monotonic() - began

@@ -52,10 +52,11 @@ def _whole_lines(path: Path) -> list[str]:
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
-            step = json.loads(line)["step"]
+            row = json.loads(line)
+            whole = isinstance(row["step"], int) and isinstance(row["kind"], str)
         except (ValueError, TypeError, KeyError, RecursionError):
-            step = None
-        if not isinstance(step, int):
+            whole = False
+        if not whole:
             raise ValueError(
                 f"{path}:{number}: damaged line; repair it, or delete the file: the run then goes "
                 "on, and only what the figures show of its past is lost"

@@ -146,7 +146,7 @@ def learning_rate(config: OptimiserConfig, step: int, steps: int) -> float:
     """Learning rate of one step: linear warm-up, then the schedule.
 
     With w steps of warm-up it rises from lr / (w + 1) at step 0; the peak stands at step w, and
-    the schedule ends at lr * final at step `steps - 1`.
+    the schedule ends at lr * min_lr_ratio at step `steps - 1`.
     """
     warmup = warmup_steps(config, steps)
     if step < warmup:

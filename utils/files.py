@@ -143,7 +143,7 @@ def make_durable(path: Path) -> None:
 def check_is_file(path: Path) -> None:
     """Raise ValueError for a folder, a pipe, of which a reader would wait for ever, or a device."""
     if not S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: not a file; give the path of a file")
+        raise ValueError(f"{path}: is not a file")
 
 
 def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:

@@ -119,7 +119,8 @@ def evolution(request: Request) -> Derived:
     population = [scores.start()]
     scores.add(population[0])
     pi_LC = scores.searched.pi_LC
-    uniform_LC = np.full_like(pi_LC, 1 / pi_LC.shape[1])
+    candidates = pi_LC.shape[1]
+    uniform_LC = np.full_like(pi_LC, 1 / candidates)
     for index in range(1, config.population):
         drawn = draws(uniform_LC if index % 2 else pi_LC, _TRIES, generator)
         population += scores.add_first_new(drawn)
@@ -127,20 +128,21 @@ def evolution(request: Request) -> Derived:
         parents = scores.best(max(2, len(population) // 2), population)
         children = list[Choice]()
         for _ in range(config.population):
-            tries = (_child(request, parents, generator) for _ in range(_TRIES))
+            tries = (_child(parents, candidates, config.mutation, generator) for _ in range(_TRIES))
             children += scores.add_first_new(tries)
         population = scores.best(config.population, [*population, *children])
     words = f"{config.generations} generations of {config.population}, seed {config.seed}, from"
     return scores.derived(words)
 
 
-def _child(request: Request, parents: list[Choice], generator: np.random.Generator) -> Choice:
-    candidates = len(request.candidates)
+def _child(
+    parents: list[Choice], candidates: int, mutation: float, generator: np.random.Generator
+) -> Choice:
     pair = generator.integers(len(parents), size=2)
     one_L, two_L = (np.array(parents[k]) for k in pair)
     child_L = np.where(generator.random(len(one_L)) < 0.5, one_L, two_L)
     shift_L = generator.integers(1, candidates, size=len(child_L)) if candidates > 1 else 0
-    changed_L = generator.random(len(child_L)) < request.config.mutation
+    changed_L = generator.random(len(child_L)) < mutation
     return tuple(np.where(changed_L, (child_L + shift_L) % candidates, child_L).tolist())
 
 

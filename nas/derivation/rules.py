@@ -1,5 +1,7 @@
 """Layouts without a search: interleaved, PAR, sandwich, a random one, one written down."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from model import Candidate, Evidence, parse_layout
@@ -13,16 +15,17 @@ _TRIES = 20_000
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:
-    attention, dense = (_first_of_kind(request, kind, method) for kind in ("attention", "dense"))
+    attention = _first_of_kind(request.candidates, "attention", method)
+    dense = _first_of_kind(request.candidates, "dense", method)
     layout = tuple(attention if slot in attention_slots else dense for slot in range(request.slots))
     return Derived(layout=layout, evidence=Evidence(method=method))
 
 
-def _first_of_kind(request: Request, kind: str, method: str) -> Candidate:
-    for candidate in request.candidates:
+def _first_of_kind(candidates: Sequence[Candidate], kind: str, method: str) -> Candidate:
+    for candidate in candidates:
         if candidate.kind == kind:
             return candidate
-    labels = ", ".join(candidate.label for candidate in request.candidates)
+    labels = ", ".join(candidate.label for candidate in candidates)
     raise ValueError(f"{method}: needs a candidate of kind {kind}; model.candidates has {labels}")
 
 

@@ -40,7 +40,7 @@ def weighted_taus(one_N: Array, other_N: Array, weight_BN: Array) -> Array:
         return np.where(untied_B > 0, total(one_NN * other_NN) / untied_B, np.nan)
 
 
-def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
+def ceiling_tau(nats_SN: Array, draws: int = 2000) -> float:
     """The tau-b that the layouts' true nats are expected to have with their mean over the seeds.
 
     The agreement of two trainings is less: there both sides are noisy. The noise of one training is
@@ -60,7 +60,7 @@ def ceiling_tau(nats_SN: Array, resamples: int = 2000) -> float:
     if spread <= noise:
         return 0.0
     truth_N = mean_N.mean() + (mean_N - mean_N.mean()) * np.sqrt(1 - noise / spread)
-    drawn_RN = np.random.default_rng(0).normal(size=(resamples, layouts)) * np.sqrt(noise)
+    drawn_RN = np.random.default_rng(0).normal(size=(draws, layouts)) * np.sqrt(noise)
     return float(np.mean([kendall(truth_N, truth_N + drawn_N) or 0.0 for drawn_N in drawn_RN]))
 
 

@@ -172,7 +172,13 @@ def _tie_slots(path: Path) -> int | None:
         ) from None
     model = content.get("model") if isinstance(content, dict) else None
     period = model.get("tie_slots") if isinstance(model, dict) else None
-    return period if isinstance(period, int) else None
+    # Taken for anything else, it would merge networks that differ, or tell equal ones apart.
+    if period is not None and (type(period) is not int or period < 1):
+        raise ValueError(
+            f"{path}: model.tie_slots: expected null or a whole number from 1, found "
+            f"{period!r:.40}; repair it, or make a table of your own and give --table"
+        )
+    return period
 
 
 def _rows(path: Path) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """Token files: exact, ranked by training counts, and built again where they are damaged."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -242,6 +243,34 @@ def test_ids_outside_the_vocabulary_are_refused(own_files: DataConfig, tmp_path:
     path = folder / "train.bin"
     path.write_bytes(b"\xff" * path.stat().st_size)
     with pytest.raises(ValueError, match=r"are damaged \(holds id 65535.*delete this folder"):
+        prepare(own_files, tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dtype", None),
+        ("dtype", "int16"),
+        ("dtype", "zzz"),
+        ("dtype", "uint32"),
+        ("tokens", None),
+        ("tokens", {"train": 3, "valid": 3, "test": 3}),
+        ("unknown", {"train": "x"}),
+        ("tokenizer_digest", None),
+        ("tokenizer_digest", "0"),
+    ],
+)
+def test_a_sidecar_that_says_something_else_is_refused(
+    own_files: DataConfig, tmp_path: Path, name: str, value: object
+) -> None:
+    path = prepare(own_files, tmp_path, tmp_path / "cache").folder / "info.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, name: value}))
+    with pytest.raises(ValueError, match=r"cached tokens are damaged \(.*delete this folder"):
+        prepare(own_files, tmp_path, tmp_path / "cache")
+    del info[name]
+    path.write_text(json.dumps(info))
+    with pytest.raises(ValueError, match=rf"info\.json: {name} is missing or wrong"):
         prepare(own_files, tmp_path, tmp_path / "cache")
 
 

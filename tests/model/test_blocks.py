@@ -35,7 +35,8 @@ def slot_of(*candidates: Candidate) -> Slot:
 
 def apply(slot: Slot, x_BTD: torch.Tensor, seen: int = 4) -> torch.Tensor:
     """The slot's output after random memory of which `seen` rows are valid."""
-    memory = normal(x_BTD.shape[0], slot.memory_rows, D_MODEL, seed=9) if slot.memory_rows else None
+    rows = max(slot.block(label).memory_rows for label in slot.labels)
+    memory = normal(x_BTD.shape[0], rows, D_MODEL, seed=9) if rows else None
     segment = Segment(torch.full((x_BTD.shape[0],), seen), x_BTD.shape[1])
     states = (None,) * len(slot.labels)
     return slot(x_BTD, memory, segment, states, [(0, None)])[0]

@@ -137,7 +137,7 @@ def test_a_model_loads_with_other_options_and_the_same_weights(saved: Path) -> N
     wanted.load_state_dict(load_model(saved).state_dict())
     assert torch.equal(outputs(loaded), outputs(wanted))
     assert not torch.equal(outputs(loaded), outputs(load_model(saved)))
-    assert load_model(saved, {"memory": 2}).slots[0].memory_rows == 2
+    assert load_model(saved, {"memory": 2}).longest_memory == 2
     with pytest.raises(ValueError, match=r"^window: must be greater than or equal to 1, found 0$"):
         load_model(saved, {"window": 0})
 

@@ -11,7 +11,7 @@ from model.blocks.base import BlockKind, BlockOptions, Label
 from model.ops import NO_DROPOUT
 from model.slot import Slot
 from model.state import Segment
-from tests.model.tiny import D_MODEL, candidate, normal, randomise
+from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise
 
 
 class ShiftOptions(BlockOptions):
@@ -88,10 +88,14 @@ def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> 
 def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
     short = candidate("attention", label="short", memory=2)
     windowed = candidate("attention", label="windowed", window=4)
-    assert slot_of(short, candidate("dense")).memory_rows == 2
-    assert slot_of(short, windowed).memory_rows == 3
-    assert slot_of(candidate("dense"), candidate("identity")).memory_rows == 0
-    assert slot_of(candidate("attention", window=1)).memory_rows == 0
+    slots = [
+        [short, candidate("dense")],
+        [short, windowed],
+        [candidate("dense"), candidate("identity")],
+        [candidate("attention", window=1)],
+    ]
+    memory = language_model(slots).initial_state(1).memory
+    assert [0 if rows is None else rows.shape[1] for rows in memory] == [2, 3, 0, 0]
 
 
 def test_a_candidate_reads_the_tail_that_it_needs() -> None:

@@ -64,6 +64,15 @@ def test_streams_are_taken_apart_and_joined_again() -> None:
     torch.testing.assert_close(torch.cat(alone), whole, rtol=0, atol=1e-12)
 
 
+def test_streams_of_an_evaluation_go_on_from_their_cache_when_joined() -> None:
+    model, ids_BT = language_model(layers(memory=6)).eval(), tokens(5, 8)
+    with torch.no_grad():
+        _, state, _ = model(ids_BT[:, :4], model.initial_state(5, cached=True))
+        joined = StreamState.join([state.rows(slice(0, 2)), state.rows(slice(2, 5))])
+        whole, again = (model(ids_BT[:, 4:], one)[0] for one in (state, joined))
+    assert torch.equal(whole, again)
+
+
 def test_one_stream_is_reset_alone() -> None:
     model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
     _, state, _ = model(ids_BT[:, :4], model.initial_state(2))

@@ -30,8 +30,8 @@ from training.tensor_file import read_tensors, write_tensors
 
 
 def through_a_file(path: Path, state: TrainState, other: TrainState) -> None:
-    save_checkpoint(path, state, "me")
-    read_checkpoint(path, other, "me", STEPS).restore(other)
+    save_checkpoint(path, state, "me", ALONE)
+    read_checkpoint(path, other, "me", STEPS, ALONE).restore(other)
 
 
 def assert_same_tensors(state: TrainState, other: TrainState) -> None:
@@ -46,9 +46,9 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     state.elapsed_s, state.best = 12.5, Best(nats_per_token=3.25, step=2)
     other = trained(1, seed=5)
     torch.manual_seed(7)
-    save_checkpoint(tmp_path / "last.safetensors", state, "me")
+    save_checkpoint(tmp_path / "last.safetensors", state, "me", ALONE)
     random = torch.rand(3)
-    read_checkpoint(tmp_path / "last.safetensors", other, "me", STEPS).restore(other)
+    read_checkpoint(tmp_path / "last.safetensors", other, "me", STEPS, ALONE).restore(other)
     assert torch.equal(torch.rand(3), random)
     assert (other.step, other.tokens, other.loss_steps) == (4, 32, 4)
     assert (other.elapsed_s, other.best) == (12.5, state.best)
@@ -58,7 +58,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_file, "VERSION", 99)
-    save_checkpoint(tmp_path / "a.safetensors", trained(1), "me")
+    save_checkpoint(tmp_path / "a.safetensors", trained(1), "me", ALONE)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="checkpoint version 99, this program reads 3"):
         read_tensors(tmp_path / "a.safetensors")
@@ -68,7 +68,7 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.safetensors"
-    save_checkpoint(path, trained(1), "me")
+    save_checkpoint(path, trained(1), "me", ALONE)
     before = path.read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -76,7 +76,7 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left .* needed, .* free\): '.*a\.safetensors'"):
-        save_checkpoint(path, trained(2), "me")
+        save_checkpoint(path, trained(2), "me", ALONE)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
 

@@ -1,5 +1,6 @@
 """Metrics, divergence, and what a stop does."""
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import search
 from nas.search.step import SearchStep
 from tests.damaged_tensors import trained
 from tests.test_faults import code_of
+from training.distributed import ALONE
 from training.divergence import Diverged, check_finite
 from training.metrics import MetricsFile
 from training.signals import StopRequest
@@ -28,12 +30,14 @@ def test_rows_after_the_checkpoint_are_dropped_on_a_resume(tmp_path: Path) -> No
 
 def test_a_torn_last_line_is_dropped_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\n{"st')
-    assert MetricsFile(path, 9).rows() == [{"step": 1}, {"step": 2}]
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-    path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(ValueError, match=r"m\.jsonl:2: damaged line"):
-        MetricsFile(path, 9)
+    one, two = '{"kind": "train", "step": 1}\n', '{"kind": "train", "step": 2}\n'
+    path.write_text(one + two + '{"st')
+    assert MetricsFile(path, 9).rows() == [json.loads(one), json.loads(two)]
+    assert path.read_text() == one + two
+    for damaged in ("nonsense", '{"step": 1}', '{"kind": "train"}', "[]"):
+        path.write_text(one + damaged + "\n" + two)
+        with pytest.raises(ValueError, match=r"m\.jsonl:2: damaged line"):
+            MetricsFile(path, 9)
 
 
 def test_a_signal_is_remembered_once_and_a_second_one_interrupts() -> None:
@@ -88,19 +92,19 @@ def test_every_part_of_the_state_is_looked_at(
     spoil: Callable[[TrainState], None], said: str
 ) -> None:
     state = trained(2)
-    check_finite(state, 3.0)
+    check_finite(state, 3.0, ALONE)
     for loss, shown in ((NAN, "nan"), (80.0, "80")):
         with pytest.raises(Diverged, match=f"diverged at step 2: the loss is {shown} nats; lower"):
-            check_finite(state, loss)
+            check_finite(state, loss, ALONE)
     spoil(state)
     with pytest.raises(Diverged, match=f"diverged at step 2: {said}; lower optimiser.lr"):
-        check_finite(state, 3.0)
+        check_finite(state, 3.0, ALONE)
 
 
 def test_numbers_whose_sum_is_too_large_are_finite_each() -> None:
     state = trained(2)
     state.parameters["alpha"].data.fill_(3e38)
-    check_finite(state, 3.0)
+    check_finite(state, 3.0, ALONE)
 
 
 def loss_of_one_step(state: TrainState, metrics: dict[str, Any]) -> None:

@@ -164,6 +164,20 @@ def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: P
     assert others_may_have(trainer.folder)
 
 
+def test_whose_folder_lost_its_identity_is_not_told_to_remove_the_checkpoints(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    with closing(trainer_of(folder)) as trainer:
+        trainer.open()
+        trainer.run(RunConfig())
+    (folder / "identity.json").unlink()
+    other = trainer_of(folder, identity={"search": {"steps": 5}})
+    with pytest.raises(ValueError, match=r"to another experiment.*another --run") as refusal:
+        other.open()
+    assert "remove" not in str(refusal.value)
+
+
 def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with closing(trainer_of(folder)) as trainer:

@@ -19,6 +19,7 @@ from tests import tiny
 from tests.nas.search.test_step import make, weights
 from tests.test_pipeline import rows
 from training.checkpoint import read_checkpoint, save_checkpoint
+from training.distributed import ALONE
 
 START_LC = torch.tensor([[0.3, -0.1, 0.7]] * 3)
 
@@ -30,9 +31,9 @@ def trained(folder: Path, cut: int | None, **options: str) -> tuple[list[Tensor]
     before = weights(state.model)
     for index in range(24):
         if index == cut:
-            save_checkpoint(folder / "x.safetensors", state, "identity")
+            save_checkpoint(folder / "x.safetensors", state, "identity", ALONE)
             state = make(24, estimator="spos", resample_every=1, **options)[1]
-            read_checkpoint(folder / "x.safetensors", state, "identity", 24).restore(state)
+            read_checkpoint(folder / "x.safetensors", state, "identity", 24, ALONE).restore(state)
         step(state, tiny.batch(seed=1000 + index, first=index == 0))
         state.step += 1
     after = weights(state.model)

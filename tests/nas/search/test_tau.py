@@ -18,6 +18,7 @@ from nas.search.trajectory import Trajectory, load_pi
 from tests import tiny
 from tests.nas.search.test_step import make
 from training.checkpoint import read_checkpoint, save_checkpoint
+from training.distributed import ALONE
 from training.state import TrainState
 
 MOVING = [name for name in TAU_SCHEDULES if name != "constant"]
@@ -139,9 +140,9 @@ def test_law_8_a_resume_goes_on_with_the_same_tau(tmp_path: Path) -> None:
     step, state, hook = learning()
     go(step, state, hook, 7)
     hook.save(tmp_path / "cut.npz")
-    save_checkpoint(tmp_path / "x.safetensors", state, "identity")
+    save_checkpoint(tmp_path / "x.safetensors", state, "identity", ALONE)
     step, again, hook = learning()
-    read_checkpoint(tmp_path / "x.safetensors", again, "identity", 12).restore(again)
+    read_checkpoint(tmp_path / "x.safetensors", again, "identity", 12, ALONE).restore(again)
     hook.resume(tmp_path / "cut.npz", again)
     go(step, again, hook, 12)
     hook.save(tmp_path / "cut.npz")

@@ -105,6 +105,10 @@ def test_where_slots_share_weights_a_table_goes_by_their_places(tmp_path: Path) 
     assert read_table(path).layouts == ["aad", "aai", "ada"]
     path.with_suffix(".json").write_text(json.dumps({"model": {"tie_slots": 2}}))
     assert read_table(path).layouts == ["aad", "aai", "ada", "aia"]
+    for period in (0, -1, "2", 1e9, True):
+        path.with_suffix(".json").write_text(json.dumps({"model": {"tie_slots": period}}))
+        with pytest.raises(ValueError, match=r"t\.json: model\.tie_slots: expected null"):
+            read_table(path)
     path.with_suffix(".json").write_text("{")
     with pytest.raises(ValueError, match=r"t\.json: .*it says what the table's rows belong to"):
         read_table(path)

@@ -21,7 +21,10 @@ from pipeline import cli, exit_codes
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.worker and arguments.retry_failed:
+        parser.error("--retry-failed: give it where the sweep was started, not with --worker")
     with exit_codes.user_errors():
         exit_codes.refuse_several("sweep.py")
         from pipeline.experiment import experiment_of
@@ -35,8 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         if arguments.check:
             return cli.checked(arguments.experiment)
-        begin = join_sweep if arguments.worker else start_sweep
-        run = begin(experiment, run_dir, arguments)
+        if arguments.worker:
+            run = join_sweep(experiment, run_dir, arguments.workers)
+        else:
+            run = start_sweep(
+                experiment, run_dir, arguments.workers, retry_failed=arguments.retry_failed
+            )
     with exit_codes.run_errors() as ending:
         run.run()
         run.finish()
@@ -45,13 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__, saved=cli.SAVED_OF_SWEEP)
-    parser.add_argument(
-        "--workers",
-        type=_count,
-        default=1,
-        metavar="N",
-        help="trials at a time on this machine, which share its threads or GPUs",
-    )
+    cli.add_workers(parser, "trials at a time on this machine, which share its threads or GPUs")
     parser.add_argument(
         "--worker",
         action="store_true",
@@ -63,12 +64,6 @@ def _parser() -> argparse.ArgumentParser:
         help="run trials again that have failed, from their last checkpoint",
     )
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,10 @@ class DataConfig(Section):
         default=None, ge=1, description="Tokens per evaluation step (default: segment)."
     )
     context_tokens: int = Field(
-        default=0, ge=0, description="Unscored tokens before each evaluation stream's interval."
+        default=0,
+        ge=0,
+        le=2**30,
+        description="Unscored tokens before each evaluation stream's interval.",
     )
     validation_tokens: int | None = Field(
         default=None, ge=2, description="Only the first so many validation tokens (default: all)."

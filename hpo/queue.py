@@ -142,6 +142,11 @@ class Queue:
         with lease_lost(number):
             self._storage.set_trial_state_values(self._id(number), state, values)
 
+    def has_ended(self, number: int, state: TrialState) -> bool:
+        """Whether a trial's own worker ended it so; one that was lost has ended otherwise."""
+        ended = self.trials(state)
+        return any(trial.number == number and LOST not in trial.user_attrs for trial in ended)
+
     def requeue(self, trial: FrozenTrial, why: str) -> bool:
         """Put a running trial into the queue again; whether it was this call that did it.
 

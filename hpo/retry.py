@@ -16,6 +16,10 @@ _PATIENCE_S = 600.0
 T = TypeVar("T")
 
 
+class StorageAway(Exception):
+    """A storage did not answer for as long as anyone waits; its own error is the cause."""
+
+
 def is_transient(error: BaseException) -> bool:
     """Whether a storage is out of reach just now, so that the same call may work later.
 
@@ -85,13 +89,16 @@ def retry_transient(action: Callable[[], T], wait: Callable[[], None]) -> T:
         wait: called between two tries; it sleeps, and raises where nobody waits any longer.
 
     Raises:
-        Exception: the storage's own error after that time, or one that will not pass by itself.
+        StorageAway: it is still away after that time.
+        Exception: one that will not pass by itself.
     """
     began = time.monotonic()
     while True:
         try:
             return action()
         except Exception as error:
-            if not is_transient(error) or time.monotonic() - began > _PATIENCE_S:
+            if not is_transient(error):
                 raise
+            if time.monotonic() - began > _PATIENCE_S:
+                raise StorageAway(str(error)) from error
         wait()

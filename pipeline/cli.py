@@ -4,6 +4,7 @@ A script parses its arguments before it imports anything heavy, so that `--help`
 """
 
 import argparse
+import math
 import re
 import shlex
 import sys
@@ -25,6 +26,7 @@ SAVED = (
 )
 # What a command with workers looks for first: the sweep's own, also where search.py ran there too.
 SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
+_MOST_WORKERS = 1024
 # What may follow `--seeds 0`: numbers with commas between, before or behind them.
 _MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
@@ -235,22 +237,23 @@ def add_seeds(parser: Parser, words: str, default: Sequence[int] | None = None) 
     )
 
 
-def number_from(least: int) -> Callable[[str], int]:
-    """The type of an option that is a whole number, at least so large."""
+def number_from(least: int, most: int | None = None) -> Callable[[str], int]:
+    """The type of an option that is a whole number, from `least` on or to `most`."""
+    wanted = f"a number from {least}" + ("" if most is None else f" to {most}")
 
     def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"expected a number from {least}, found {text!r:.80}")
+        # Python reads no number of thousands of digits.
+        if not text.isdecimal() or len(text) > 18 or not least <= int(text) <= (most or math.inf):
+            raise argparse.ArgumentTypeError(f"expected {wanted}, found {text!r:.80}")
         return int(text)
 
     return number
 
 
-def add_workers(parser: Parser) -> None:
+def add_workers(parser: Parser, help_text: str = "runs at a time") -> None:
     """The option `--workers`: how many runs at a time."""
-    parser.add_argument(
-        "--workers", type=number_from(1), default=1, metavar="N", help="runs at a time"
-    )
+    kind = number_from(1, _MOST_WORKERS)
+    parser.add_argument("--workers", type=kind, default=1, metavar="N", help=help_text)
 
 
 class _Once(argparse.Action):

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data import Tokenizer
+from data import DataConfig, Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
 from pipeline.context import RunPlan
 from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
+from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
 from pipeline.resources import time_models
 from pipeline.run_files import check_validations, read_result
@@ -33,12 +34,10 @@ def check_sides(one: Side, two: Side) -> None:
     bare = [with_settings(side.experiment, {}) for side in (one, two)]
     if bare[0] == bare[1]:
         raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")
-    if one.experiment.data != two.experiment.data:
-        texts = [side.experiment.data.model_dump(mode="json") for side in (one, two)]
-        keys = ", ".join(f"data.{key}" for key in texts[0] if texts[0][key] != texts[1][key])
+    if keys := _keys_of_other_text(one.experiment.data, two.experiment.data):
         raise ValueError(
-            f"{one.name} and {two.name} differ in {keys}: results on other text, or on text cut "
-            "otherwise, cannot be compared; --set changes a key of both"
+            f"{one.name} and {two.name} differ in {', '.join(keys)}: results on other text, or on "
+            "text cut otherwise, cannot be compared; --set changes a key of both"
         )
     ours, theirs = (side.experiment.run.validate_every for side in (one, two))
     if ours != theirs:
@@ -46,6 +45,13 @@ def check_sides(one: Side, two: Side) -> None:
             f"run.validate_every: {one.name} has {ours}, {two.name} {theirs}; the best steps would "
             "be chosen among more or fewer; --set run.validate_every=N gives both the same"
         )
+
+
+def _keys_of_other_text(one: DataConfig, two: DataConfig) -> list[str]:
+    """Keys in which two texts differ; how a model learns from a text may, as in a sweep."""
+    names = [name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)]
+    keys = [f"data.{name}" for name in names]
+    return [key for key in keys if any(why_not_comparable(key, data) for data in (one, two))]
 
 
 def check_text(tokenizer: Tokenizer) -> None:

@@ -107,8 +107,8 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
     """Keys that no sweep may change, or that are given twice."""
     for section, keys in (("space", sweep.space), ("set", sweep.set)):
         for key in keys:
-            words = _forbidden(section, key, type(experiment)) or _scored(key, experiment.data)
-            if words:
+            words = _forbidden(section, key, type(experiment))
+            if words := words or why_not_comparable(key, experiment.data):
                 yield ("sweep", section, key), words.replace("VERB", _VERBS[section])
             for other in (*sweep.space, *sweep.set):
                 if key.startswith(f"{other}."):
@@ -127,8 +127,8 @@ def _forbidden(section: str, key: str, schema: type[Experiment]) -> str | None:
     return None
 
 
-def _scored(key: str, data: DataConfig) -> str | None:
-    """Why trials with another value of a key of `data` would not be scored alike.
+def why_not_comparable(key: str, data: DataConfig) -> str | None:
+    """Why runs with another value of a key of `data` would not be scored alike.
 
     A sweep that may choose its validation text finds the easiest one.
     """

@@ -10,8 +10,6 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-import yaml
-
 from report import html
 from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
 from report.layout import derived_section, likeliest_boxes
@@ -19,6 +17,7 @@ from report.plotting import png
 from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
     CAVEATS,
+    REMEDY,
     Trajectory,
     read_caveats,
     read_joint_caveats,
@@ -33,7 +32,8 @@ from report.search_figures import (
     write_search_figures,
     write_spread_figures,
 )
-from utils.files import write_whole
+from utils.files import MAX_BYTES, read_regular, write_whole
+from utils.strict_yaml import YamlError, read_text, read_yaml
 
 _ENOUGH_SEEDS = 3
 _FACTS = {  # dotted key of the experiment: what the page calls it
@@ -103,7 +103,8 @@ def _settings(run_folder: Path) -> str:
         if path is not None:
             facts |= read(path)
             title = path.relative_to(run_folder).as_posix()
-            texts += html.collapsible(title, path.read_text("utf-8", errors="replace"))
+            content = read_regular(path, MAX_BYTES, REMEDY).decode("utf-8", "replace")
+            texts += html.collapsible(title, content)
     return html.section("What was searched", html.facts(facts) + texts) if texts else ""
 
 
@@ -115,15 +116,18 @@ def _environment_facts(path: Path) -> dict[str, str]:
 
 def _experiment_facts(path: Path) -> dict[str, str]:
     try:
-        content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        document = read_yaml(read_text(path))
+    except YamlError as error:
         raise ValueError(f"{path}: not YAML ({error}); delete it") from error
+    if document.problems:
+        raise ValueError(f"{path}: {document.problems[0].text}; delete it")
+    content = document.value
     facts = {}
     for dotted, name in _FACTS.items():
         value = content
         for key in dotted.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
-        if value is not None:
+        if isinstance(value, str | int | float):
             facts[name] = str(value)
     return facts
 

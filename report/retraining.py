@@ -1,5 +1,6 @@
 """The page's section about the layouts that were trained from scratch: curves and results."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ def _result_row(path: Path) -> list[str]:
         value = (scores or {}).get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise ValueError(f"{path}: {key}: expected a number, found {value!r}")
+        if value is not None and not abs(value) <= sys.float_info.max:
+            raise ValueError(f"{path}: {key}: expected a finite number, found {value!r:.40}")
         cells.append("-" if value is None else written(value))
     return cells
 

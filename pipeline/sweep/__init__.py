@@ -1,1 +1,1 @@
-"""A sweep put together: trials in processes of their own, workers, the parent, results."""
+"""A sweep put together: trials in processes of their own, the threads that watch them, results."""

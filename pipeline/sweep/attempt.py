@@ -58,15 +58,6 @@ class ResourceSlice:
             gpus = [str(number) for number in range(torch.cuda.device_count())]
         return {"CUDA_VISIBLE_DEVICES": gpus[self.place % len(gpus)]} if gpus else {}
 
-    def facts(self) -> dict[str, Any]:
-        """What is recorded of it with each trial."""
-        return {
-            "host": socket.gethostname(),
-            "gpu": self.environment.get("CUDA_VISIBLE_DEVICES"),
-            "torch": torch.__version__,
-            "commit": commit(),
-        }
-
 
 @dataclass(frozen=True)
 class AttemptResult:
@@ -241,7 +232,10 @@ class Attempt(Watcher):
             for seed, outcome in self._outcomes.items()
         }
         return {
-            **self.share.facts(),
+            "host": socket.gethostname(),
+            "gpu": self.environment.get("CUDA_VISIBLE_DEVICES"),
+            "torch": torch.__version__,
+            "commit": commit(),
             "threads": asked_threads(self.sweep) or self.share.threads,
             "went_on_from": self._anew,
             "runs": runs,

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _go_first_where_memory_ends() -> None:
-    """Ask the kernel to end this process, and not its worker or the parent."""
+    """Ask the kernel to end this process, and not `sweep.py`."""
     if _OOM_SCORE.exists():
         _OOM_SCORE.write_text("1000")
 

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 
 from hpo.heartbeat import HeartbeatMonitor, now_s, own_lease
 from hpo.queue import ROOT, STOPPED, LeaseLost, Queue, lease_lost, stale_trials
-from hpo.retry import is_transient, retry_transient, try_once
+from hpo.retry import retry_transient, try_once
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.process import Interrupted
@@ -167,8 +167,13 @@ class Pool:
         return True
 
     def _finish(self, number: int, result: AttemptResult) -> None:
-        self.queue.note(number, result.attributes)
-        self.queue.finish(number, result.state, result.values)
+        try:
+            self.queue.note(number, result.attributes)
+            self.queue.finish(number, result.state, result.values)
+        except LeaseLost:
+            # A try before this one may have been done, and its answer got lost.
+            if not self.queue.has_ended(number, result.state):
+                raise
         self._system_errors = 0
 
     def _give_back(self, number: int) -> None:
@@ -177,9 +182,7 @@ class Pool:
                 self.queue.requeue(trial, STOPPED)
 
     def _bear(self, error: OSError) -> None:
-        """Say an error of the system; raise where there were too many, or the storage is away."""
-        if is_transient(error):
-            raise error
+        """Say an error of the system, a trial's folder that is away included; not too many."""
         with self._counting:
             self._system_errors += 1
             count = self._system_errors

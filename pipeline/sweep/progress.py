@@ -1,11 +1,12 @@
 """A line for each trial that ends, as it ends."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from pipeline.sweep.plan import Sweep
@@ -27,16 +28,16 @@ class Progress:
         """Take what has ended so far for known: an earlier command has printed it."""
         for entry in queue.entries():
             self._before += entry.finished
-            self._shown |= {trial.number for trial in entry.attempts if trial.datetime_complete}
+            self._shown |= {trial.number for _, trial in _ended(entry)}
 
     def show(self, queue: Queue) -> None:
         """Print a line for every attempt that was lost and for every trial that ended."""
         entries = queue.entries()
         ended = [
-            (trial.datetime_complete, trial, entry)
+            (ended, trial, entry)
             for entry in entries
-            for trial in entry.attempts
-            if trial.datetime_complete is not None and trial.number not in self._shown
+            for ended, trial in _ended(entry)
+            if trial.number not in self._shown
         ]
         for _, trial, entry in sorted(ended, key=lambda end: end[0]):
             self._shown.add(trial.number)
@@ -68,6 +69,14 @@ class Progress:
         if len(entry.attempts) > 1:
             parts.append(f"{len(entry.attempts)} attempts")
         return "  ".join(part for part in parts if part)
+
+
+def _ended(entry: Entry) -> Iterator[tuple[datetime, FrozenTrial]]:
+    """When and how its attempts ended; of a lost one only once its replacement is there."""
+    for trial in entry.attempts:
+        ended = trial.datetime_complete
+        if ended is not None and (trial is not entry.last or entry.finished):
+            yield ended, trial
 
 
 def worded(sweep: Sweep, values: Sequence[float]) -> str:

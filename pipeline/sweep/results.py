@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from optuna.trial import FrozenTrial, TrialState
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from model import Architecture, build_model
@@ -50,22 +51,48 @@ def rows(
     return [_row(sweep, entry, latency_ms.get(entry.number)) for entry in entries]
 
 
-def runs_of(trial: FrozenTrial) -> dict[str, dict[str, Any]]:
-    """What each seed of an attempt came to, by seed."""
-    runs: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
-    return runs
+class SeedRun(BaseModel):
+    """What one seed of an attempt came to, as the study holds it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    values: list[float]
+    layout: str
+    parameters: int
+    flops_per_token: float
+    went_on_from: list[str]
+    architecture: str
+
+
+_RUNS = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[0-9]{1,10}$")], SeedRun])
+
+
+def runs_of(trial: FrozenTrial) -> dict[str, SeedRun]:
+    """What each seed of an attempt came to, by seed.
+
+    Raises:
+        ValueError: another program, or another version, wrote something else into the study.
+    """
+    try:
+        return _RUNS.validate_python(trial.user_attrs.get("runs", {}))
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ValueError(
+            f"trial {trial.number} of the study: runs.{key} is missing or wrong; another version "
+            "of Parnas wrote it, or it is damaged: sweep with the version that began"
+        ) from None
 
 
 def layouts_of(trial: FrozenTrial) -> str | None:
     """The distinct layouts that the seeds of an attempt found: "a d a / d d a"."""
-    return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
+    return " / ".join(dict.fromkeys(run.layout for run in runs_of(trial).values())) or None
 
 
 def network_hashes(trial: FrozenTrial) -> str | None:
     """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
     runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
     try:
-        return " ".join(network_hash(_parse(run["architecture"]))[:16] for _, run in runs) or None
+        return " ".join(network_hash(_parse(run.architecture))[:16] for _, run in runs) or None
     except ValueError:
         return None
 
@@ -81,7 +108,7 @@ def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]
         "values": last.values if last.state == TrialState.COMPLETE else None,
         # Of one that waits again, those that its next attempt will have.
         "params": last.params or last.system_attrs.get("fixed_params", {}),
-        "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
+        "seeds": {seed: run.values for seed, run in runs_of(last).items()},
         "layout": layouts_of(last),
         "network": network_hashes(last),
         "parameters": _mean(last, "parameters"),
@@ -102,7 +129,7 @@ def _state(entry: Entry) -> str:
 
 
 def _mean(trial: FrozenTrial, fact: str) -> float | None:
-    values = [run[fact] for run in runs_of(trial).values()]
+    values = [getattr(run, fact) for run in runs_of(trial).values()]
     return statistics.mean(values) if values else None
 
 
@@ -110,7 +137,7 @@ def _went_on_from(trial: FrozenTrial, *, named: bool) -> list[str]:
     """Where the whole trial began anew, and from which steps the runs of its seeds went on."""
     steps = list(trial.user_attrs.get("went_on_from", []))
     for seed, run in runs_of(trial).items():
-        steps += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
+        steps += [f"seed {seed}: {step}" if named else step for step in run.went_on_from]
     return steps
 
 
@@ -164,7 +191,7 @@ def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[
 def _texts(entry: Entry) -> list[str]:
     if entry.last.state != TrialState.COMPLETE:
         return []
-    return [run["architecture"] for run in runs_of(entry.last).values()]
+    return [run.architecture for run in runs_of(entry.last).values()]
 
 
 def _parse(text: str) -> Architecture:

@@ -1,7 +1,6 @@
 """A sweep from its command line: started here, or joined."""
 
 import os
-from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,8 +64,10 @@ class SweepRun:
             finish(self.plan, self.pool.sweep, self.pool.queue, done=done)
 
 
-def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
-    """Make the study, or go on with it.
+def start_sweep(
+    experiment: Experiment, run_dir: Path, workers: int, *, retry_failed: bool
+) -> SweepRun:
+    """Make the study, or go on with it, with so many trials at a time.
 
     Raises:
         ValueError: the experiment has no sweep, or another one is there.
@@ -84,7 +85,7 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     lock = FolderLock(own)
     with _reached(sweep):
         queue = study.create(sweep, plan.inputs())
-        if arguments.retry_failed:
+        if retry_failed:
             print(f"{queue.retry_failed()} failed trials run again", flush=True)
         greeting = _greeting(sweep, queue)
     # Not before: what is claimed takes no other space, and the address may have been wrong.
@@ -92,10 +93,10 @@ def start_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> 
     # Always the newest: the number of trials, limits and what is kept may change.
     write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
     print(greeting, flush=True)
-    return SweepRun(plan, _pool(sweep, queue, arguments.workers), lock)
+    return SweepRun(plan, _pool(sweep, queue, workers), lock)
 
 
-def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> SweepRun:
+def join_sweep(experiment: Experiment, run_dir: Path, workers: int) -> SweepRun:
     """Join a sweep that was started elsewhere.
 
     Raises:
@@ -106,7 +107,7 @@ def join_sweep(experiment: Experiment, run_dir: Path, arguments: Namespace) -> S
     plan = set_up(experiment, run_dir)
     with _reached(sweep):
         queue = study.join(sweep, plan.inputs())
-    return SweepRun(plan, _pool(sweep, queue, arguments.workers), lock=None)
+    return SweepRun(plan, _pool(sweep, queue, workers), lock=None)
 
 
 def _sweep_of(experiment: Experiment, run_dir: Path) -> Sweep:

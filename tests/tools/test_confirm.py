@@ -11,7 +11,8 @@ import pytest
 from model import default_candidates, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.confirm import latencies, same_networks, verdict_line
+from pipeline.confirm import Side, check_sides, latencies, same_networks, verdict_line
+from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here
 from tools import confirm
@@ -103,6 +104,16 @@ def test_experiments_that_cannot_be_compared_are_refused(
     arguments = [experiment_file, other, "--run", tmp_path / "run", *more]
     assert message in refused(confirm.main, capsys, *arguments)
     assert not list(tmp_path.glob("run/*/seed-*"))
+
+
+def test_how_a_model_learns_may_differ_as_in_a_sweep(experiment_file: Path) -> None:
+    one = Side("one", load_experiment(experiment_file))
+    other = ["data.batch=2", "data.segment=8", "data.evaluation_segment=16"]
+    check_sides(one, Side("two", load_experiment(experiment_file, other[:1])))
+    with pytest.raises(ValueError, match=r"differ in data\.segment, data\.evaluation_segment: "):
+        check_sides(one, Side("two", load_experiment(experiment_file, other)))
+    same = Side("one", load_experiment(experiment_file, other[2:]))
+    check_sides(same, Side("two", load_experiment(experiment_file, other)))
 
 
 @pytest.mark.slow

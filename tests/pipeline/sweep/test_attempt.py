@@ -251,6 +251,20 @@ def test_a_process_hears_of_its_worker_only_what_the_storage_heard(
     assert signs == [104.0, 108.0]
 
 
+@pytest.mark.parametrize(("device", "gpu"), [("cpu", None), ("auto", "7")])
+def test_the_gpu_is_recorded_of_a_trial_that_had_one(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    gpu: str | None,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    sweep = sweep_with(experiment_file, tmp_path, f"  set: {{run.device: {device}}}\n")
+    ((_, ended),) = attempt_of(sweep, lambda *arguments: outcome(1.0), monkeypatch)
+    assert ended.attributes["gpu"] == gpu
+
+
 def test_workers_share_out_threads_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)), raising=False)
     slices = [ResourceSlice(0, 1), ResourceSlice(1, 3), ResourceSlice(2, 16), ResourceSlice(31, 32)]

@@ -1,5 +1,6 @@
 """A pool: it outlives trials and storages, and never keeps what is no longer its own."""
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import pytest
 from optuna.trial import TrialState
 
 from hpo.heartbeat import own_lease
-from hpo.queue import LOST, STOPPED
+from hpo.queue import LOST, STOPPED, Queue
+from hpo.retry import StorageAway, is_transient
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.pool import Pool
@@ -149,6 +151,51 @@ def test_a_storage_that_is_away_for_a_while_ends_nothing(
     pool.run()
     monkeypatch.undo()
     assert states(pool) == ["COMPLETE"] * 3
+
+
+def test_a_storage_whose_answer_got_lost_has_done_what_was_asked(
+    sweep: Sweep,
+    runs: Callable[[Run], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pool, finish = pool_of(sweep), Queue.finish
+
+    def unanswered(*arguments: Any) -> None:
+        finish(pool.queue, *arguments)
+        raise OSError(errno.ETIMEDOUT, "timed out")
+
+    monkeypatch.setattr(pool.queue, "finish", unanswered)
+    runs(lambda *arguments: outcome(1.0))
+    pool.run()
+    assert states(pool) == ["COMPLETE"] * 3
+    assert "another worker" not in capsys.readouterr().out
+
+
+def test_a_trials_folder_that_is_away_is_not_the_storage(
+    sweep: Sweep, runs: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, visits = pool_of(sweep), []
+
+    def run(*arguments: Any) -> SeedOutcome:
+        visits.append(arguments)
+        if len(visits) == 1:
+            raise OSError(errno.ESTALE, "Stale file handle", "trials/0000")
+        return outcome(1.0)
+
+    runs(run)
+    pool.run()
+    assert states(pool) == ["COMPLETE"] * 3
+
+    def away(*arguments: Any) -> Any:
+        raise OSError(errno.ESTALE, "Stale file handle", "study.journal")
+
+    pool = pool_of(sweep)
+    monkeypatch.setattr("hpo.retry._PATIENCE_S", 0.0)
+    monkeypatch.setattr(pool.queue, "claim", away)
+    with pytest.raises(StorageAway, match=r"study\.journal") as caught:
+        pool.run()
+    assert is_transient(caught.value)
 
 
 def test_an_error_in_a_thread_ends_all_and_is_raised_once_the_others_have_saved_their_state(

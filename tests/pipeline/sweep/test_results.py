@@ -414,6 +414,40 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
     assert found["went_on_from"] == ["search step 4"]
 
 
+@pytest.mark.parametrize("damage", [{"layout": None}, {"layuot": "a"}, {"parameters": "x"}, 3])
+def test_what_another_version_wrote_into_the_study_is_one_line(
+    file: Path, tmp_path: Path, damage: Any
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    run = of_seed(1.0, "a d a d", 10, "search step 4", "{}")
+    if isinstance(damage, dict):
+        damage = {**run, **damage}
+        if "layuot" in damage:
+            del damage["layout"]
+    queue = told(sweep, (TrialState.COMPLETE, [1.0]), attributes={"runs": {"0": damage}})
+    with pytest.raises(ValueError, match=r"^trial 0 of the study: runs\.0.* is missing or wrong"):
+        rows(sweep, queue.entries(), {})
+
+
+def test_a_lost_trial_counts_as_ended_only_when_it_is_not_tried_again(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = sweep_with(file, tmp_path / "run")
+    queue, progress = memory_queue(sweep, [{}] * 2), Progress(sweep)
+    trial = queue.claim(own_lease())
+    assert trial is not None
+    (running,) = queue.trials(TrialState.RUNNING)
+    with monkeypatch.context() as between:
+        # A pool dies, or another one looks, between the two halves of a requeue.
+        between.setattr(queue, "repair", lambda: None)
+        queue.requeue(running, "its pool is gone")
+    progress.show(queue)
+    assert capsys.readouterr().out == ""
+    queue.repair()
+    progress.show(queue)
+    assert capsys.readouterr().out == "trial 0: its pool is gone; it runs again\n"
+
+
 def test_latency_is_the_mean_of_all_seeds_architectures(
     file: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

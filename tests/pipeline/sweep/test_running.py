@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,12 +53,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def start(file: Path, folder: Path, *settings: str) -> SweepRun:
     experiment = load_experiment(file, settings)
-    return start_sweep(experiment, folder, Namespace(retry_failed=False, workers=2))
+    return start_sweep(experiment, folder, 2, retry_failed=False)
 
 
 def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> SweepRun:
-    arguments = Namespace(retry_failed=False, workers=workers)
-    return join_sweep(load_experiment(file, settings), folder, arguments)
+    return join_sweep(load_experiment(file, settings), folder, workers)
 
 
 def release(started: SweepRun) -> None:

@@ -133,6 +133,12 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     assert drawn.read_bytes() != b"kept"
 
 
+# Each level holds ten of the one before.
+ALIASES = "a0: &a0 [x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join(10 * [f'*a{level - 1}'])}]\n" for level in range(1, 9)
+)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -142,7 +148,7 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
         ("search/seed-0/environment.json", "[]"),
         ("search/seed-0/experiment.yaml", "a: [1"),
         ("search/seed-0/experiment.yaml", "data: " + 3000 * "[" + 3000 * "]"),
-        ("search/seed-0/experiment.yaml", "a: &a [1]\ndata: {corpus: [*a, *a]}"),
+        ("search/seed-0/experiment.yaml", ALIASES),
         ("retrain/par-5/seed-0/result.json", '{"elapsed_s": 1e999}'),
         ("retrain/par-5/seed-0/result.json", '{"elapsed_s": NaN}'),
         ("retrain/par-5/seed-0/result.json", '{"steps": 1' + 400 * "0" + "}"),

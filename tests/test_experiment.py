@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline import cli, exit_codes
 from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
+from tests.damage import ALIASES
 from utils.strict_yaml import dump_yaml, read_yaml
 
 VALID = """\
@@ -272,7 +273,8 @@ UTF_16 = "UTF-16, UTF-32 or a binary file; save the experiment as UTF-8"
         (b"run: {}\nx: \xff\n", "2: not UTF-8 text (byte 0xff); save the file as UTF-8"),
         ("#" * 1_000_001, "1: larger than 1000000 bytes; this is no experiment file"),
         ("[" * 100_000, f"1:34: {NO_SECTION}nested deeper than 32 levels"),
-        ("a: [" + "1, " * 20_001 + "]", f"1:59996: {NO_SECTION}more than 20000 values"),
+        ("a: [" + "1, " * 20_001 + "]", f"1:59999: {NO_SECTION}more than 20000 values"),
+        (ALIASES, f"1:10: {NO_SECTION}more than 20000 values"),
         ("a: &a [*a]", f"1: {NO_SECTION}an alias stands inside of what it stands for"),
         *((f'data: "\\U{number}"', "1: an escape or a directive holds a number that is too large")
           for number in ("FFFFFFFF", "00110000")),

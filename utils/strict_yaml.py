@@ -121,14 +121,10 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         self.depth = 0
-        self.values = 0
         super().__init__(text)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
-        self.values += 1
-        if self.values > MAX_VALUES:
-            _refuse(f"more than {MAX_VALUES} values", event)
         if self.depth > MAX_DEPTH:
             _refuse(f"nested deeper than {MAX_DEPTH} levels", event)
         if getattr(event, "tag", None) is not None:
@@ -207,6 +203,10 @@ class _Builder:
     def build(self, node: yaml.Node, key: Key) -> Any:
         line = node.start_mark.line + 1
         self.document.line_of.setdefault(key, line)
+        # Counted here: a few lines of aliases stand for more values than there is memory.
+        if len(self.document.line_of) > MAX_VALUES:
+            column = node.start_mark.column + 1
+            raise YamlError(f"more than {MAX_VALUES} values", line, column)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key)
         if isinstance(node, yaml.SequenceNode):

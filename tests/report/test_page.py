@@ -11,6 +11,7 @@ import pytest
 
 from report.page import write_report
 from report.search_figures import SEARCH_FIGURES, SPREAD_FIGURES
+from tests.damage import ALIASES
 from tests.report.html_page import Page
 
 ROOT = Path(__file__).parents[2]
@@ -131,12 +132,6 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     os.utime(drawn, ns=(10**18, 10**18))
     write_report(make.run)
     assert drawn.read_bytes() != b"kept"
-
-
-# Each level holds ten of the one before.
-ALIASES = "a0: &a0 [x]\n" + "".join(
-    f"a{level}: &a{level} [{', '.join(10 * [f'*a{level - 1}'])}]\n" for level in range(1, 9)
-)
 
 
 @pytest.mark.parametrize(

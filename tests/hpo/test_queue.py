@@ -150,6 +150,16 @@ def test_a_worker_whose_trial_was_given_away_is_told(tmp_path: Path) -> None:
     assert queue.entries()[0].attempts[0].state == TrialState.FAIL
 
 
+def test_a_trial_has_ended_as_its_own_worker_said_and_no_other_way(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path)
+    failed, lost, running = (claimed(queue) for _ in range(3))
+    queue.finish(failed.number, TrialState.FAIL)
+    queue.requeue(lost, "died")
+    ended = [queue.has_ended(each.number, TrialState.FAIL) for each in (failed, lost, running)]
+    assert ended == [True, False, False]
+    assert not queue.has_ended(failed.number, TrialState.COMPLETE)
+
+
 def test_a_finder_that_dies_before_it_replaces_a_trial_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

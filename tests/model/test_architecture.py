@@ -92,6 +92,7 @@ def test_evidence_of_scores_is_written_where_there_is_some_and_then_read() -> No
     assert again.evidence is not None
     assert again.evidence.agreement is not None
     assert again.evidence.agreement.interval == (0.1, 0.9)
+    assert "p_by_chance" not in again.evidence.agreement.model_dump(exclude_none=True)
     bare["evidence"]["agreement"]["p_by_chance"] = 0.0
     assert json.loads(Architecture.from_json(json.dumps(bare), "x").to_json()) == bare
 

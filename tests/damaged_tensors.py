@@ -242,7 +242,7 @@ KINDS = [
     CHECKPOINT := Kind(
         "last.safetensors",
         lambda folder: save_checkpoint(folder / "last.safetensors", state_after(3), "me", ALONE),
-        lambda path: into_another_state(read_checkpoint, path, STEPS),
+        lambda path: into_another_state(read_checkpoint, path, STEPS, ALONE),
         checkpoint_lies,
     ),
     Kind(

@@ -62,7 +62,6 @@ retrain:
   optimiser: {lr: 0.003, warmup_steps: 3}
 compare:
   opponents: [interleaved, par, sandwich, random]
-  latency_repeats: 3
 """
 SWEEP = """
 sweep:

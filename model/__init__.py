@@ -11,6 +11,7 @@ from model.architecture import (
     FlopsKey,
     Gap,
     Measured,
+    TimedCost,
     TokenizerIdentity,
     load_architecture,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Network",
     "SoftmaxConfig",
     "StreamState",
+    "TimedCost",
     "TokenizerIdentity",
     "adjustable_options",
     "adjusted",

@@ -193,12 +193,31 @@ class FlopsKey(Section):
     )
 
 
+class TimedCost(Section):
+    """A time that was limited, measured whole beside the layout whose costs are 1x."""
+
+    name: str = Field(max_length=40, description="What was timed: latency, decode, ...")
+    ms: float = Field(gt=0)
+    most_ms: float = Field(gt=0, description="The limit.")
+    reference: str = Field(max_length=20_000, description="The layout of 1x.")
+    reference_ms: float = Field(gt=0)
+    key: dict[str, Annotated[str, Field(max_length=400)]] = Field(
+        max_length=40, description="Device, threads, shapes and versions that it holds for."
+    )
+
+
 class ArchitectureCosts(Section):
     """What the model costs."""
 
     parameters: int = Field(ge=0, le=2**62)
     flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
     key: FlopsKey
+    times: tuple[TimedCost, ...] = Field(default=(), max_length=40)
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where nothing was timed, so that other files stay the same, byte for byte.
+        return {name: value for name, value in written(self).items() if name != "times" or value}
 
 
 class Architecture(Section):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from nas.costs.config import BudgetConfig
 from training.config import (
     EPOCHS,
     MOST_EPOCHS,
@@ -269,6 +270,9 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
 class DeriveConfig(Section):
     """How the choice is made discrete."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"flops": "budget.flops"}
+    gone: ClassVar[Mapping[str, Any]] = {"flops": None}
+
     method: str = Field(default="argmax", description="Name of a registered derivation.")
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
         default=None,
@@ -317,11 +321,11 @@ class DeriveConfig(Section):
     seed: int = Field(
         default=0, ge=0, description="random, sampled, evolution, gap: seed of the draws."
     )
-    flops: float | None = Field(
-        default=None,
-        gt=0,
-        description="FLOPs per token, default free; random: to hit within 5%; top_k, sampled, "
-        "beam and evolution: at most so many.",
+    budget: BudgetConfig = BudgetConfig()
+    reference: str = Field(
+        default="interleaved",
+        max_length=1000,
+        description="budget: the layout whose costs 1x are: a rule, or letters, e.g. 'a d a d'.",
     )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 
@@ -337,6 +341,12 @@ class DeriveConfig(Section):
 class CompareConfig(Section):
     """Which opponents the derived layout must beat."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "latency_batch": "costs.batch",
+        "latency_repeats": "costs.repeats",
+    }
+    gone: ClassVar[Mapping[str, Any]] = {"latency_batch": 1, "latency_repeats": 30}
+
     opponents: list[str] = Field(
         default=["interleaved", "par", "sandwich", "random"], description="Registered derivations."
     )
@@ -346,8 +356,6 @@ class CompareConfig(Section):
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[0], min_length=1, description="Retraining seeds, all different."
     )
-    latency_batch: int = Field(default=1, ge=1, description="Streams of the latency measurement.")
-    latency_repeats: int = Field(default=30, ge=3, description="Timed passes per model.")
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> "CompareConfig":

@@ -9,16 +9,19 @@ from typing import Any
 from model import Architecture, load_architecture, load_model
 from nas.costs.latency import Latencies
 from nas.derivation import NoOtherNetwork
+from nas.derivation.base import Near
 from nas.statistics.intervals import verdict
 from pipeline.context import RunPlan, say
+from pipeline.costs import time_models
 from pipeline.derive import check_tokenizer, derive, write_architecture
-from pipeline.resources import time_models
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
 from training.console import announce
 from training.evaluation import Evaluation
 from utils.files import csv_of, write_whole
 
+# How far a random opponent's cost may be from the chosen layout's.
+TOLERANCE = 0.05
 COLUMNS = (
     "name",
     "role",
@@ -104,11 +107,11 @@ def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
             f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
             f"which lacks {', '.join(sorted(unknown))}"
         )
-    flops = plan.costs(chosen.slots)
+    near = Near(plan.costs, plan.costs(chosen.slots), TOLERANCE, "FLOPs per token")
     for seed in range(wanted):
         taken = frozenset(entry.architecture.network for entry in entries)
         try:
-            opponent = derive(plan, taken, method="random", flops=flops, seed=seed)
+            opponent = derive(plan, taken, near, method="random", seed=seed)
         except NoOtherNetwork as error:
             entries[0].remark(f"{error}: {seed} of {wanted} random opponents")
             return

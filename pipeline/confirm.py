@@ -11,11 +11,11 @@ from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_line
 from pipeline.context import RunPlan
+from pipeline.costs import time_models
 from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
-from pipeline.resources import time_models
 from pipeline.run_files import check_validations, read_result
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest

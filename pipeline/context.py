@@ -1,7 +1,7 @@
 """The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,7 +25,7 @@ from model import (
 from model.ops import Dropout
 from model.slot import run as run_slot
 from nas.config import DEFAULT_SHARE, check_schedules
-from nas.derivation import Layout
+from nas.costs.budget import LayoutCost
 from nas.search.plan import SearchPlan
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import run_folders
@@ -46,18 +46,6 @@ class NetworkSizes(TypedDict):
     vocabulary_size: int
     softmax: SoftmaxConfig
     tie_slots: int | None
-
-
-@dataclass(frozen=True)
-class LayoutCosts:
-    """Forward FLOPs per token of layouts, added up from one table: all slots are alike."""
-
-    by_label: Mapping[str, float]
-    rest: float
-
-    def __call__(self, layout: Layout) -> float:
-        """FLOPs per token of a layout, embedding and softmax included."""
-        return self.rest + sum(self.by_label[candidate.label] for candidate in layout)
 
 
 @dataclass(frozen=True)
@@ -125,13 +113,13 @@ class RunPlan:
         return self.network(self.slots).to(self.device)
 
     @cached_property
-    def costs(self) -> LayoutCosts:
+    def costs(self) -> LayoutCost:
         """Forward FLOPs per token of each candidate, and of embedding and softmax."""
         with torch.device("meta"):
             model = self.network([self.candidates])
         data = self.experiment.data
         table = model.flops_per_token(data.batch, data.segment, self.cluster_mass(model))
-        return LayoutCosts(by_label=table.slots[0], rest=table.embedding + table.softmax)
+        return LayoutCost("flops", table.slots[0], table.embedding + table.softmax)
 
     def flops_per_token(self, model: LanguageModel) -> float:
         """Of a forward pass at the experiment's batch and segment."""

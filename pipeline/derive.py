@@ -15,22 +15,31 @@ from model import (
     ArchitectureCosts,
     FlopsKey,
     Network,
+    TimedCost,
     TokenizerIdentity,
     layout_letters,
     load_architecture,
     parse_layout,
 )
 from nas.config import DeriveConfig
-from nas.derivation import DERIVATIONS, RULES, Considered, Derived, Request
+from nas.costs.budget import Budget
+from nas.costs.config import BudgetConfig
+from nas.costs.workloads import WORKLOADS
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, Considered, Derived, Layout, Request
+from nas.derivation.base import Near, NoLayout
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
+from pipeline.costs import budget_of, measure_whole, over_text
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
+
+# How often a pool that is over its budget is made anew.
+_TIGHTENED = 3
 
 
 @dataclass(frozen=True)
@@ -41,21 +50,29 @@ class Derivation:
     considered: tuple[Considered, ...] = ()
 
 
-def derive(plan: RunPlan, taken: frozenset[Network] = frozenset(), **options: Any) -> Architecture:
-    """The architecture of `derivation` by the experiment's section `derive` with other options."""
+def derive(
+    plan: RunPlan, taken: frozenset[Network] = frozenset(), near: Near | None = None, **options: Any
+) -> Architecture:
+    """The architecture of `derivation` with other options of `derive`; a rule's has no budget."""
     config = plan.experiment.derive.model_copy(update=options)
-    return derivation(plan, config, taken).architecture
+    if config.method in RULES:
+        config = config.model_copy(update={"budget": BudgetConfig()})
+    return derivation(plan, config, taken, near).architecture
 
 
 def derivation(
-    plan: RunPlan, config: DeriveConfig, taken: frozenset[Network] = frozenset()
+    plan: RunPlan,
+    config: DeriveConfig,
+    taken: frozenset[Network] = frozenset(),
+    near: Near | None = None,
 ) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
 
-    A random layout is none of the networks that are `taken`.
+    A random layout is none of the networks that are `taken`, and costs what `near` says.
 
     Raises:
-        ValueError: the method is unknown or cannot serve here, or a search's caveats are damaged.
+        ValueError: the method is unknown or cannot serve here, a search's caveats are damaged, or
+            no layout keeps the budget.
         NoOtherNetwork: every network that it may be is taken.
     """
     if config.method not in DERIVATIONS:
@@ -63,8 +80,10 @@ def derivation(
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     read = [] if config.method in RULES else seeds
-    request = replace(request_of(plan, config, read), score=scores.score, say=say, taken=taken)
-    derived = DERIVATIONS[config.method](request)
+    request = replace(
+        request_of(plan, config, read), score=scores.score, say=say, taken=taken, near=near
+    )
+    derived, times = _within_budget(plan, request)
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
     evidence = derived.evidence
@@ -72,8 +91,81 @@ def derivation(
         of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
         caveats = (*evidence.caveats, *of_searches)
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
-    architecture = _architecture(plan, derived, _name(config, seeds, derived), seeds)
+    architecture = _architecture(plan, derived, _name(config, seeds, derived), seeds, times)
     return Derivation(architecture, derived.considered)
+
+
+def _within_budget(plan: RunPlan, request: Request) -> tuple[Derived, tuple[TimedCost, ...]]:
+    """The best layout that keeps the budget; where times are limited, by measuring it whole.
+
+    A table's prediction errs by some per cent. Where every layout of the pool turns out to be over,
+    the limits are tightened by how much the least of them is, and the pool is made anew.
+    """
+    method, amounts = DERIVATIONS[request.config.method], request.config.budget.amounts
+    if not amounts:
+        return method(request), ()
+    name = request.config.reference
+    budget = budget_of(plan, amounts, reference_layout(request), name)
+    if request.config.method in RULES and request.config.method != "random":
+        return _rule_within_budget(plan, budget, method(request))
+    factors = dict.fromkeys(amounts, 1.0)
+    least: dict[str, float] = {}
+    for _ in range(_TIGHTENED):
+        try:
+            derived = method(replace(request, limits=budget.limits(factors)))
+        except NoLayout:
+            if not least:
+                raise
+            break
+        pool = derived.ranked or (derived.layout,)
+        measured = measure_whole(plan, budget, pool)
+        over = [measured.over(layout) for layout in pool]
+        if {} in over:
+            layout = pool[over.index({})]
+            return replace(derived, layout=layout), measured.costs(layout)
+        least = min(over, key=lambda of_layout: max(of_layout.values()))
+        say(f"of {len(pool)} layouts measured all are over, the least {over_text(least)}")
+        factors |= {cost: factors[cost] / times for cost, times in least.items()}
+    raise ValueError(
+        f"derive.budget: no layout was within it when it was measured (the least over by "
+        f"{over_text(least)}); give a larger one, or measure the table again on a quiet machine "
+        "(tools.latency)"
+    )
+
+
+def _rule_within_budget(
+    plan: RunPlan, budget: Budget, derived: Derived
+) -> tuple[Derived, tuple[TimedCost, ...]]:
+    counted = {
+        limit.cost.name: limit.cost(derived.layout) / limit.most
+        for limit in budget.limits()
+        if limit.cost.name not in WORKLOADS and not limit.holds(derived.layout)
+    }
+    measured = measure_whole(plan, budget, [derived.layout])
+    if over := counted | measured.over(derived.layout):
+        raise ValueError(
+            f"derive.budget: {layout_letters(derived.layout)} ({derived.evidence.method}) is over "
+            f"its {over_text(over)}; give a larger one, or a method that chooses a layout (argmax, "
+            "top_k, sampled, beam, evolution, random)"
+        )
+    return derived, measured.costs(derived.layout)
+
+
+def reference_layout(request: Request) -> Layout:
+    """The layout whose costs are 1x; ValueError where derive.reference is none."""
+    name = request.config.reference
+    chosen = {"method": name} if name in RULES else {"method": "layout", "layout": name}
+    config = request.config.model_copy(update=chosen)
+    try:
+        if name in ("random", "layout", *SEARCHED):
+            raise ValueError(f"{name} is no one layout")
+        return RULES[config.method](replace(request, config=config)).layout
+    except ValueError as error:
+        rules = ", ".join(rule for rule in RULES if rule not in ("random", "layout"))
+        raise ValueError(
+            f"derive.reference: {'; '.join(str(error).splitlines())}; give a layout in letters, or "
+            f"one of {rules}"
+        ) from None
 
 
 def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Request:
@@ -103,10 +195,18 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     }.get(config.method)
     if derived.evidence.pi:
         suffix = short_text("-".join(map(str, seeds)))
-    return config.method if suffix is None else f"{config.method}-{suffix}"
+    given = config.budget.model_dump(exclude_none=True).items()
+    budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
+    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
 
 
-def _architecture(plan: RunPlan, derived: Derived, name: str, seeds: Sequence[int]) -> Architecture:
+def _architecture(
+    plan: RunPlan,
+    derived: Derived,
+    name: str,
+    seeds: Sequence[int],
+    times: tuple[TimedCost, ...] = (),
+) -> Architecture:
     data = plan.experiment.data
     with torch.device("meta"):
         model = plan.network([[candidate] for candidate in derived.layout])
@@ -119,6 +219,7 @@ def _architecture(plan: RunPlan, derived: Derived, name: str, seeds: Sequence[in
             parameters=parameter_count(model),
             flops_per_token=plan.flops_per_token(model),
             key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
+            times=times,
         ),
         evidence=derived.evidence,
         provenance={

@@ -17,6 +17,7 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS
 from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
+from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS
 from pipeline import cli
 from pipeline.experiment_sweep import sweep_problems
@@ -32,7 +33,7 @@ from utils.strict_yaml import (
     read_yaml,
 )
 from utils.text import masked, shorten, visible
-from utils.validation import Said, Section, dotted, explain, must_be_one_of, show
+from utils.validation import Said, Section, dotted, explain, must_be_one_of, show, without_gone
 
 # What every architecture file has.
 _ARCHITECTURE = {"slots", "d_model", "vocabulary_size"}
@@ -194,6 +195,7 @@ class TextExperiment(Section):
     derive: DeriveConfig = DeriveConfig()
     retrain: RetrainConfig | None = None
     compare: CompareConfig = CompareConfig()
+    costs: CostsConfig = CostsConfig()
     sweep: SweepConfig | None = Field(
         default=None, description="Many trials with other settings, for sweep.py."
     )
@@ -314,6 +316,7 @@ def json_schema() -> str:
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
+    data = without_gone(kind, data)
     errors = _unregistered_derivations(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.

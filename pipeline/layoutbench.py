@@ -24,10 +24,10 @@ from nas.tabular.table import (
     read_table,
 )
 from pipeline.context import RunPlan
+from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
-from pipeline.resources import time_models
 from pipeline.search import VALIDATED
 from training.run_dir import commit
 from training.signals import StopRequest

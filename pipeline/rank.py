@@ -16,11 +16,11 @@ from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
 from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 from pipeline.context import RunPlan
+from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
 from pipeline.layoutbench import key_of
-from pipeline.resources import time_models
 from pipeline.run_files import check_validations, read_result
 from pipeline.supernet_scores import SupernetScores
 from pipeline.sweep.results import remove_weights

@@ -5,22 +5,20 @@ machine were seen to train 647 tokens a second where one trained 9,000.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from model import Architecture, LanguageModel
+from model import Architecture
 from model.saving import Shapes, shapes_of, shapes_of_architecture
-from nas.costs.latency import Latencies, measure_latency
 from nas.search.estimators import HARD
 from nas.search.step import SearchStep
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from training.memory import Forecast, Maker, forecast
 from training.state import Batch, TrainState
 from training.step import Forward, WeightStep
@@ -145,20 +143,6 @@ def busy_lines(
         f"of {cores}): the threads wait for each other, and training may be many times slower; "
         f"stop the others, or --set run.threads={max(1, int(free + MOST_OTHER_CORES))}"
     ]
-
-
-def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
-    """Time models in turn, at the segment and the streams that `compare` names."""
-    say(f"measuring the latency of {len(models)} models in turn")
-    compare = plan.experiment.compare
-    batch, segment = compare.latency_batch, plan.experiment.data.segment
-    tokens = np.resize(plan.prepared.tokens["valid"], batch * segment).astype(np.int64)
-    return measure_latency(
-        {name: model.to(plan.device) for name, model in models.items()},
-        ids_BT=torch.from_numpy(tokens.reshape(batch, segment)),
-        repeats=compare.latency_repeats,
-        device=plan.device,
-    )
 
 
 @dataclass(frozen=True)

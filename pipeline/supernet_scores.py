@@ -103,6 +103,11 @@ def describe(architecture: Architecture) -> str:
         lines.append(
             f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
         )
+        lines += [
+            f"{time.name} {time.ms:.4g} ms, {time.ms / time.reference_ms:.3f}x of "
+            f"{time.reference} (at most {time.most_ms / time.reference_ms:.3f}x), measured in turn"
+            for time in costs.times
+        ]
     if (gap := evidence.gap) is not None:
         nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
         parts = ", ".join(
@@ -331,10 +336,10 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
 
 
 @cache
-def source_digest(root: Path = _ROOT) -> str:
+def source_digest(root: Path = _ROOT, packages: tuple[str, ...] = _PACKAGES) -> str:
     """SHA-256 of the Python files that decide a score, as they were at the first call."""
     digest = hashlib.sha256()
-    for path in sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py")):
+    for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
         content = path.read_bytes()
         # With the length, so that no text can move from one file to the next unseen.
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())

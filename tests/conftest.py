@@ -53,7 +53,7 @@ retrain:
   optimiser: {lr: 0.003, warmup_steps: 3}
 compare:
   opponents: [interleaved, par, random]
-  latency_repeats: 3
+costs: {repeats: 3}
 """
 
 

@@ -59,12 +59,13 @@ search:
   optimiser: {kind: adamw, lr: 1e-3, betas: [0.9, 0.99], eps: 1e-8, weight_decay: 0.01,
     clip_norm: 0.25, clip_each_norm: 1, clip_value: 1, warmup_steps: 10, schedule: linear,
     min_lr_ratio: 0.1}
-derive: {method: layout, average: 0.5, p: 3, k: 1, seed: 7, flops: 1e6, layout: a wide i near}
+derive: {method: layout, average: 0.5, p: 3, k: 1, seed: 7, budget: {flops: 1e6},
+  layout: a wide i near}
 retrain:
   steps: 300
   optimiser: {kind: sgd, lr: 0.1, momentum: 0.9, warmup_steps: 0, schedule: constant}
-compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2], latency_batch: 2,
-  latency_repeats: 5}
+compare: {opponents: [interleaved, par], random_layouts: 2, seeds: [0, 1, 2]}
+costs: {batch: 2, repeats: 5, patience_s: 1}
 sweep:
   space:
     model.memory: {low: 16, high: 64, step: 16}

@@ -243,7 +243,7 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
 
 
 KEY_VALUE = "expected KEY=VALUE, for example search.tau.end=0.1"
-SECTIONS = "run, data, model, search, derive, retrain, compare, sweep"
+SECTIONS = "run, data, model, search, derive, retrain, compare, costs, sweep"
 EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
 NO_SECTION = f"no experiment file: down to here no section begins ({SECTIONS}); read as YAML: "
 ARCHITECTURE = '{"version": 1, "name": "x", "d_model": 8, "slots": [], "vocabulary_size": 9}'
@@ -486,3 +486,15 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     complaint = capsys.readouterr().err
     assert complaint == "--set model.slots=0: model.slots: must be at least 1, found 0\n"
     assert not Path("runs").exists()
+
+
+def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):
+    """As in the experiments that older runs saved."""
+    opponents = "compare:\n  opponents: [interleaved, par]\n"
+    old = f"{opponents}  latency_batch: 1\n  latency_repeats: 30\nderive: {{flops: null}}\n"
+    assert load_experiment(write(VALID.replace(opponents, old))) == load_experiment(write(VALID))
+    other = f"{opponents}  latency_batch: 2\nderive: {{flops: 1e6}}\n"
+    assert [line.partition(": ")[2] for line in problems(VALID.replace(opponents, other))] == [
+        "compare.latency_batch: unknown key; it is named 'costs.batch' now",
+        "derive.flops: unknown key; it is named 'budget.flops' now",
+    ]

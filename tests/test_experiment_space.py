@@ -153,9 +153,6 @@ CASES = [
           ("derive.method: 'beam'", "objectives: [onehot]", "sweep.objectives: onehot: with"),
           ("derive.method: 'beam'", "pruner: {kind: median}", "sweep.pruner: median: with search."),
       )),
-    ([SLOTS], f"{TRIALS}\nset: {{derive.flops: 1e6}}",
-     ["6: sweep.space: with derive.flops: 1e+06, model.slots: 3 the experiment is refused: "
-      "derive.method: argmax: cannot keep derive.flops 1e+06"]),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
      ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 3 the "
       "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 3"]),

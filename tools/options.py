@@ -19,7 +19,7 @@ the file or by `--set section.key=value`. Keys without a default must be given.
 A candidate of `model.candidates` is a kind, or a kind with a label and options:
 `{kind: dense, label: dense_wide, d_ffn: 2048}`; what it leaves out takes the model section's value.
 """
-SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "sweep")
+SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "costs", "sweep")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -45,10 +45,26 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     # Old names of keys and their new ones, for whoever brings an older file.
     renamed: ClassVar[Mapping[str, str]] = {}
+    # Keys that are gone, with the value at which an older file loads all the same: its default.
+    gone: ClassVar[Mapping[str, Any]] = {}
 
     def left_out(self) -> dict[str, Any]:
         """The values in use of keys that are null, where the section alone decides them."""
         return {}
+
+
+def without_gone(root: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """A file's sections without the keys that are gone, where they have their defaults."""
+    kept = dict(data)
+    for name, section in data.items():
+        for model in _models_at(root, (name,)):
+            if isinstance(section, dict) and issubclass(model, Section):
+                kept[name] = {
+                    key: value
+                    for key, value in section.items()
+                    if key not in model.gone or value != model.gone[key]
+                }
+    return kept
 
 
 def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) -> list[Said]:

@@ -1,18 +1,26 @@
-"""Forward latency of several models, measured in turn on a quiet machine."""
+"""Time of a pass of several models, taken in turn on a quiet machine."""
 
-import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from model import LanguageModel, StreamState
+from model import LanguageModel
+from nas.costs.workloads import Shapes, prefill
 from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 
-_TRIES = 3
 _REST_S = 2.0
+# The counters of the cores tick a hundred times a second: less is too short to be judged.
+_JUDGED_MS = 500.0
+
+Times = Mapping[str, NDArray[np.float64]]
+
+
+class Busy(ValueError):
+    """Other processes used the machine for as long as was waited."""
 
 
 @dataclass(frozen=True)
@@ -27,84 +35,71 @@ class Latencies:
     key: dict[str, str | int]
 
 
-def measure_latency(
-    models: Mapping[str, LanguageModel],
+def time_in_turn(
+    passes: Mapping[str, Callable[[], object]],
     *,
-    ids_BT: Tensor,
-    repeats: int,
+    rounds: int,
+    patience_s: float,
     device: torch.device,
-) -> Latencies:
-    """Time one segment of real text (forward and loss, full memory) of every model, in turn.
+) -> Times:
+    """Milliseconds of each pass in each of so many quiet rounds.
 
-    The models alternate, so that a drift of the machine meets all of them. Where other processes
-    use more than a quarter of a core meanwhile, the pass is thrown away and tried again later.
+    In a round every pass runs once, so that a drift of the machine meets all of them. Where other
+    processes use more than a quarter of a core meanwhile, rounds are thrown away and taken again.
+
+    Raises:
+        Busy: they were thrown away and waited for longer than `patience_s`.
     """
-    batch, segment = ids_BT.shape
-    key: dict[str, str | int] = {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-        "dtype": "float32",
-        "batch": batch,
-        "segment": segment,
-        "torch": torch.__version__,
-    }
-    states = {name: _warm(model, ids_BT) for name, model in models.items()}
-    busy = 0.0
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_REST_S)
-        before = read_cpu()
-        times = _times_ms(models, states, ids_BT, repeats, device)
+    rows: list[list[float]] = []
+    waited_s = 0.0
+    while len(rows) < rounds:
+        before, batch = read_cpu(), list[list[float]]()
+        while len(rows) + len(batch) < rounds and sum(map(sum, batch)) < _JUDGED_MS:
+            batch.append([_pass_ms(run, device) for run in passes.values()])
         after = read_cpu()
-        busy = other_cores(before, after) if before and after else 0.0
-        if busy <= MOST_OTHER_CORES:
-            medians = {name: statistics.median(values) for name, values in times.items()}
-            note = (
-                f"forward latency: median of {repeats}, in turn, {key['device']}, "
-                f"{key['threads']} threads, {batch} x {segment} tokens"
-            ) + ("" if before else "; whether the machine was quiet could not be checked")
-            return Latencies(medians, note, key)
+        others = other_cores(before, after) if before and after else 0.0
+        if others <= MOST_OTHER_CORES:
+            rows += batch
+            continue
+        waited_s += sum(map(sum, batch)) / 1e3
+        if waited_s >= patience_s:
+            raise Busy(
+                f"other processes used {others:.1f} cores, after {waited_s:.0f} s of waiting for a "
+                "quiet machine (start the same command again when they are done, or raise "
+                "costs.patience_s)"
+            )
+        time.sleep(_REST_S)
+        waited_s += _REST_S
+    return dict(zip(passes, np.array(rows).T, strict=True))
+
+
+def _pass_ms(run: Callable[[], object], device: torch.device) -> float:
+    _synchronize(device)
+    began = time.perf_counter()
+    run()
+    _synchronize(device)
+    return 1e3 * (time.perf_counter() - began)
+
+
+def _synchronize(device: torch.device) -> None:
+    # A GPU is told what to do and not waited for; the clock must wait.
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def measure_latency(
+    models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int, patience_s: float
+) -> Latencies:
+    """Time one segment of real text (forward and loss, full memory) of every model, in turn."""
+    device = shapes.device
+    key = shapes.key("latency")
+    passes = {name: prefill(model, shapes) for name, model in models.items()}
+    try:
+        times = time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=device)
+    except Busy as error:
+        return Latencies({}, f"forward latency: not measured: {error}", key)
     note = (
-        f"forward latency: not measured, other processes used {busy:.1f} cores "
-        "(start the same command again on a quiet machine)"
-    )
-    return Latencies({}, note, key)
-
-
-@torch.inference_mode()
-def _warm(model: LanguageModel, ids_BT: Tensor) -> StreamState:
-    """A stream state whose memories are full."""
-    model.eval()
-    batch, segment = ids_BT.shape
-    state = model.initial_state(batch)
-    rows = max((m.shape[1] for m in state.memory if m is not None), default=0)
-    for _ in range(2 + rows // segment):
-        h_BTD, state, _ = model(ids_BT, state)
-        model.nll(h_BTD, ids_BT)
-    return state
-
-
-@torch.inference_mode()
-def _times_ms(
-    models: Mapping[str, LanguageModel],
-    states: Mapping[str, StreamState],
-    ids_BT: Tensor,
-    repeats: int,
-    device: torch.device,
-) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {name: [] for name in models}
-
-    def synchronize() -> None:
-        # A GPU is told what to do and not waited for; the clock must wait.
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    for _ in range(repeats):
-        for name, model in models.items():
-            synchronize()
-            began = time.perf_counter()
-            h_BTD, _, _ = model(ids_BT, states[name])
-            model.nll(h_BTD, ids_BT)
-            synchronize()
-            times[name].append(1e3 * (time.perf_counter() - began))
-    return times
+        f"forward latency: median of {rounds}, in turn, {key['device']}, {key['threads']} threads, "
+        f"{key['batch']} x {key['segment']} tokens"
+    ) + ("" if read_cpu() else "; whether the machine was quiet could not be checked")
+    return Latencies({name: float(np.median(ms_N)) for name, ms_N in times.items()}, note, key)

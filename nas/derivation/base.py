@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model import Candidate, Evidence, Network, block_options, network_from
 from nas.config import DeriveConfig
+from nas.costs.budget import LayoutCost, Limit
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]
@@ -29,6 +30,10 @@ class Networks:
     @cached_property
     def _options_C(self) -> list[str | None]:
         return [block_options(candidate) for candidate in self.candidates]
+
+    def options_of(self, k: int) -> str | None:
+        """What the block of a candidate computes, without its label; None: it adds nothing."""
+        return self._options_C[k]
 
     def layout(self, choice: Choice) -> Layout:
         """The candidates of a choice."""
@@ -72,6 +77,24 @@ class Networks:
                 yield form
 
 
+class NoLayout(ValueError):
+    """No layout that a method looks at keeps the limits."""
+
+
+@dataclass(frozen=True)
+class Near:
+    """A cost that a random layout must have, but for a part of it; `words` name it."""
+
+    cost: LayoutCost
+    value: float
+    tolerance: float
+    words: str
+
+    def holds(self, layout: Layout) -> bool:
+        """Whether a layout costs so much."""
+        return abs(self.cost(layout) - self.value) <= self.tolerance * self.value
+
+
 @dataclass(frozen=True)
 class Request:
     """What a derivation may use.
@@ -79,6 +102,8 @@ class Request:
     Attributes:
         candidates: what a slot may become, every option filled in.
         flops_per_token: of a layout's forward pass.
+        limits: what a layout may cost at most.
+        near: what a random layout must cost, instead.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
@@ -98,11 +123,18 @@ class Request:
     alpha_learned: bool = True
     tie_slots: int | None = None
     taken: frozenset[Network] = frozenset()
+    limits: tuple[Limit, ...] = ()
+    near: Near | None = None
 
     @cached_property
     def networks(self) -> Networks:
         """The networks that its layouts are."""
         return Networks(self.candidates, self.tie_slots)
+
+    def allowed(self, choice: Choice) -> bool:
+        """Whether a choice keeps every limit."""
+        layout = self.networks.layout(choice)
+        return all(limit.holds(layout) for limit in self.limits)
 
 
 @dataclass(frozen=True)
@@ -120,9 +152,10 @@ class Derived:
     """A fixed layout and what speaks for it.
 
     `considered` are the layouts among which it is the best, in the order in which they were scored,
-    each network once.
+    each network once; `ranked` the best ones, the layout first, of which no two are near twins.
     """
 
     layout: Layout
     evidence: Evidence
     considered: tuple[Considered, ...] = ()
+    ranked: tuple[Layout, ...] = ()

@@ -1,10 +1,10 @@
 """Layouts from a search: what pi names, and what the SuperNet's weights score best.
 
-Every method but argmax scores whole layouts, each network once, and takes the best. All raise
-ValueError where there is no finished search of the same candidates and slots, where its weights are
-needed and not there, and where nothing that is considered costs at most derive.flops.
+Every method but argmax scores whole layouts, each network once, and takes the best. All keep the
+request's limits, and raise ValueError where there is no finished search of the same candidates and
+slots, where its weights are needed and not there, and where nothing that is considered keeps them.
 
-L slots   C candidates   K layouts   N draws
+L slots   C candidates   N draws
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,60 +14,69 @@ from itertools import islice
 import numpy as np
 
 from model import Measured, Network, layout_letters
-from nas.derivation.base import Choice, Considered, Derived, Request
+from nas.derivation.base import Choice, Considered, Derived, NoLayout, Request
+from nas.derivation.ranking import Ranked, networks_by_score, pool
 from nas.derivation.searched import Array, Searched, check_method, read_searches
 
-# log pi is taken in multiples of this: their sums are exact, so that layouts are equal where they
-# should be and not as rounding has it.
-STEP = 2.0**-32
-_LOOKED_AT = 100_000
 _TRIES = 100
+# Of so many of the best layouts one is kept that holds its budgets when it is measured whole.
+POOL = 16
 
 
 def argmax(request: Request) -> Derived:
     """Average alpha over the last part of the steps and take each slot's largest.
 
-    Refused where alpha never moved, or with a budget, which argmax cannot keep.
+    With limits the layout that keeps them and has the largest product of pi. Refused where alpha
+    never moved.
     """
     check_method(request.config, alpha_learned=request.alpha_learned)
     searched = read_searches(request, "argmax")
-    return Derived(
-        layout=tuple(request.candidates[k] for k in searched.log_pi_LC.argmax(axis=1)),
-        evidence=searched.evidence(f"argmax of {searched.averaged}"),
-    )
+    # Slot by slot: of equal candidates the first one, also where another form of the network ties.
+    choice: Choice = tuple(searched.log_pi_LC.argmax(axis=1).tolist())
+    choices, budget = [choice], ""
+    if request.limits:
+        choices = [likely for _, likely in pool(_likeliest(request, searched), POOL)]
+        budget = " within the budget"
+        if not choices:
+            raise _no_layout("argmax")
+    layouts = tuple(request.networks.layout(choice) for choice in choices)
+    evidence = searched.evidence(f"argmax{budget} of {searched.averaged}")
+    return Derived(layout=layouts[0], evidence=evidence, ranked=layouts)
+
+
+def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
+    return networks_by_score(searched.log_pi_LC, request.networks, request.limits)
+
+
+def _no_layout(method: str) -> NoLayout:
+    return NoLayout(f"{method}: no layout keeps all of derive.budget; give a larger one")
 
 
 def top_k(request: Request) -> Derived:
-    """Score the `derive.top` networks of largest product of pi within derive.flops; take the best.
+    """Score the `derive.top` networks of largest product of pi within the limits; take the best.
 
     A network is as likely as the likeliest of its layouts, which is the one that is scored.
     Refused where alpha never moved.
     """
     check_method(request.config, alpha_learned=request.alpha_learned)
     scores = Scores(request, "top_k", request.config.top)
-    layouts = scores.within_budget(request.config.top)
-    if not layouts:
-        raise ValueError(
-            f"top_k: none of the likeliest layouts (up to {_LOOKED_AT:,}) costs at most "
-            f"derive.flops {request.config.flops:.4g}; give a larger one"
-        )
-    for choice in layouts:
+    for choice in scores.likeliest(request.config.top):
         scores.add(choice)
     return scores.derived("the likeliest by")
 
 
 def sampled(request: Request) -> Derived:
-    """Score the different networks of `derive.samples` draws within derive.flops; take the best."""
+    """Score the different networks of `derive.samples` draws within the limits; take the best."""
     config = request.config
     scores = Scores(request, "sampled", config.samples)
     generator = np.random.default_rng(config.seed)
     for choice in draws(scores.searched.pi_LC, config.samples, generator):
-        if scores.allowed(choice):
+        if request.allowed(choice):
             scores.add(choice)
     if not scores.considered:
-        raise ValueError(
-            f"sampled: none of {config.samples} draws costs at most derive.flops "
-            f"{config.flops:.4g}; give a larger one, or more derive.samples"
+        raise NoLayout(
+            f"sampled: none of {config.samples} draws keeps derive.budget; give a larger one, or "
+            "more derive.samples, or take derive.method top_k"
         )
     return scores.derived(f"{config.samples} draws of seed {config.seed} from pi of")
 
@@ -89,7 +98,7 @@ def beam(request: Request) -> Derived:
         before = len(scores.considered)
         for parent in scores.best(config.width):
             for choice in _neighbours(request, parent):
-                if not scores.full and scores.allowed(choice):
+                if not scores.full and request.allowed(choice):
                     scores.add(choice)
     return scores.derived(f"beam of width {config.width} from")
 
@@ -108,7 +117,7 @@ def evolution(request: Request) -> Derived:
     The first generation is the likeliest layout, draws from pi, and as many uniform draws. A child
     takes each slot from one of two parents of the better half, and changes it with probability
     `derive.mutation`. The best of parents and children live on. No network is scored twice, none
-    that costs more than `derive.flops` at all.
+    that breaks a limit at all.
 
     Differs from the paper: children come by crossing and change together, not by either, and the
     search's pi is where it begins.
@@ -155,32 +164,6 @@ def draws(pi_LC: Array, count: int, generator: np.random.Generator) -> list[Choi
     return [tuple(choice_L) for choice_L in choice_NL.tolist()]
 
 
-def likeliest(log_pi_LC: Array, count: int) -> list[tuple[float, Choice]]:
-    """The `count` layouts of largest product of pi, by a dynamic programme over the slots.
-
-    Slots are independent, so a layout among the best has a beginning among the best beginnings of
-    its length: of each length `count` are kept, which takes O(L K C log(K C)). All C^L layouts
-    are never looked at. Sums of log pi are exact but for its rounding to multiples of STEP.
-
-    Returns:
-        log pi, which never rises, and the candidates' indices. Of equal layouts those come first
-        whose first difference is the lower index.
-    """
-    sums_K, choice_KL = np.zeros(1), np.zeros((1, 0), dtype=np.int64)
-    for log_pi_C in np.round(log_pi_LC / STEP) * STEP:
-        sums_KC = sums_K[:, None] + log_pi_C
-        # The rows are kept in the order of their indices, which a stable sort takes for ties.
-        best_K = np.sort(np.argsort(-sums_KC, axis=None, kind="stable")[:count])
-        rows_K, candidate_K = np.divmod(best_K, len(log_pi_C))
-        sums_K = sums_KC.ravel()[best_K]
-        choice_KL = np.concatenate([choice_KL[rows_K], candidate_K[:, None]], axis=1)
-    order_K = np.argsort(-sums_K, kind="stable")
-    return [
-        (float(total), tuple(choice_L))
-        for total, choice_L in zip(sums_K[order_K], choice_KL[order_K].tolist(), strict=True)
-    ]
-
-
 @dataclass
 class Scores:
     """The networks that a method scored so far, at most `most`.
@@ -209,15 +192,6 @@ class Scores:
         """Whether a choice's network was scored, by this layout or by another one."""
         return self.request.networks.of(choice) in self._networks
 
-    def flops(self, choice: Choice) -> float:
-        """Forward FLOPs per token."""
-        return self.request.flops_per_token(self.request.networks.layout(choice))
-
-    def allowed(self, choice: Choice) -> bool:
-        """Whether a choice costs no more than derive.flops."""
-        budget = self.request.config.flops
-        return budget is None or self.flops(choice) <= budget
-
     def add(self, choice: Choice) -> None:
         """Score a layout, unless its network is known."""
         if self.known(choice):
@@ -230,12 +204,13 @@ class Scores:
         for k, log_pi_C in zip(choice, self.searched.log_pi_LC, strict=True):
             log_pi += float(log_pi_C[k])
         score = self.request.score(layout)
-        self.considered[choice] = Considered(layout, log_pi, self.flops(choice), score)
+        flops = self.request.flops_per_token(layout)
+        self.considered[choice] = Considered(layout, log_pi, flops, score)
 
     def add_first_new(self, choices: Iterable[Choice]) -> list[Choice]:
         """Score the first choice that is allowed and not known; no choice where there is none."""
         for choice in choices:
-            if not self.known(choice) and self.allowed(choice):
+            if not self.known(choice) and self.request.allowed(choice):
                 self.add(choice)
                 return [choice]
         return []
@@ -247,31 +222,17 @@ class Scores:
         return chosen[:count]
 
     def start(self) -> Choice:
-        """The likeliest layout that costs no more than derive.flops, or else the cheapest.
+        """The likeliest layout that keeps the limits; where alpha did not learn, the first one."""
+        (choice,) = self.likeliest(1)
+        return choice
 
-        Where alpha did not learn all layouts are equally likely, and the first 100,000 alike.
-        """
-        if likeliest_allowed := self.within_budget(1):
-            return likeliest_allowed[0]
-        alike = [(k,) * self.request.slots for k in range(len(self.request.candidates))]
-        cheapest = min(alike, key=self.flops)
-        if self.allowed(cheapest):
-            return cheapest
-        raise ValueError(
-            f"{self.method}: the cheapest layout costs {self.flops(cheapest):.4g} FLOPs "
-            f"per token, derive.flops is {self.request.config.flops:.4g}; give a larger one"
-        )
-
-    def within_budget(self, count: int) -> list[Choice]:
-        """The likeliest networks that derive.flops allows, at most `count`, by likeliest layout."""
-        looked_at = min(count, _LOOKED_AT)
-        while True:
-            layouts = likeliest(self.searched.log_pi_LC, looked_at)
-            allowed = (choice for _, choice in layouts if self.allowed(choice))
-            networks = [*islice(self.request.networks.first_forms(allowed), count)]
-            if len(networks) == count or len(layouts) < looked_at or looked_at == _LOOKED_AT:
-                return networks
-            looked_at = min(10 * looked_at, _LOOKED_AT)
+    def likeliest(self, count: int) -> list[Choice]:
+        """The likeliest networks that keep the limits, at most `count`, by likeliest layout."""
+        ranked = islice(_likeliest(self.request, self.searched), count)
+        choices = [choice for _, choice in ranked]
+        if not choices:
+            raise _no_layout(self.method)
+        return choices
 
     def derived(self, words: str) -> Derived:
         """The best layout of all; `words` say how the layouts were found."""
@@ -282,6 +243,8 @@ class Scores:
             f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
             f"{layout_letters(best.layout)}"
         )
+        best_ones = ((0.0, choice) for choice in self.best(count))
+        layouts = (self.request.networks.layout(choice) for _, choice in pool(best_ones, POOL))
         evidence = self.searched.evidence(
             f"{self.method}: best of {count} by the SuperNet's weights, {words} "
             f"{self.searched.averaged}"
@@ -294,4 +257,5 @@ class Scores:
             layout=best.layout,
             evidence=evidence.model_copy(update={"inherited": measured}),
             considered=tuple(self.considered.values()),
+            ranked=tuple(layouts),
         )

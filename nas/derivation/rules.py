@@ -6,11 +6,10 @@ import numpy as np
 
 from model import Candidate, Evidence, parse_layout
 from nas.config import DeriveConfig
-from nas.derivation.base import Choice, Derived, Request
+from nas.derivation.base import Choice, Derived, NoLayout, Request
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
-TOLERANCE = 0.05
 _TRIES = 20_000
 
 
@@ -79,47 +78,42 @@ class NoOtherNetwork(ValueError):
 
 
 def random_layout(request: Request) -> Derived:
-    """Every slot an independent uniform draw; with a budget, the first that costs as much.
+    """Every slot an independent uniform draw; the first that keeps the limits and costs as asked.
 
     Draws whose network is among `request.taken` are passed over. Where no draw serves and the
     layouts can be listed, those that serve are, and one of them is drawn. Where all of those are
     taken, NoOtherNetwork.
     """
-    budget, networks = request.config.flops, request.networks
+    near, networks = request.near, request.networks
     generator = np.random.default_rng(request.config.seed)
     draws = (
         tuple(generator.integers(len(request.candidates), size=request.slots).tolist())
         for _ in range(_TRIES)
     )
-    costs: list[float] = []
 
     def serves(choice: Choice) -> bool:
-        if budget is not None:
-            costs.append(request.flops_per_token(networks.layout(choice)))
-            if abs(costs[-1] - budget) > TOLERANCE * budget:
-                return False
-        return networks.of(choice) not in request.taken
+        if near is not None and not near.holds(networks.layout(choice)):
+            return False
+        return request.allowed(choice) and networks.of(choice) not in request.taken
 
     choice = next(filter(serves, draws), None)
     if choice is None and networks.listed(request.slots):
         serving = [*networks.first_forms(filter(serves, networks.layouts(request.slots)))]
         choice = serving[generator.integers(len(serving))] if serving else None
     if choice is None:
-        raise _nothing_serves(request, costs)
-    cost = "" if budget is None else f", {budget:.6g} FLOPs per token"
-    evidence = Evidence(method=f"random, seed {request.config.seed}{cost}")
+        raise _nothing_serves(request)
+    budget = " within the budget" if request.limits else ""
+    budget += "" if near is None else f", {near.words} {near.value:.6g}"
+    evidence = Evidence(method=f"random, seed {request.config.seed}{budget}")
     return Derived(layout=networks.layout(choice), evidence=evidence)
 
 
-def _nothing_serves(request: Request, costs: list[float]) -> ValueError:
-    budget, cost = request.config.flops, ""
-    if budget is not None:
-        cost = f" that costs within {TOLERANCE:.0%} of {budget:.6g} FLOPs per token"
+def _nothing_serves(request: Request) -> ValueError:
+    near = request.near
+    asked = "" if near is None else f" of {near.words} {near.value:.6g} within {near.tolerance:.0%}"
+    asked += " within derive.budget" if request.limits else ""
     listed = request.networks.listed(request.slots)
     none = "there is no" if listed else f"{_TRIES:,} draws gave no"
     if request.taken:
-        return NoOtherNetwork(f"random: {none} other network{cost}")
-    return ValueError(
-        f"random: {none} layout{cost} (derive.flops); they cost from {min(costs):.4g} to "
-        f"{max(costs):.4g}; give one between"
-    )
+        return NoOtherNetwork(f"random: {none} other network{asked}")
+    return NoLayout(f"random: {none} layout{asked}; give a larger budget")

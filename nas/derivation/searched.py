@@ -83,12 +83,6 @@ def check_method(config: DeriveConfig, *, alpha_learned: bool) -> None:
             "uniform; take derive.method sampled, beam or evolution, which score layouts with the "
             "trained SuperNet, or let alpha learn (search.alpha.estimator: straight_through)"
         )
-    if config.method == "argmax" and config.flops is not None:
-        raise ValueError(
-            f"argmax: cannot keep derive.flops {config.flops:.4g}, for it takes each slot by "
-            "itself; take derive.method top_k (or sampled, beam, evolution), or leave "
-            "derive.flops out"
-        )
 
 
 def read_searches(request: Request, method: str) -> Searched:

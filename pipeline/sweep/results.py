@@ -16,8 +16,9 @@ from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
 from pipeline.context import RunPlan
+from pipeline.costs import time_models
 from pipeline.derive import network_hash
-from pipeline.resources import FLOAT32_BYTES, memory_bytes, time_models
+from pipeline.resources import FLOAT32_BYTES, memory_bytes
 from pipeline.sweep.plan import Sweep, is_baseline
 from utils.pareto import dominates
 

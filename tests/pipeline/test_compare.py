@@ -13,8 +13,7 @@ import compare
 import derive
 import retrain
 from data import count_words
-from nas.derivation.rules import TOLERANCE
-from pipeline.compare import contestants
+from pipeline.compare import TOLERANCE, contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
@@ -67,7 +66,7 @@ def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networ
     plan = plan_of(experiment_file, derived, *options)
     entries = contestants(plan)
     assert capsys.readouterr().out == (
-        "random: there is no other network that costs within 5% of 8832 FLOPs per token: 2 of 3 "
+        "random: there is no other network of FLOPs per token 8832 within 5%: 2 of 3 "
         "random opponents\n"
     )
     costs = [plan.costs(entry.architecture.slots) for entry in entries]

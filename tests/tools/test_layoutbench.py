@@ -22,7 +22,7 @@ SMALL = [
     for setting in (
         "model.candidates=[attention, dense]", "model.slots=2", "retrain.steps=4",
         "retrain.optimiser.warmup_steps=1", "search.steps=6", "search.optimiser.warmup_steps=1",
-        "compare.latency_repeats=3",
+        "costs.repeats=3",
     )
     for part in ("--set", setting)
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from tools import rank
 
 SMALL = [
     "--equal", "3", "--free", "3", "--steps", "4", "--seeds", "7,8", "--workers", "2",
-    "--set", "retrain.optimiser.warmup_steps=1", "--set", "compare.latency_repeats=3",
+    "--set", "retrain.optimiser.warmup_steps=1", "--set", "costs.repeats=3",
 ]  # fmt: skip
 
 

@@ -1,13 +1,25 @@
 """Latency: measured in turn, thrown away on a busy machine."""
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nas.costs import latency
+from nas.costs.workloads import Shapes
 from tests import tiny
+from training.config import OptimiserConfig
+from training.step import Forward
 from utils.cores import CpuReading
+
+CPU = torch.device("cpu")
+
+
+def shapes(batch: int = 1, segment: int = 8) -> Shapes:
+    ids = torch.arange(4 * segment).reshape(4, segment) % tiny.VOCABULARY
+    return Shapes(ids[:batch], ids, Forward(CPU, "float32"), OptimiserConfig(lr=0.01))
 
 
 def models() -> dict[str, tiny.LanguageModel]:
@@ -18,47 +30,86 @@ def models() -> dict[str, tiny.LanguageModel]:
     }
 
 
-def measure(repeats: int = 5) -> latency.Latencies:
-    ids_BT = torch.arange(8)[None]
-    return latency.measure_latency(
-        models(), ids_BT=ids_BT, repeats=repeats, device=torch.device("cpu")
-    )
+def measure(rounds: int = 5, patience_s: float = 10.0) -> latency.Latencies:
+    return latency.measure_latency(models(), shapes(), rounds=rounds, patience_s=patience_s)
 
 
-def readings(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> None:
-    made = []
+def readings(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> list[float]:
+    """The cores that others use in one batch of rounds after the other; returns the rests."""
+    made, rests = [], list[float]()
     for value in cores:
         made += [CpuReading(0, 0, 0), CpuReading(value, 0, 1)]
     values = itertools.chain(made, itertools.repeat(made[-1]))
     monkeypatch.setattr(latency, "read_cpu", lambda: next(values))
-    monkeypatch.setattr(latency, "_REST_S", 0.0)
+    monkeypatch.setattr(latency.time, "sleep", rests.append)
+    return rests
+
+
+def clock(monkeypatch: pytest.MonkeyPatch, durations_ms: list[float]) -> None:
+    """Two readings per pass, the next pass at once."""
+    moments = [0.0]
+    for duration in durations_ms:
+        moments += [moments[-1] + duration * 1e-3, moments[-1] + duration * 1e-3]
+    taken = iter(moments)
+    monkeypatch.setattr(latency.time, "perf_counter", lambda: next(taken))
 
 
 def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     readings(monkeypatch, [0.0])
-    # Two readings of the clock per pass; the passes of small take 1, 9, 2, of large 5, 6, 7 ms.
-    durations = [1, 5, 9, 6, 2, 7]
-    moments = [0.0]
-    for duration in durations:
-        moments += [moments[-1] + duration * 1e-3, moments[-1] + duration * 1e-3]
-    clock = iter(moments)
-    monkeypatch.setattr(latency.time, "perf_counter", lambda: next(clock))
-    found = measure(3)
-    assert found.median_ms["small"] == pytest.approx(2)
-    assert found.median_ms["large"] == pytest.approx(6)
-    assert "median of 3, in turn" in found.note
-    assert found.key["segment"] == 8
+    # The passes of small take 1, 9, 2, of large 5, 6, 7 ms.
+    clock(monkeypatch, [1, 5, 9, 6, 2, 7])
+    measured = measure(3)
+    assert measured.median_ms == pytest.approx({"small": 2, "large": 6})
+    assert "median of 3, in turn" in measured.note
+    assert measured.key["segment"] == 8
 
 
-def test_a_busy_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings(monkeypatch, [1.0, 0.1])
-    assert measure(3).median_ms.keys() == {"small", "large"}
+def counted(calls: list[str], *names: str) -> dict[str, Any]:
+    return {name: (lambda name=name: calls.append(name)) for name in names}
+
+
+def times(passes: dict[str, Any], rounds: int, patience_s: float = 10.0) -> latency.Times:
+    return latency.time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=CPU)
+
+
+def test_only_the_rounds_of_a_busy_time_are_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second of passes is judged at once, and no more is lost."""
+    rests = readings(monkeypatch, [0.1, 0.9, 0.2])
+    clock(monkeypatch, [300, 250, 400, 350, 100, 200])
+    calls = list[str]()
+    measured = times(counted(calls, "one", "two"), 2)
+    assert calls == ["one", "two"] * 3
+    assert rests == [2.0]
+    assert {name: ms_N.tolist() for name, ms_N in measured.items()} == {
+        "one": pytest.approx([300, 100]),
+        "two": pytest.approx([250, 200]),
+    }
+
+
+def test_a_machine_that_stays_busy_is_given_up_and_the_time_waited_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rests = readings(monkeypatch, [1.5] * 9)
+    clock(monkeypatch, [1000] * 20)
+    with pytest.raises(latency.Busy, match=r"other processes used 1\.5 cores, after 10 s of wait"):
+        times(counted([], "one"), 3, patience_s=9.0)
+    assert len(rests) == 3
 
 
 def test_a_busy_machine_gives_no_figure_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     readings(monkeypatch, [1.0, 1.5, 1.2])
-    found = measure(3)
-    assert found.median_ms == {}
-    assert "not measured, other processes used 1.2 cores" in found.note
+    measured = measure(3, patience_s=0.0)
+    assert measured.median_ms == {}
+    assert "not measured: other processes used 1.0 cores" in measured.note
+
+
+def test_where_the_system_counts_no_cores_every_round_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(latency, "read_cpu", lambda: None)
+    measured = measure(3)
+    assert measured.median_ms.keys() == {"small", "large"}
+    assert measured.note.endswith("whether the machine was quiet could not be checked")
+    assert all(np.isfinite(value) for value in measured.median_ms.values())

@@ -11,25 +11,31 @@ import pytest
 
 from model import Candidate, Network, layout_letters, network_of
 from nas.config import CompareConfig, DeriveConfig
+from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Request
-from nas.derivation.rules import TOLERANCE, NoOtherNetwork
+from nas.derivation.base import Near
+from nas.derivation.rules import NoOtherNetwork
 from tests import tiny
 from utils.pi import softmax
 
 COST = {"attention": 5.0, "dense": 3.0, "identity": 0.0, "dense_wide": 6.0}
 
 
-def cost(layout: Sequence[Candidate]) -> float:
-    return 10.0 + sum(COST[candidate.label] for candidate in layout)
+cost = LayoutCost("flops", COST, 10.0)
 
 
 def derive(
-    method: str, slots: int, trajectory: Path | None = None, names: Any = None, **options: Any
+    method: str,
+    slots: int,
+    trajectory: Path | None = None,
+    names: Any = None,
+    asked: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Derived:
     chosen = tiny.candidates(*(names or ("attention", "dense", "identity")))
     config = DeriveConfig(method=method, **options)
     found = {0: trajectory} if trajectory else {}
-    return DERIVATIONS[method](Request(config, chosen, slots, cost, found))
+    return DERIVATIONS[method](Request(config, chosen, slots, cost, found, **(asked or {})))
 
 
 def letters(method: str, slots: int, **options: Any) -> str:
@@ -96,15 +102,29 @@ def test_random_is_the_same_for_a_seed_and_uniform_over_seeds() -> None:
         assert abs(text.count(letter) / len(text) - 1 / 3) < 5 * (2 / 9 / 3000) ** 0.5
 
 
-def test_random_with_a_budget_costs_within_five_percent_of_it() -> None:
+def near(value: float) -> dict[str, Any]:
+    return {"near": Near(cost, value, 0.05, "FLOPs per token")}
+
+
+def test_a_random_layout_costs_what_is_asked_within_five_percent() -> None:
     for seed in range(20):
-        assert abs(cost(derive("random", 8, seed=seed, flops=34.0).layout) - 34) <= 34 * TOLERANCE
-    with pytest.raises(ValueError, match=r"no layout that costs within 5% of 500 .*derive\.flops"):
-        derive("random", 4, flops=500.0)
-    with pytest.raises(
-        ValueError, match=r"20,000 draws gave no layout that costs within 5% of 1000"
-    ):
-        derive("random", 12, flops=1000.0)
+        derived = derive("random", 8, seed=seed, asked=near(34.0))
+        assert abs(cost(derived.layout) - 34) <= 34 * 0.05
+    assert derived.evidence.method == "random, seed 19, FLOPs per token 34"
+    with pytest.raises(ValueError, match=r"no layout of FLOPs per token 500 within 5%; give a lar"):
+        derive("random", 4, asked=near(500.0))
+    with pytest.raises(ValueError, match="20,000 draws gave no layout of FLOPs per token 1000"):
+        derive("random", 12, asked=near(1000.0))
+
+
+def test_a_random_layout_keeps_its_limits() -> None:
+    limit = Limit(cost, 22.0)
+    costs = [cost(derive("random", 8, seed=seed, asked={"limits": (limit,)}).layout) for seed in
+             range(20)]  # fmt: skip
+    assert max(costs) <= 22.0
+    assert len(set(costs)) > 3
+    with pytest.raises(ValueError, match=r"there is no layout within derive\.budget"):
+        derive("random", 4, asked={"limits": (Limit(cost, 9.0),)})
 
 
 def test_an_explicit_layout_is_taken_as_it_is() -> None:
@@ -202,9 +222,10 @@ def test_argmax_refuses_a_search_of_other_slots_or_candidates(tmp_path: Path) ->
 
 
 def derive_other(
-    chosen: Sequence[Candidate], slots: int, taken: frozenset[Network], **options: Any
+    chosen: Sequence[Candidate], slots: int, taken: frozenset[Network], seed: int = 0, **asked: Any
 ) -> Network:
-    request = Request(DeriveConfig(method="random", **options), chosen, slots, cost, taken=taken)
+    config = DeriveConfig(method="random", seed=seed)
+    request = Request(config, chosen, slots, cost, taken=taken, **asked)
     return network_of(DERIVATIONS["random"](request).layout, None)
 
 
@@ -226,7 +247,7 @@ def test_where_no_draw_has_the_cost_it_is_looked_for_among_all_layouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.modules[NoOtherNetwork.__module__], "_TRIES", 1)
-    layouts = {letters("random", 5, seed=seed, flops=35.0) for seed in range(8)}
+    layouts = {letters("random", 5, seed=seed, asked=near(35.0)) for seed in range(8)}
     assert layouts == {"aaaaa"}
 
 
@@ -234,6 +255,6 @@ def test_without_the_only_network_of_a_cost_that_is_said() -> None:
     chosen = tiny.candidates("attention", "dense", "identity")
     taken = frozenset({network_of([chosen[0]] * 5, None)})
     with pytest.raises(
-        NoOtherNetwork, match=r"there is no other network that costs within 5% of 35 "
+        NoOtherNetwork, match="there is no other network of FLOPs per token 35 within 5%"
     ):
-        derive_other(chosen, 5, taken, flops=35.0)
+        derive_other(chosen, 5, taken, **near(35.0))

@@ -1,0 +1,171 @@
+"""What layouts cost, and what they may cost at most: amounts with units, absolute or relative."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from model import Candidate, layout_letters
+
+Number = TypeVar("Number", float, Any)
+# What rounding may add to a sum of costs that is just the limit.
+_ROUNDING = 1e-9
+_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3}
+_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+# By cost the factors of its units; times are kept in ms.
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "latency": _TIMES,
+    "decode": _TIMES,
+    "train_step": _TIMES,
+    "throughput": _COUNTS,
+    "parameters": _COUNTS,
+    "flops": _COUNTS,
+    "cache": _BYTES,
+}
+_AMOUNT = re.compile(r"\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*([A-Za-z]*)\s*")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A limit as it was given: so much, or so many times what the reference layout costs."""
+
+    value: float
+    relative: bool
+
+    def of(self, reference: float) -> float:
+        """The limit, where the reference costs so much."""
+        return self.value * reference if self.relative else self.value
+
+
+def parse_amount(cost: str, given: str | float) -> Amount:
+    """An amount such as `0.65x`, `2M`, `4.5ms` or `512KiB`; ValueError says what is wrong."""
+    units = UNITS[cost]
+    text = given if isinstance(given, str) else f"{given:g}" if given >= 0 else str(given)
+    example = "4.5ms" if "ms" in units else "512KiB" if "KiB" in units else "2M"
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2] not in {"x", *units}:
+        names = ", ".join(name for name in units if name)
+        bare = ", or a plain number" if "" in units else ""
+        raise ValueError(
+            f"expected an amount such as 0.65x (of derive.reference) or {example}; units "
+            f"are x, {names}{bare}; found {given!r:.40}"
+        )
+    value = float(match[1])
+    if not 0 < value < float("inf"):
+        raise ValueError(f"must be above 0 and finite, found {given!r:.40}")
+    if match[2] == "x":
+        return Amount(value, relative=True)
+    return Amount(value * units[match[2]], relative=False)
+
+
+@dataclass(frozen=True)
+class LayoutCost:
+    """What a layout costs, added up over its slots from one table: all slots are alike.
+
+    Where `tie_slots` is given, slots so many apart share what a candidate costs (parameters).
+    """
+
+    name: str
+    by_label: Mapping[str, float]
+    rest: float = 0.0
+    tie_slots: int | None = None
+
+    @property
+    def additive(self) -> bool:
+        """Whether every slot adds what it costs."""
+        return self.tie_slots is None
+
+    def __call__(self, layout: Sequence[Candidate]) -> float:
+        """The cost of a layout, embedding and softmax included."""
+        return self.of_labels([candidate.label for candidate in layout])
+
+    def of_labels(self, labels: Sequence[str]) -> float:
+        """The cost of a layout by its labels."""
+        if self.tie_slots is None:
+            return self.rest + sum(self.by_label[label] for label in labels)
+        distinct = {(slot % self.tie_slots, label) for slot, label in enumerate(labels)}
+        return self.rest + sum(self.by_label[label] for _, label in distinct)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a layout may cost at most; `words` say it as it was asked for."""
+
+    cost: LayoutCost
+    most: float
+    words: str = ""
+
+    def allows(self, cost: Number) -> Any:
+        """Whether a cost, or each of several, is within the limit, but for rounding."""
+        return np.less_equal(cost, self.most * (1 + _ROUNDING))
+
+    def holds(self, layout: Sequence[Candidate]) -> bool:
+        """Whether a layout is within the limit."""
+        return bool(self.allows(self.cost(layout)))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What layouts may cost, as it was asked for.
+
+    Attributes:
+        amounts: by the name of the cost.
+        costs: what layouts cost by what is counted, or predicted from a table of times.
+        reference: the layout of which relative amounts are multiples; `reference_name` its rule.
+        pass_tokens: tokens that a pass of `throughput` reads.
+    """
+
+    amounts: Mapping[str, Amount]
+    costs: Mapping[str, LayoutCost]
+    reference: tuple[Candidate, ...]
+    reference_name: str
+    pass_tokens: int
+
+    def most(self, name: str, reference: float) -> float:
+        """The limit where the reference costs so much; of throughput the time of a pass."""
+        amount = self.amounts[name]
+        if name != "throughput":
+            return amount.of(reference)
+        return (
+            reference / amount.value if amount.relative else 1e3 * self.pass_tokens / amount.value
+        )
+
+    def limits(self, factors: Mapping[str, float] | None = None) -> tuple[Limit, ...]:
+        """The limits; those of `factors` are so many times as large."""
+        return tuple(
+            Limit(cost, (factors or {}).get(name, 1.0) * self.most(name, cost(self.reference)))
+            for name, cost in self.costs.items()
+        )
+
+    def check(self, candidates: Sequence[Candidate], slots: int) -> None:
+        """Raise ValueError where no layout is within a limit, or where every layout is."""
+        problems = []
+        for limit in self.limits():
+            ordered = sorted(candidates, key=lambda one: limit.cost.by_label[one.label])
+            cheapest, dearest = [(ordered[end],) * slots for end in (0, -1)]
+            if not limit.holds(cheapest):
+                problems.append(self._refusal(limit, "below", "cheapest", cheapest))
+            elif limit.holds(dearest):
+                problems.append(self._refusal(limit, "not below", "dearest", dearest))
+        if problems:
+            raise ValueError("\n".join(problems))
+
+    def _refusal(self, limit: Limit, side: str, end: str, layout: tuple[Candidate, ...]) -> str:
+        name, cost = limit.cost.name, limit.cost
+        remedy = "give a larger one" if end == "cheapest" else "it has no effect: leave it out"
+        if name == "throughput":
+            remedy = remedy.replace("larger", "smaller")
+        return (
+            f"derive.budget.{name}: {self.shown(name, limit.most)} is {side} what the {end} layout "
+            f"({layout_letters(layout)}) costs, {self.shown(name, cost(layout))}; {remedy}"
+        )
+
+    def shown(self, name: str, value: float) -> str:
+        """A cost for a person, beside the reference's."""
+        unit = {"cache": " bytes", "parameters": "", "flops": " FLOPs per token"}.get(name, " ms")
+        times = value / self.costs[name](self.reference)
+        text = f"{value:.4g}" if unit == " ms" else f"{value:,.0f}"
+        return f"{text}{unit} ({times:.3f}x of {self.reference_name})"

@@ -1,0 +1,255 @@
+"""What layouts of a run cost and may cost: counted, or timed on this machine and cached."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from data.cache import default_cache, key_hash
+from model import Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
+from nas.costs.budget import Amount, Budget, LayoutCost
+from nas.costs.latency import Latencies, measure_latency
+from nas.costs.table import (
+    CostTable,
+    Layout,
+    Measurement,
+    WorkloadTimes,
+    read_table,
+    spread_layouts,
+    write_table,
+)
+from nas.costs.workloads import WORKLOADS, Shapes
+from pipeline.context import RunPlan, say
+from pipeline.summary import parameter_count
+from pipeline.supernet_scores import source_digest
+from training.distributed import ALONE
+from training.run_dir import machine
+
+# Whole layouts, beside the reference, that the correction of a table is fitted to.
+_FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
+# A name that no layout has.
+_REFERENCE = "the reference"
+# What computes a pass; a table does not outlive a change there.
+_TIMED_SOURCES = ("model", "nas/costs", "training")
+
+
+def shapes_of(plan: RunPlan) -> Shapes:
+    """What is timed of the run's models: real text at the run's shapes."""
+    data, batch = plan.experiment.data, plan.experiment.costs.batch
+
+    def ids(streams: int) -> torch.Tensor:
+        tokens = np.resize(plan.prepared.tokens["valid"], streams * data.segment)
+        return torch.from_numpy(tokens.astype(np.int64).reshape(streams, data.segment))
+
+    forward = replace(plan.forward, ranks=ALONE)
+    return Shapes(ids(batch), ids(data.batch), forward, plan.experiment.retrain.optimiser)
+
+
+def measurement_of(plan: RunPlan) -> Measurement:
+    """How layouts of the run are timed."""
+
+    def build(layout: Layout) -> LanguageModel:
+        return plan.network([[candidate] for candidate in layout]).to(plan.device)
+
+    costs = plan.experiment.costs
+    return Measurement(
+        plan.candidates, len(plan.slots), build, shapes_of(plan), costs.repeats, costs.patience_s
+    )
+
+
+def table_key(plan: RunPlan) -> dict[str, Any]:
+    """All that the times of a run's layouts hold for."""
+    experiment, forward = plan.experiment, plan.forward
+    return {
+        **machine(plan.device),
+        "batch": experiment.costs.batch,
+        "repeats": experiment.costs.repeats,
+        "train_batch": experiment.data.batch,
+        "segment": experiment.data.segment,
+        "slots": len(plan.slots),
+        "candidates": [candidate.model_dump(mode="json") for candidate in plan.candidates],
+        **{name: plan.sizes[name] for name in ("d_model", "tie_slots", "vocabulary_size")},
+        "softmax": plan.softmax.model_dump(mode="json"),
+        "dropout": experiment.model.dropout,
+        "precision": forward.precision,
+        "micro_batches": forward.micro_batches,
+        "recompute": forward.recompute,
+        **experiment.run.model_dump(include={"attention", "compile"}),
+        "optimiser": experiment.retrain.optimiser.kind,
+        "sources": source_digest(packages=_TIMED_SOURCES),
+    }
+
+
+def timed_table(plan: RunPlan, workloads: Sequence[str]) -> CostTable:
+    """The run's table with these workloads; what the cache lacks is measured now and kept.
+
+    Raises:
+        ValueError: costs.table is of another machine or shape, damaged, or lacks a workload; or
+            the machine is busy.
+        OSError: the cache cannot be written.
+    """
+    key, given = table_key(plan), plan.experiment.costs.table
+    if given is not None:
+        table = read_table(given, key)
+        if missing := [name for name in workloads if name not in table.workloads]:
+            raise ValueError(f"{given}: has no {', '.join(missing)}; measure it (tools.latency)")
+        return table
+    path = cached_table(key)
+    table = read_table(path, key) if path.exists() else CostTable(key=key, workloads={})
+    for name in workloads:
+        if name not in table.workloads:
+            say(f"measuring {name} of every candidate and of whole layouts, in turn")
+            table = table.with_workload(name, measure_workload(plan, name))
+            write_table(path, table)
+        if (words := table.workloads[name].distrust) is not None:
+            say(f"warning: {name}: {words}")
+    return table
+
+
+def cached_table(key: dict[str, Any]) -> Path:
+    """Where the cache keeps the table of a key."""
+    return default_cache() / "costs" / f"{key_hash(key)[:20]}.json"
+
+
+def measure_workload(plan: RunPlan, workload: str, held_out: int = 0) -> WorkloadTimes:
+    """Time one workload anew, and so many more layouts that the fit does not see.
+
+    Raises:
+        Busy: other processes used the machine for as long as was waited.
+    """
+    fitted, other = (
+        spread_layouts(plan.candidates, len(plan.slots), count, seed)
+        for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
+    )
+    return measurement_of(plan).table(workload, fitted, other)
+
+
+def counted_cost(plan: RunPlan, name: str) -> LayoutCost:
+    """Parameters, FLOPs per token, or the bytes of state that a stream keeps: exact."""
+    if name == "flops":
+        return plan.costs
+    labels = [candidate.label for candidate in plan.candidates]
+    if name == "cache":
+        return LayoutCost(name, dict(zip(labels, state_bytes(plan.candidates, plan), strict=True)))
+    with torch.device("meta"):
+        model = plan.network([plan.candidates])
+    (slot,) = model.slots
+    by_label = {
+        label: float(parameter_count(slot.blocks[label]))
+        + (parameter_count(slot.norms[label]) if label in slot.norms else 0)
+        for label in labels
+    }
+    rest = parameter_count(model) - sum(by_label.values())
+    return LayoutCost(name, by_label, rest, plan.sizes["tie_slots"])
+
+
+def state_bytes(candidates: Sequence[Candidate], plan: RunPlan) -> list[float]:
+    """What each candidate keeps of a stream that is read token by token, memory full."""
+    # The state does not depend on the vocabulary.
+    model = LanguageModel(
+        [candidates],
+        d_model=plan.sizes["d_model"],
+        vocabulary_size=2,
+        softmax=SoftmaxConfig(cutoffs=()),
+    ).eval()
+    with torch.inference_mode():
+        ids_BT = torch.zeros(1, 1, dtype=torch.int64)
+        mix = [[(k, None) for k in range(len(candidates))]]
+        _, state, _ = model(ids_BT, model.initial_state(1, cached=True), mix)
+    (states,) = state.blocks
+    return [0.0 if one is None else float(one.numel() * one.element_size()) for one in states]
+
+
+def costs_of(plan: RunPlan, names: Sequence[str]) -> dict[str, LayoutCost]:
+    """Costs by name; times from the table, as `timed_table` has them."""
+    timed = [name for name in names if name in WORKLOADS]
+    table = timed_table(plan, timed) if timed else None
+    return {
+        name: table.workloads[name].cost(name)
+        if table is not None and name in WORKLOADS
+        else counted_cost(plan, name)
+        for name in names
+    }
+
+
+def budget_of(
+    plan: RunPlan, amounts: Mapping[str, Amount], reference: Layout, reference_name: str
+) -> Budget:
+    """What layouts may cost; refused where no layout keeps a limit, or every one does.
+
+    Raises:
+        ValueError: so, or times are needed and not to be had (`timed_table`).
+    """
+    data = plan.experiment.data
+    costs = costs_of(plan, list(amounts))
+    budget = Budget(amounts, costs, reference, reference_name, data.batch * data.segment)
+    budget.check(plan.candidates, len(plan.slots))
+    return budget
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Times of whole layouts beside the reference, all taken in one run."""
+
+    budget: Budget
+    times_ms: Mapping[str, Mapping[str, float]]
+    keys: Mapping[str, Mapping[str, str | int]]
+
+    def over(self, layout: Layout) -> dict[str, float]:
+        """By workload how many times its limit a layout takes, where that is more than once."""
+        letters = layout_letters(layout)
+        return {
+            name: times[letters] / most
+            for name, times in self.times_ms.items()
+            if times[letters] > (most := self.budget.most(name, times[_REFERENCE]))
+        }
+
+    def costs(self, layout: Layout) -> tuple[TimedCost, ...]:
+        """What a layout took, beside the reference and the limit."""
+        letters, timed = layout_letters(layout), list[TimedCost]()
+        for name, times in self.times_ms.items():
+            most = self.budget.most(name, times[_REFERENCE])
+            timed.append(
+                TimedCost(
+                    name=name,
+                    ms=round(times[letters], 4),
+                    most_ms=round(most, 4),
+                    reference=layout_letters(self.budget.reference),
+                    reference_ms=round(times[_REFERENCE], 4),
+                    key={key: str(value) for key, value in self.keys[name].items()},
+                )
+            )
+        return tuple(timed)
+
+
+def over_text(over: Mapping[str, float]) -> str:
+    """By how much a layout is over its limits, e.g. `latency by 3.0%`."""
+    return ", ".join(f"{name} by {times - 1:.1%}" for name, times in over.items())
+
+
+def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> Measured:
+    """Time whole layouts and the reference in turn, for every time that the budget limits."""
+    timed = [name for name in budget.amounts if name in WORKLOADS]
+    measurement = measurement_of(plan)
+    named = {_REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
+    if timed:
+        say(f"measuring {len(layouts)} layouts and {budget.reference_name} whole, in turn")
+    times = {name: measurement.times_ms(name, named) for name in timed}
+    shapes = measurement.shapes
+    keys = {name: shapes.key(name) for name in timed}
+    return Measured(budget, times, keys)
+
+
+def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
+    """Time the forward passes of models in turn; no figures where the machine is busy."""
+    say(f"measuring the latency of {len(models)} models in turn")
+    costs = plan.experiment.costs
+    return measure_latency(
+        {name: model.to(plan.device) for name, model in models.items()},
+        shapes_of(plan),
+        rounds=costs.repeats,
+        patience_s=costs.patience_s,
+    )

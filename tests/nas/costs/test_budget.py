@@ -1,0 +1,136 @@
+"""Budgets: amounts with units, what layouts cost, and which limits are refused."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nas.costs.budget import Amount, Budget, LayoutCost, Limit, parse_amount
+from nas.costs.config import BudgetConfig
+from tests import tiny
+
+ATTENTION, DENSE, IDENTITY = tiny.candidates("attention", "dense", "identity")
+FLOPS = LayoutCost("flops", {"attention": 5.0, "dense": 3.0, "identity": 0.0}, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("cost", "given", "value"),
+    [
+        ("latency", "4.5ms", 4.5),
+        ("latency", "450 us", 0.45),
+        ("train_step", "1.5s", 1500.0),
+        ("parameters", "2M", 2e6),
+        ("parameters", 1234, 1234.0),
+        ("flops", "1.5e6", 1.5e6),
+        ("flops", ".5G", 5e8),
+        ("cache", "64KiB", 65536.0),
+        ("cache", "64kB", 64000.0),
+        ("throughput", "40k", 40e3),
+    ],
+)
+def test_an_amount_has_a_unit(cost: str, given: Any, value: float) -> None:
+    amount = parse_amount(cost, given)
+    assert not amount.relative
+    assert amount.of(123.0) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("cost", BudgetConfig.model_fields)
+def test_a_relative_amount_is_so_many_times_the_reference(cost: str) -> None:
+    assert parse_amount(cost, "0.65x") == Amount(0.65, relative=True)
+    assert parse_amount(cost, "0.65x").of(200.0) == 130.0
+
+
+@pytest.mark.parametrize(
+    ("cost", "given"),
+    [
+        ("latency", "4.5"), ("latency", 4.5), ("latency", "4.5 parsecs"), ("parameters", "2ms"),
+        ("cache", 512), ("flops", "-1M"), ("flops", -1), ("flops", "1M2"), ("latency", ""),
+        ("latency", "x"), ("latency", "ms"), ("parameters", "0.5X"), ("latency", "1,5ms"),
+    ],
+)  # fmt: skip
+def test_an_unknown_unit_is_refused_with_an_example(cost: str, given: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected an amount such as 0\.65x .*found ") as info:
+        parse_amount(cost, given)
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("given", ["0x", 0, "0M", "1e999"])
+def test_an_amount_is_above_0_and_finite(given: Any) -> None:
+    with pytest.raises(ValueError, match="must be above 0 and finite"):
+        parse_amount("flops", given)
+
+
+def test_a_section_takes_several_limits_and_names_the_one_that_is_wrong() -> None:
+    budget = BudgetConfig(latency="0.65x", parameters="2M", cache="0.5x")
+    assert budget.amounts == {
+        "latency": Amount(0.65, relative=True),
+        "parameters": Amount(2e6, relative=False),
+        "cache": Amount(0.5, relative=True),
+    }
+    assert BudgetConfig().amounts == {}
+    with pytest.raises(ValidationError, match="decode"):
+        BudgetConfig(decode="1M")
+
+
+def test_a_layout_costs_the_sum_of_its_slots_and_the_rest() -> None:
+    assert FLOPS([ATTENTION, DENSE, IDENTITY, DENSE]) == 21.0
+    assert FLOPS.additive
+
+
+def test_slots_that_share_weights_share_their_parameters() -> None:
+    shared = LayoutCost("parameters", {"attention": 5.0, "dense": 3.0}, 10.0, tie_slots=2)
+    assert not shared.additive
+    assert shared([ATTENTION, DENSE, ATTENTION, DENSE]) == 18.0
+    assert shared([ATTENTION, DENSE, DENSE, DENSE]) == 21.0
+
+
+def test_a_layout_that_costs_just_the_limit_keeps_it() -> None:
+    cost = LayoutCost("flops", {"attention": 0.1, "dense": 0.2}, 0.0)
+    assert 0.1 + 0.2 > 0.3
+    assert Limit(cost, 0.3).holds([ATTENTION, DENSE])
+    assert not Limit(cost, 0.3).holds([DENSE, DENSE])
+    assert Limit(cost, 0.3).allows([0.1, 0.4]).tolist() == [True, False]
+
+
+def budget(name: str = "flops", **amounts: str) -> Budget:
+    costs = {each: LayoutCost(each, FLOPS.by_label, FLOPS.rest) for each in amounts}
+    parsed = {each: parse_amount(each, given) for each, given in amounts.items()}
+    return Budget(parsed, costs, (ATTENTION, DENSE, ATTENTION, DENSE), "interleaved", 100)
+
+
+def test_limits_are_absolute_or_multiples_of_the_reference() -> None:
+    several = budget(flops="0.5x", parameters="20")
+    assert [limit.most for limit in several.limits()] == [13.0, 20.0]
+    assert [limit.most for limit in several.limits({"flops": 0.9})] == pytest.approx([11.7, 20.0])
+
+
+def test_throughput_is_a_least_number_of_tokens_per_second() -> None:
+    """Kept as the time of a pass, which may be at most so long."""
+    assert budget(throughput="2x").most("throughput", 8.0) == 4.0
+    assert budget(throughput="50k").most("throughput", 8.0) == 2.0  # 100 tokens in 2 ms
+
+
+def check(given: Budget) -> None:
+    given.check([ATTENTION, DENSE, IDENTITY], 4)
+
+
+def test_a_budget_below_the_cheapest_or_above_the_dearest_layout_is_refused() -> None:
+    check(budget(flops="0.5x"))
+    check(budget(flops="10"))
+    with pytest.raises(
+        ValueError,
+        match=r"^derive\.budget\.flops: 8 FLOPs per token \(0\.300x of interleaved\) is below what "
+        r"the cheapest layout \(i i i i\) costs, 10 FLOPs per token \(0\.385x of interleaved\); "
+        r"give a larger one$",
+    ):
+        check(budget(flops="0.3x"))
+    with pytest.raises(ValueError, match=r"flops: 30 .*not below what the dearest .* leave it"):
+        check(budget(flops="30"))
+    with pytest.raises(ValueError, match=r"flops: 9 .*\nderive\.budget\.cache: 99 bytes") as info:
+        check(budget(flops="9", cache="99B"))
+    assert len(str(info.value).splitlines()) == 2
+
+
+def test_a_throughput_that_no_layout_reaches_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"throughput: 8\.667 ms .* give a smaller one"):
+        check(budget(throughput="3x"))

@@ -1,0 +1,189 @@
+"""Tables of times: the correction, what they are refused for, what is timed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nas.costs import table
+from nas.costs.table import CostTable, Measurement, WorkloadTimes, fit_correction
+from nas.costs.workloads import WORKLOADS
+from tests import tiny
+from tests.nas.costs.test_latency import shapes
+
+CANDIDATES = tiny.candidates("attention", "dense", "identity")
+KEY = {"torch": "2.13", "threads": 2, "candidates": [{"kind": "dense", "d_ffn": 8}]}
+
+
+def test_floor_and_scale_are_found_again() -> None:
+    summed_N = np.array([1.0, 2.0, 4.0, 8.0])
+    floor, scale = fit_correction(summed_N, 0.5 + 0.9 * summed_N)
+    assert (floor, scale) == pytest.approx((0.5, 0.9))
+
+
+def test_the_correction_minimises_relative_errors() -> None:
+    generator = np.random.default_rng(0)
+    summed_N = generator.uniform(1, 10, size=30)
+    measured_N = (0.3 + 1.1 * summed_N) * generator.uniform(0.9, 1.1, size=30)
+
+    def error(floor: float, scale: float) -> float:
+        return float((((floor + scale * summed_N) / measured_N - 1) ** 2).sum())
+
+    floor, scale = fit_correction(summed_N, measured_N)
+    least = error(floor, scale)
+    for step in (-1e-3, 1e-3):
+        assert error(floor + step, scale) > least
+        assert error(floor, scale + step) > least
+
+
+def test_of_sums_that_are_all_alike_only_a_scale_is_taken() -> None:
+    floor, scale = fit_correction(np.full(5, 2.0), np.array([2.9, 3.1, 3.0, 3.0, 3.0]))
+    assert floor == 0.0
+    assert scale == pytest.approx(1.5, rel=1e-2)
+    # A scale below 0 would call the dearest layout the cheapest.
+    assert fit_correction(np.array([1.0, 2.0]), np.array([2.0, 1.0]))[1] > 0
+
+
+def times_table(**wholes: Any) -> WorkloadTimes:
+    return WorkloadTimes(
+        rest_ms=2.0,
+        by_label_ms={"attention": 1.0, "dense": 0.5},
+        floor_ms=0.25,
+        scale=0.9,
+        **wholes,
+    )
+
+
+def test_a_layouts_cost_is_corrected() -> None:
+    attention, dense, _ = CANDIDATES
+    cost = times_table().cost("latency")
+    assert cost([attention, dense, dense]) == pytest.approx(0.25 + 0.9 * (2.0 + 1.0 + 0.5 + 0.5))
+
+
+def wholes(factor: float, shuffled: bool = False) -> tuple[table.Whole, ...]:
+    measured = [1.0, 2.0, 3.0, 4.0]
+    predicted = [2.0, 1.0, 4.0, 3.0] if shuffled else [factor * one for one in measured]
+    pairs = zip(measured, predicted, strict=True)
+    return tuple(
+        table.Whole(layout="a", measured_ms=one, predicted_ms=other) for one, other in pairs
+    )
+
+
+def test_a_table_says_when_it_may_not_be_trusted() -> None:
+    good, far, shuffled = wholes(1.07), wholes(1.09), wholes(1.0, shuffled=True)
+    assert times_table(wholes=good).distrust is None
+    assert "4 fitted layouts the mean error is 9.0% (at most 8%)" in str(
+        times_table(wholes=far).distrust
+    )
+    assert "tau 0.33 (at least 0.9)" in str(times_table(wholes=shuffled).distrust)
+    # What the fit has not seen counts more than what it has.
+    assert times_table(wholes=far, held_out=good).distrust is None
+    assert "4 held-out" in str(times_table(wholes=good, held_out=far).distrust)
+
+
+def write(path: Path, key: dict[str, Any] | None = None) -> Path:
+    table.write_table(path, CostTable(key=key or KEY, workloads={"latency": times_table()}))
+    return path
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "costs" / "one.json")
+    again = table.read_table(path, KEY)
+    assert again.workloads["latency"] == times_table()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ({**KEY, "threads": 1}, "threads 1, here it is 2"),
+        ({**KEY, "torch": "2.11"}, "torch 2.11, here it is 2.13"),
+        ({**KEY, "extra": 5}, "extra 5, here it is None"),
+        ({"torch": "2.13", "threads": 2}, "candidates None, here it is"),
+    ],
+)
+def test_a_table_of_another_key_is_refused_with_both_values(
+    tmp_path: Path, key: dict[str, Any], words: str
+) -> None:
+    path = write(tmp_path / "one.json", key)
+    with pytest.raises(ValueError, match=rf"one\.json: was measured with {words}") as info:
+        table.read_table(path, KEY)
+    assert "tools.latency" in str(info.value)
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"rest_ms": 2.0', '"rest_ms": -2.0'),
+        ('"rest_ms": 2.0', '"rest_ms": NaN'),
+        ('"scale": 0.9', '"scale": "0.9x"'),
+        ('"version": 1', '"version": 2'),
+        ('"floor_ms"', '"flor_ms"'),
+        ("{\n", "[\n"),
+    ],
+)
+def test_a_damaged_table_is_refused_in_one_line(tmp_path: Path, old: str, new: str) -> None:
+    path = write(tmp_path / "one.json")
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ValueError, match=r"one\.json") as info:
+        table.read_table(path, KEY)
+    assert "\n" not in str(info.value)
+
+
+def measurement(build: Callable[[table.Layout], Any], rounds: int = 3) -> Measurement:
+    return Measurement(CANDIDATES, 3, build, shapes(batch=2), rounds, patience_s=1.0)
+
+
+def build(layout: table.Layout) -> tiny.LanguageModel:
+    return tiny.language_model([[slot] for slot in layout], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_table_has_every_candidate_and_whole_layouts(workload: str) -> None:
+    layouts = table.spread_layouts(CANDIDATES, 3, 5, seed=0)
+    times = measurement(build).table(workload, layouts[:3], layouts[3:])
+    assert times.by_label_ms.keys() == {"attention", "dense", "identity"}
+    assert all(value >= 0 for value in times.by_label_ms.values())
+    assert times.by_label_ms["attention"] > 0
+    assert [len(times.wholes), len(times.held_out)] == [3, 2]
+
+
+def test_times_of_parts_come_from_stacks_less_a_model_without_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clock that charges 5 ms, 2 ms for each attention slot and 1 ms for each dense one."""
+    charge = {"attention": 2.0, "dense": 1.0, "identity": 0.0}
+    asked = list[int]()
+
+    def fake(passes: Any, *, rounds: int, **_: Any) -> dict[str, np.ndarray]:
+        asked.append(rounds)
+        return {name: np.full(rounds, cost) for name, cost in passes.items()}
+
+    monkeypatch.setattr(table, "time_in_turn", fake)
+    monkeypatch.setitem(WORKLOADS, "train_step", lambda model, shapes: model)
+    monkeypatch.setitem(WORKLOADS, "decode", lambda model, shapes: model)
+    costs = measurement(lambda layout: 5.0 + sum(charge[slot.label] for slot in layout), rounds=4)
+    layouts = table.spread_layouts(CANDIDATES, 3, 6, seed=2)
+    times = costs.table("train_step", layouts)
+    assert times.rest_ms == 5.0
+    assert times.by_label_ms == pytest.approx(charge)
+    assert (times.floor_ms, times.scale) == pytest.approx((0.0, 1.0), abs=1e-9)
+    assert times.agreement.error == pytest.approx(0, abs=1e-12)
+    costs.table("decode", layouts)
+    assert asked == [4, 16]
+
+
+def test_random_layouts_are_spread_from_one_kind_to_all_mixed() -> None:
+    layouts = table.spread_layouts(CANDIDATES, 8, 200, seed=0)
+    kinds = [len({slot.label for slot in layout}) for layout in layouts]
+    assert {1, 2, 3} == set(kinds)
+    counts = np.bincount([sum(slot.label == "dense" for slot in layout) for layout in layouts])
+    assert len(counts) == 9
+    assert counts.min() >= 3
+    assert layouts == table.spread_layouts(CANDIDATES, 8, 200, seed=0)
+    assert layouts != table.spread_layouts(CANDIDATES, 8, 200, seed=1)

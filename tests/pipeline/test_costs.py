@@ -1,0 +1,276 @@
+"""Costs of a run's layouts against the models themselves; budgets kept, measured, and refused."""
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import derive
+from model import Candidate, load_architecture
+from nas.costs import table as cost_table
+from nas.costs.latency import Busy
+from pipeline import costs as plan_costs
+from pipeline.costs import cached_table, counted_cost, state_bytes, table_key, timed_table
+from pipeline.summary import parameter_count
+from tests.pipeline.conftest import PlanWith
+from tests.runs import refused, run, settings
+
+WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
+NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
+CANDIDATES = f"model.candidates=[attention, dense, identity, {WIDE}, {NARROW}]"
+# Of the tiny model; a layout's time is their sum and 0.4 ms.
+MS = {"attention": 1.0, "dense": 0.5, "identity": 0.01}
+
+
+@pytest.mark.parametrize("tied", [[], ["model.tie_slots=1"], ["model.tie_slots=2"]])
+def test_counted_costs_of_layouts_are_those_of_their_models(
+    plan_with: PlanWith, tied: list[str]
+) -> None:
+    plan = plan_with(CANDIDATES, "model.slots=3", *tied)
+    parameters, flops = (counted_cost(plan, name) for name in ("parameters", "flops"))
+    for layout in itertools.product(plan.candidates, repeat=3):
+        model = plan.network([[candidate] for candidate in layout])
+        assert parameters(layout) == parameter_count(model)
+        assert flops(layout) == pytest.approx(plan.flops_per_token(model), rel=1e-12)
+
+
+def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(plan_with: PlanWith) -> None:
+    plan = plan_with(CANDIDATES, "model.slots=3", "model.memory=11")
+    cost = counted_cost(plan, "cache")
+    for layout in itertools.product(plan.candidates, repeat=3):
+        model = plan.network([[candidate] for candidate in layout]).eval()
+        with torch.inference_mode():
+            state = model.initial_state(1, cached=True)
+            for _ in range(13):
+                _, state, _ = model(torch.zeros(1, 1, dtype=torch.int64), state)
+        kept = [one for states in state.blocks for one in states if one is not None]
+        assert cost(layout) == sum(one.numel() * one.element_size() for one in kept)
+    # keys and values: 2 x rows x heads x width x 4 bytes
+    assert state_bytes(plan.candidates, plan) == [2 * 11 * 16 * 4, 0, 0, 0, 2 * 3 * 4 * 4]
+
+
+class Clock:
+    """Times that add up, and are so many times as long where whole layouts are measured."""
+
+    def __init__(self, whole: Mapping[str, float] | float = 1.0) -> None:
+        self.whole, self.asked = whole, list[list[str]]()
+
+    def times_ms(
+        self, measured: Any, workload: str, layouts: Mapping[str, tuple[Candidate, ...]]
+    ) -> dict[str, float]:
+        self.asked.append(list(layouts))
+        stacked = "rest" in layouts
+        factor = 1.0 if stacked or not isinstance(self.whole, float) else self.whole
+        times = {
+            name: 0.4 + sum(MS[slot.label] for slot in layout) for name, layout in layouts.items()
+        }
+        if not stacked:
+            by_name = self.whole if isinstance(self.whole, Mapping) else {}
+            reference = plan_costs._REFERENCE
+            times |= {
+                name: ms * by_name.get(name, factor)
+                for name, ms in times.items()
+                if name != reference
+            }
+        return times
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(
+        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
+    )
+    return made
+
+
+def test_a_table_is_measured_once_and_read_from_the_cache(
+    plan_with: PlanWith, clock: Clock
+) -> None:
+    plan = plan_with()
+    table = timed_table(plan, ["latency"])
+    assert table.workloads["latency"].by_label_ms == pytest.approx(MS)
+    assert len(clock.asked) == 1
+    assert timed_table(plan, ["latency"]) == table
+    assert len(clock.asked) == 1
+    both = timed_table(plan, ["latency", "decode"])
+    assert len(clock.asked) == 2
+    assert both.workloads.keys() == {"latency", "decode"}
+    assert cached_table(table_key(plan)).exists()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["costs.batch=2", "data.segment=8", "model.d_ffn=48", "model.memory=4", "costs.repeats=4",
+     "run.precision=bfloat16", "model.slots=5", "retrain.optimiser.kind=sgd", "data.batch=5"],
+)  # fmt: skip
+def test_other_shapes_have_another_table(plan_with: PlanWith, setting: str) -> None:
+    assert table_key(plan_with()) != table_key(plan_with(setting))
+
+
+def test_what_no_time_depends_on_has_the_same_table(plan_with: PlanWith) -> None:
+    same = plan_with("run.seed=3", "search.steps=40", "retrain.optimiser.lr=0.1")
+    assert table_key(plan_with()) == table_key(same)
+
+
+def derived(folder: Path, *arguments: Any) -> Any:
+    run(derive, folder, *arguments)
+    return load_architecture(folder / "architecture.json")
+
+
+@pytest.mark.parametrize("method", ["argmax", "top_k", "sampled", "beam", "evolution", "random"])
+def test_every_method_that_chooses_keeps_budgets_of_counted_costs(
+    searched: Path, method: str
+) -> None:
+    budget = ["derive.budget.parameters=0.999x", "derive.budget.cache=0.5x"]
+    architecture = derived(searched, "--method", method, *settings(*budget))
+    layout = architecture.letters().split()
+    assert layout.count("a") <= 1  # of interleaved's two
+    assert architecture.name.endswith("-parameters0.999x-cache0.5x")
+    assert architecture.costs.times == ()
+
+
+def test_a_limited_time_is_measured_whole_beside_the_reference(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture = derived(searched, *settings("derive.budget.latency=0.7x"))
+    (timed,) = architecture.costs.times
+    assert timed.reference == "a d a d"
+    assert timed.reference_ms == pytest.approx(3.4)
+    assert timed.most_ms == pytest.approx(0.7 * 3.4)
+    assert timed.ms <= timed.most_ms
+    assert timed.ms == pytest.approx(0.4 + sum(MS[slot.label] for slot in architecture.slots))
+    assert timed.key["threads"] == "1"
+    _, whole_run = clock.asked
+    assert whole_run[0] == plan_costs._REFERENCE
+    assert len(whole_run) >= 5
+    shown = capsys.readouterr().out
+    assert f"latency {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.700x)" in shown
+    again = json.loads((searched / "architecture.json").read_text())
+    assert again["costs"]["times"][0]["reference"] == "a d a d"
+
+
+def test_a_layout_that_is_over_its_budget_when_measured_is_dropped(
+    searched: Path, clock: Clock
+) -> None:
+    first = derived(searched, *settings("derive.budget.latency=0.7x"))
+    clock.whole = {first.letters(): 1.5}
+    second = derived(searched, *settings("derive.budget.latency=0.7x"))
+    assert second.letters() != first.letters()
+    assert clock.asked[-1].index(second.letters()) == 2, "the next one of the pool"
+
+
+def test_where_all_are_over_predictions_are_tightened(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock.whole = 1.25  # whole layouts take a quarter more than the table says
+    architecture = derived(searched, *settings("derive.budget.latency=0.75x", "derive.top=3"))
+    (timed,) = architecture.costs.times
+    assert timed.ms <= timed.most_ms
+    assert timed.ms == pytest.approx(
+        1.25 * (0.4 + sum(MS[slot.label] for slot in architecture.slots)), rel=1e-4
+    )
+
+
+def test_a_budget_that_nothing_keeps_when_measured_is_refused(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock.whole = 100.0
+    before = {path.name for path in searched.iterdir()}
+    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.7x"))
+    assert line.startswith(
+        "derive.budget: no layout was within it when it was measured (the least "
+    )
+    assert {path.name for path in searched.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("derive.budget.latency=0.05x", "is below what the cheapest layout (i i i i) costs"),
+        ("derive.budget.latency=9ms", "is not below what the dearest layout (a a a a) costs"),
+        ("derive.budget.parameters=0.1x", "is below what the cheapest layout (i i i i) costs"),
+        ("derive.budget.cache=64MiB", "is not below what the dearest layout (a a a a) costs"),
+    ],
+)
+def test_a_budget_that_nothing_or_everything_keeps_is_refused_in_one_line(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], given: str, words: str
+) -> None:
+    line = refused(derive, capsys, searched, *settings(given))
+    assert line.startswith(f"{given.partition('=')[0]}: ")
+    assert words in line
+    assert not (searched / "architecture.json").exists()
+
+
+def test_budgets_that_exclude_each_other_are_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here a dense block has more parameters than attention, which alone needs a cache."""
+    given = ["derive.method=random", "model.candidates=[attention, dense]", "model.d_ffn=200"]
+    arguments = [experiment_file, "--run", tmp_path / "run", *settings(*given)]
+    for one in ("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x"):
+        run(derive, *arguments, *settings(one))
+    both = settings("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x")
+    line = refused(derive, capsys, *arguments, *both)
+    assert line == "random: there is no layout within derive.budget; give a larger budget"
+
+
+@pytest.mark.parametrize("reference", ["ratatouille", "random", "argmax", "layout", "a d", "a x d"])
+def test_a_reference_that_is_no_layout_is_refused(
+    searched: Path, capsys: pytest.CaptureFixture[str], reference: str
+) -> None:
+    given = settings("derive.budget.flops=0.9x", f"derive.reference={reference}")
+    line = refused(derive, capsys, searched, *given)
+    assert line.startswith("derive.reference: ")
+    assert line.endswith("give a layout in letters, or one of interleaved, par, sandwich")
+
+
+def test_a_layout_in_letters_can_be_the_reference(searched: Path) -> None:
+    given = settings("derive.budget.cache=1x", "derive.reference=a i i i")
+    assert derived(searched, *given).letters().count("a") == 1
+
+
+def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*settings("derive.budget.latency=0.9x"), "--method"]
+    line = refused(derive, capsys, searched, *given, "interleaved")
+    assert line.startswith("derive.budget: a d a d (interleaved) is over its latency by 11.1%")
+    line = refused(derive, capsys, searched, *settings("derive.budget.cache=0.5x"), "--method",
+                   "interleaved")  # fmt: skip
+    assert "is over its cache by 100.0%" in line
+    run(derive, searched, *given, "par")
+
+
+def test_a_busy_machine_is_one_line_and_nothing_is_written(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(*_: Any, **__: Any) -> Any:
+        raise Busy("other processes used 1.9 cores, after 60 s of waiting for a quiet machine")
+
+    monkeypatch.setattr(cost_table, "time_in_turn", busy)
+    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.9x"))
+    assert "after 60 s of waiting" in line
+    assert not (searched / "architecture.json").exists()
+    assert not [*(searched.parent / "cache").glob("costs/*")]
+
+
+def test_a_given_table_must_be_of_this_machine_and_have_the_workload(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], plan_with: PlanWith
+) -> None:
+    derived(searched, *settings("derive.budget.latency=0.7x"))
+    (cached,) = (searched.parent / "cache").glob("costs/*.json")
+    given = settings(f"costs.table={cached}", "derive.budget.latency=0.7x")
+    measured = len(clock.asked)
+    derived(searched, *given)
+    assert len(clock.asked) == measured + 1, "whole layouts alone"
+    line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
+    assert line.startswith(f"{cached}: was measured with batch 1, here it is 2; ")
+    line = refused(derive, capsys, searched, *given, *settings("derive.budget.decode=0.7x"))
+    assert line == f"{cached}: has no decode; measure it (tools.latency)"
+    missing = settings(f"costs.table={cached}x", "derive.budget.latency=0.7x")
+    assert "No such file" in refused(derive, capsys, searched, *missing)

@@ -4,10 +4,16 @@
     python derive.py runs/quickstart --method top_k
     python derive.py runs/quickstart --seeds 0,1,2
     python derive.py configs/quickstart.yaml --method layout --set 'derive.layout=a d a d d d'
+    python derive.py runs/quickstart --set derive.budget.latency=0.65x
+    python derive.py runs/quickstart --pareto
 
 top_k, sampled, beam and evolution score layouts by the SuperNet's weights on the validation text.
 From a search, the discretisation gap is measured too (derive.gap). Several --seeds: from the mean
 alpha of these searches, with their agreement.
+
+--pareto scores networks of every cost and writes those that no other one beats in cost and score:
+RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. compare.py --pareto trains
+them.
 
 Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
 chosen one. Next: python retrain.py RUN
@@ -28,6 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "(default: derive.method, argmax where the file has none)",
     )
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
+    parser.add_argument(
+        "--pareto", nargs="?", const="latency", metavar="COST",
+        help="the front of a cost and the score (default: none; of latency where no COST is named; "
+        "also decode, train_step, throughput, parameters, flops, cache)",
+    )  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.method is not None:
         arguments.set.append(f"derive.method={arguments.method}")
@@ -38,12 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.context import set_up
         from pipeline.derive import choose, chosen_before, derivation, others_left_out
         from pipeline.experiment import carried, experiment_of
+        from pipeline.pareto import derive_front
         from pipeline.supernet_scores import considered_text, describe
+        from report.pareto import write_pareto_figure
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
+        if arguments.pareto is not None:
+            print(derive_front(plan, arguments.pareto))
+            print(f"figure: {write_pareto_figure(run_dir)}")
+            return 0
         derived = derivation(plan, experiment.derive)
         before = chosen_before(run_dir)
         architecture = choose(derived, experiment, run_dir)

@@ -91,7 +91,7 @@ def derivation(
         of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
         caveats = (*evidence.caveats, *of_searches)
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
-    architecture = _architecture(plan, derived, _name(config, seeds, derived), seeds, times)
+    architecture = architecture_of(plan, derived, _name(config, seeds, derived), seeds, times)
     return Derivation(architecture, derived.considered)
 
 
@@ -200,13 +200,14 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
 
 
-def _architecture(
+def architecture_of(
     plan: RunPlan,
     derived: Derived,
     name: str,
     seeds: Sequence[int],
     times: tuple[TimedCost, ...] = (),
 ) -> Architecture:
+    """The architecture of a derived layout, with its costs and whence it comes."""
     data = plan.experiment.data
     with torch.device("meta"):
         model = plan.network([[candidate] for candidate in derived.layout])

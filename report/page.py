@@ -13,6 +13,7 @@ from urllib.parse import quote
 from report import html
 from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
 from report.layout import derived_section, likeliest_boxes
+from report.pareto import pareto_section
 from report.plotting import png
 from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
@@ -81,6 +82,7 @@ def write_report(run_folder: Path) -> Path:
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
         _comparison(comparison) if comparison else "",
+        pareto_section(run_folder),
         _several(run_folder),
         *(_search(folder, trajectory) for folder, trajectory in searches.items()),
         retraining_section(run_folder, comparison.searched if comparison else None),

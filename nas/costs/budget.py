@@ -43,7 +43,7 @@ class Amount:
 def parse_amount(cost: str, given: str | float) -> Amount:
     """An amount such as `0.65x`, `2M`, `4.5ms` or `512KiB`; ValueError says what is wrong."""
     units = UNITS[cost]
-    text = given if isinstance(given, str) else f"{given:g}" if given >= 0 else str(given)
+    text = given if isinstance(given, str) else repr(given)
     example = "4.5ms" if "ms" in units else "512KiB" if "KiB" in units else "2M"
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2] not in {"x", *units}:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.plotting import house_style, make_figure, margins, name_points, room
+from report.plotting import house_style, make_figure, margins, name_points, room, stairs
 from report.run_files import thin
 from report.sweep.axes import (
     BASELINE,
@@ -61,7 +61,7 @@ def _panel(
         seen = _inside(at["others"], limits)
         label = "beaten" if seen == len(others) else f"beaten ({len(others) - seen} outside)"
         axes.plot(*at["others"], "o", color=POINT, markersize=4.5, alpha=0.45, label=label)
-    steps_N2 = _steps(x_N, y_N)
+    steps_N2 = stairs(x_N, y_N)
     if len(objectives) == 2:
         axes.plot(*steps_N2.T, color=BEST, linewidth=1.2)
     axes.plot(x_N, y_N, "o", color=BEST, markersize=6.5, label="beaten by none")
@@ -104,14 +104,3 @@ def _limits(every_N: np.ndarray, front_N: np.ndarray, share: float) -> tuple[flo
 def _inside(places: Sequence[np.ndarray], limits: Sequence[tuple[float, float]]) -> int:
     (x_N, y_N), ((_, right), (_, top)) = places, limits
     return int(((x_N <= right) & (y_N <= top)).sum())
-
-
-def _steps(x_N: np.ndarray, y_N: np.ndarray) -> np.ndarray:
-    """Points along the front's stairs, near enough to each other to keep names off the line."""
-    order = np.lexsort((y_N, x_N))
-    x_N, y_N = x_N[order], y_N[order]
-    x_S = np.repeat(x_N, 2)[1:]
-    y_S = np.repeat(y_N, 2)[:-1]
-    at = np.arange(len(x_S))
-    fine = np.linspace(0, len(x_S) - 1, 12 * max(len(x_S) - 1, 0) + 1)
-    return np.column_stack([np.interp(fine, at, x_S), np.interp(fine, at, y_S)])

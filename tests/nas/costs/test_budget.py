@@ -21,6 +21,8 @@ FLOPS = LayoutCost("flops", {"attention": 5.0, "dense": 3.0, "identity": 0.0}, 1
         ("train_step", "1.5s", 1500.0),
         ("parameters", "2M", 2e6),
         ("parameters", 1234, 1234.0),
+        ("flops", 512309.3068505438, 512309.3068505438),
+        ("flops", 1e22, 1e22),
         ("flops", "1.5e6", 1.5e6),
         ("flops", ".5G", 5e8),
         ("cache", "64KiB", 65536.0),

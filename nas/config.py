@@ -327,12 +327,18 @@ class DeriveConfig(Section):
         max_length=1000,
         description="budget: the layout whose costs 1x are: a rule, or letters, e.g. 'a d a d'.",
     )
+    fill: Literal["d_ffn"] | None = Field(
+        default=None,
+        description="d_ffn: dense blocks are widened, all by one factor, until the budget is used.",
+    )
     layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
 
     @model_validator(mode="after")
     def _layout_is_given(self) -> "DeriveConfig":
         if self.method == "layout" and self.layout is None:
             raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
+        if self.fill is not None and not self.budget.amounts:
+            raise ValueError(f"fill: {self.fill} fills a budget, and there is none; give one")
         if self.searches is not None and len(set(self.searches)) < len(self.searches):
             raise ValueError(f"searches: must differ, found {self.searches}")
         return self

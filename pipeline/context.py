@@ -116,7 +116,10 @@ class RunPlan:
     def costs(self) -> LayoutCost:
         """Forward FLOPs per token of each candidate, and of embedding and softmax."""
         with torch.device("meta"):
-            model = self.network([self.candidates])
+            return self.flops_of(self.network([self.candidates]))
+
+    def flops_of(self, model: LanguageModel) -> LayoutCost:
+        """As `costs`, of the candidates in the first slot of a model."""
         data = self.experiment.data
         table = model.flops_per_token(data.batch, data.segment, self.cluster_mass(model))
         return LayoutCost("flops", table.slots[0], table.embedding + table.softmax)

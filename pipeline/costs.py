@@ -10,7 +10,7 @@ import torch
 
 from data.cache import default_cache, key_hash
 from model import Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
-from nas.costs.budget import Amount, Budget, LayoutCost
+from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import Latencies, measure_latency
 from nas.costs.table import (
     CostTable,
@@ -127,15 +127,23 @@ def measure_workload(plan: RunPlan, workload: str, held_out: int = 0) -> Workloa
     return measurement_of(plan).table(workload, fitted, other)
 
 
-def counted_cost(plan: RunPlan, name: str) -> LayoutCost:
-    """Parameters, FLOPs per token, or the bytes of state that a stream keeps: exact."""
-    if name == "flops":
+def counted_cost(
+    plan: RunPlan, name: str, candidates: Sequence[Candidate] | None = None
+) -> LayoutCost:
+    """Parameters, FLOPs per token, or the bytes of state that a stream keeps: exact.
+
+    Of the experiment's candidates, or of others of the same network.
+    """
+    if name == "flops" and candidates is None:
         return plan.costs
-    labels = [candidate.label for candidate in plan.candidates]
+    candidates = plan.candidates if candidates is None else candidates
+    labels = [candidate.label for candidate in candidates]
     if name == "cache":
-        return LayoutCost(name, dict(zip(labels, state_bytes(plan.candidates, plan), strict=True)))
+        return LayoutCost(name, dict(zip(labels, state_bytes(candidates, plan), strict=True)))
     with torch.device("meta"):
-        model = plan.network([plan.candidates])
+        model = plan.network([candidates])
+    if name == "flops":
+        return plan.flops_of(model)
     (slot,) = model.slots
     by_label = {
         label: float(parameter_count(slot.blocks[label]))
@@ -176,9 +184,14 @@ def costs_of(plan: RunPlan, names: Sequence[str]) -> dict[str, LayoutCost]:
 
 
 def budget_of(
-    plan: RunPlan, amounts: Mapping[str, Amount], reference: Layout, reference_name: str
+    plan: RunPlan,
+    amounts: Mapping[str, Amount],
+    reference: Layout,
+    reference_name: str,
+    *,
+    filled: bool,
 ) -> Budget:
-    """What layouts may cost; refused where no layout keeps a limit, or every one does.
+    """What layouts may cost; refused where no layout keeps a limit, or all do and none is filled.
 
     Raises:
         ValueError: so, or times are needed and not to be had (`timed_table`).
@@ -186,8 +199,18 @@ def budget_of(
     data = plan.experiment.data
     costs = costs_of(plan, list(amounts))
     budget = Budget(amounts, costs, reference, reference_name, data.batch * data.segment)
-    budget.check(plan.candidates, len(plan.slots))
+    budget.check(plan.candidates, len(plan.slots), filled=filled)
     return budget
+
+
+def counted_share(plan: RunPlan, budget: Budget, layout: Layout) -> dict[str, float]:
+    """What a layout of any candidates costs by what is counted, as parts of the limits."""
+    candidates = list({slot.label: slot for slot in layout}.values())
+    return {
+        limit.cost.name: counted_cost(plan, limit.cost.name, candidates)(layout) / limit.most
+        for limit in budget.limits()
+        if limit.cost.name not in WORKLOADS
+    }
 
 
 @dataclass(frozen=True)
@@ -198,13 +221,12 @@ class Measured:
     times_ms: Mapping[str, Mapping[str, float]]
     keys: Mapping[str, Mapping[str, str | int]]
 
-    def over(self, layout: Layout) -> dict[str, float]:
-        """By workload how many times its limit a layout takes, where that is more than once."""
+    def share(self, layout: Layout) -> dict[str, float]:
+        """By workload what a layout takes, as a part of its limit."""
         letters = layout_letters(layout)
         return {
-            name: times[letters] / most
+            name: times[letters] / self.budget.most(name, times[_REFERENCE])
             for name, times in self.times_ms.items()
-            if times[letters] > (most := self.budget.most(name, times[_REFERENCE]))
         }
 
     def costs(self, layout: Layout) -> tuple[TimedCost, ...]:
@@ -223,6 +245,11 @@ class Measured:
                 )
             )
         return tuple(timed)
+
+
+def over(share: Mapping[str, float]) -> dict[str, float]:
+    """Of parts of limits those that are more than the limit."""
+    return {name: part for name, part in share.items() if part > 1.0 + ROUNDING}
 
 
 def over_text(over: Mapping[str, float]) -> str:

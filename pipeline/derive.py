@@ -24,14 +24,14 @@ from model import (
 from nas.config import DeriveConfig
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
-from nas.costs.workloads import WORKLOADS
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, Considered, Derived, Layout, Request
 from nas.derivation.base import Near, NoLayout
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
-from pipeline.costs import budget_of, measure_whole, over_text
+from pipeline.costs import budget_of, counted_share, measure_whole, over, over_text
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.fill import fill_width
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
@@ -56,7 +56,7 @@ def derive(
     """The architecture of `derivation` with other options of `derive`; a rule's has no budget."""
     config = plan.experiment.derive.model_copy(update=options)
     if config.method in RULES:
-        config = config.model_copy(update={"budget": BudgetConfig()})
+        config = config.model_copy(update={"budget": BudgetConfig(), "fill": None})
     return derivation(plan, config, taken, near).architecture
 
 
@@ -83,32 +83,48 @@ def derivation(
     request = replace(
         request_of(plan, config, read), score=scores.score, say=say, taken=taken, near=near
     )
-    derived, times = _within_budget(plan, request)
+    budget = _budget(plan, request)
+    derived, times = _within_budget(plan, request, budget)
+    name = _name(config, seeds, derived)
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
+    if config.fill is not None:
+        assert budget is not None, "the section sees to it"
+        filled = fill_width(plan, budget, derived.layout)
+        method = f"{derived.evidence.method}, {filled.words}"
+        evidence = derived.evidence.model_copy(update={"method": method})
+        derived, times = replace(derived, layout=filled.layout, evidence=evidence), filled.times
     evidence = derived.evidence
     if evidence.pi:
         of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
         caveats = (*evidence.caveats, *of_searches)
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
-    architecture = architecture_of(plan, derived, _name(config, seeds, derived), seeds, times)
+    architecture = architecture_of(plan, derived, name, seeds, times)
     return Derivation(architecture, derived.considered)
 
 
-def _within_budget(plan: RunPlan, request: Request) -> tuple[Derived, tuple[TimedCost, ...]]:
+def _budget(plan: RunPlan, request: Request) -> Budget | None:
+    amounts = request.config.budget.amounts
+    if not amounts:
+        return None
+    filled, name = request.config.fill is not None, request.config.reference
+    return budget_of(plan, amounts, reference_layout(request), name, filled=filled)
+
+
+def _within_budget(
+    plan: RunPlan, request: Request, budget: Budget | None
+) -> tuple[Derived, tuple[TimedCost, ...]]:
     """The best layout that keeps the budget; where times are limited, by measuring it whole.
 
     A table's prediction errs by some per cent. Where every layout of the pool turns out to be over,
     the limits are tightened by how much the least of them is, and the pool is made anew.
     """
-    method, amounts = DERIVATIONS[request.config.method], request.config.budget.amounts
-    if not amounts:
+    method = DERIVATIONS[request.config.method]
+    if budget is None:
         return method(request), ()
-    name = request.config.reference
-    budget = budget_of(plan, amounts, reference_layout(request), name)
     if request.config.method in RULES and request.config.method != "random":
         return _rule_within_budget(plan, budget, method(request))
-    factors = dict.fromkeys(amounts, 1.0)
+    factors = dict.fromkeys(budget.amounts, 1.0)
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
         try:
@@ -119,11 +135,11 @@ def _within_budget(plan: RunPlan, request: Request) -> tuple[Derived, tuple[Time
             break
         pool = derived.ranked or (derived.layout,)
         measured = measure_whole(plan, budget, pool)
-        over = [measured.over(layout) for layout in pool]
-        if {} in over:
-            layout = pool[over.index({})]
+        excess = [over(measured.share(layout)) for layout in pool]
+        if {} in excess:
+            layout = pool[excess.index({})]
             return replace(derived, layout=layout), measured.costs(layout)
-        least = min(over, key=lambda of_layout: max(of_layout.values()))
+        least = min(excess, key=lambda of_layout: max(of_layout.values()))
         say(f"of {len(pool)} layouts measured all are over, the least {over_text(least)}")
         factors |= {cost: factors[cost] / times for cost, times in least.items()}
     raise ValueError(
@@ -136,16 +152,12 @@ def _within_budget(plan: RunPlan, request: Request) -> tuple[Derived, tuple[Time
 def _rule_within_budget(
     plan: RunPlan, budget: Budget, derived: Derived
 ) -> tuple[Derived, tuple[TimedCost, ...]]:
-    counted = {
-        limit.cost.name: limit.cost(derived.layout) / limit.most
-        for limit in budget.limits()
-        if limit.cost.name not in WORKLOADS and not limit.holds(derived.layout)
-    }
     measured = measure_whole(plan, budget, [derived.layout])
-    if over := counted | measured.over(derived.layout):
+    share = counted_share(plan, budget, derived.layout) | measured.share(derived.layout)
+    if too_much := over(share):
         raise ValueError(
             f"derive.budget: {layout_letters(derived.layout)} ({derived.evidence.method}) is over "
-            f"its {over_text(over)}; give a larger one, or a method that chooses a layout (argmax, "
+            f"its {over_text(too_much)}; give a larger one, or a method that chooses (argmax, "
             "top_k, sampled, beam, evolution, random)"
         )
     return derived, measured.costs(derived.layout)
@@ -197,7 +209,8 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
         suffix = short_text("-".join(map(str, seeds)))
     given = config.budget.model_dump(exclude_none=True).items()
     budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
-    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
+    filled = "" if config.fill is None else "filled"
+    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", ""), filled]))
 
 
 def architecture_of(

@@ -11,7 +11,7 @@ from model import Candidate, layout_letters
 
 Number = TypeVar("Number", float, Any)
 # What rounding may add to a sum of costs that is just the limit.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -100,7 +100,7 @@ class Limit:
 
     def allows(self, cost: Number) -> Any:
         """Whether a cost, or each of several, is within the limit, but for rounding."""
-        return np.less_equal(cost, self.most * (1 + _ROUNDING))
+        return np.less_equal(cost, self.most * (1 + ROUNDING))
 
     def holds(self, layout: Sequence[Candidate]) -> bool:
         """Whether a layout is within the limit."""
@@ -140,15 +140,15 @@ class Budget:
             for name, cost in self.costs.items()
         )
 
-    def check(self, candidates: Sequence[Candidate], slots: int) -> None:
-        """Raise ValueError where no layout is within a limit, or where every layout is."""
+    def check(self, candidates: Sequence[Candidate], slots: int, *, filled: bool = False) -> None:
+        """Raise ValueError where no layout is within a limit, or every one and none is filled."""
         problems = []
         for limit in self.limits():
             ordered = sorted(candidates, key=lambda one: limit.cost.by_label[one.label])
             cheapest, dearest = [(ordered[end],) * slots for end in (0, -1)]
             if not limit.holds(cheapest):
                 problems.append(self._refusal(limit, "below", "cheapest", cheapest))
-            elif limit.holds(dearest):
+            elif limit.holds(dearest) and not filled:
                 problems.append(self._refusal(limit, "not below", "dearest", dearest))
         if problems:
             raise ValueError("\n".join(problems))

@@ -1,0 +1,72 @@
+"""What a budget leaves is spent on the width of dense blocks, so that layouts compare at one cost.
+
+Width last: Nemotron-Flash (arXiv 2511.18890, section 2.2) sets it so that every layout has the same
+latency, and one number ranks them.
+"""
+
+from dataclasses import dataclass
+
+from model import TimedCost, layout_letters
+from model.blocks.dense import DenseOptions
+from nas.costs.budget import Budget
+from nas.costs.table import Layout
+from pipeline.context import RunPlan, say
+from pipeline.costs import counted_share, measure_whole, over, over_text
+
+# Widths are multiples of this: matrix products are no faster for what lies between.
+GRAIN = 8
+_TRIES, _NARROWER = 4, 0.95
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A layout with wider dense blocks, and its times beside the limits."""
+
+    layout: Layout
+    times: tuple[TimedCost, ...]
+    words: str
+
+
+def widened(layout: Layout, factor: float) -> Layout:
+    """The layout with dense blocks so many times as wide, rounded down, under labels of their own.
+
+    Those that would become no wider stay as they are.
+    """
+    slots = list(layout)
+    for place, slot in enumerate(layout):
+        if isinstance(slot, DenseOptions):
+            width = int(slot.d_ffn * factor / GRAIN + 1e-9) * GRAIN
+            if width > slot.d_ffn:
+                label = f"{slot.label[:30]}_{width}"
+                slots[place] = slot.model_copy(update={"d_ffn": width, "label": label})
+    return tuple(slots)
+
+
+def fill_width(plan: RunPlan, budget: Budget, layout: Layout) -> Filled:
+    """Widen the dense blocks of a layout, all by one factor, as far as every limit allows.
+
+    Costs are linear in the width: they are counted, or measured, at the layout's own width and at
+    twice that. What turns out to be over a limit when it is measured is narrowed.
+    """
+    double = widened(layout, 2.0)
+    measured = measure_whole(plan, budget, [layout, double])
+    unfilled = Filled(layout, measured.costs(layout), "d_ffn as it was")
+    if double == layout:
+        return unfilled
+    one, two = (
+        measured.share(each) | counted_share(plan, budget, each) for each in (layout, double)
+    )
+    # The width at which the first limit is reached; a cost that does not rise limits nothing.
+    rooms = [(1.0 - one[name]) / (two[name] - one[name]) for name in one if two[name] > one[name]]
+    more = max(0.0, min(rooms, default=0.0))
+    for _ in range(_TRIES):
+        wider = widened(layout, 1.0 + more)
+        if wider == layout:
+            break
+        measured = measure_whole(plan, budget, [wider])
+        share = measured.share(wider) | counted_share(plan, budget, wider)
+        if not (too_much := over(share)):
+            return Filled(wider, measured.costs(wider), f"d_ffn filled to {1.0 + more:.2f}x")
+        say(f"{layout_letters(wider)} is over its {over_text(too_much)}; a narrower one is tried")
+        more *= _NARROWER / max(too_much.values())
+    return unfilled

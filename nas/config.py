@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from nas.costs.config import BudgetConfig
+from nas.costs.config import BudgetConfig, SearchCostConfig
 from training.config import (
     EPOCHS,
     MOST_EPOCHS,
@@ -187,6 +187,7 @@ class SearchConfig(Section):
     )
     tau: TauConfig = TauConfig()
     alpha: AlphaConfig = AlphaConfig()
+    cost: SearchCostConfig = SearchCostConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
 
     @model_validator(mode="after")
@@ -214,6 +215,11 @@ class SearchConfig(Section):
                 "tau.schedule: learnable trains tau on alpha's steps, and estimator spos has none; "
                 "take another schedule, or say by search.alpha.estimator how alpha learns"
             )
+        if self.cost.on and not self.alpha_learns:
+            raise ValueError(
+                "cost: bounds pi, which estimator spos never moves; give derive.budget instead, or "
+                "say by search.alpha.estimator how alpha learns"
+            )
         if self.warmup_estimator and self.weights_estimator in ("single_path", "spos"):
             raise ValueError(
                 f"warmup_estimator: has no effect with estimator {self.weights_estimator}, whose "
@@ -224,6 +230,10 @@ class SearchConfig(Section):
                 "warmup_estimator: has no effect with alpha.warmup_fraction 0; leave it out"
             )
         return self
+
+    def identity(self) -> dict[str, Any]:
+        """What a search is claimed by: as older versions wrote it where costs play no part."""
+        return self.model_dump(mode="json", exclude=None if self.cost.on else {"cost"})
 
     @property
     def weights_estimator(self) -> Estimator:

@@ -259,7 +259,7 @@ class RunPlan:
         """Whose folder a search's is; all seeds of an experiment have the same."""
         return self.identity(
             model=self.experiment.model.model_dump(mode="json"),
-            search=self.experiment.search.model_dump(mode="json"),
+            search=self.experiment.search.identity(),
         )
 
     def files(self) -> dict[str, str]:

@@ -163,7 +163,7 @@ def _rule_within_budget(
     return derived, measured.costs(derived.layout)
 
 
-def reference_layout(request: Request) -> Layout:
+def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     """The layout whose costs are 1x; ValueError where derive.reference is none."""
     name = request.config.reference
     chosen = {"method": name} if name in RULES else {"method": "layout", "layout": name}
@@ -175,7 +175,7 @@ def reference_layout(request: Request) -> Layout:
     except ValueError as error:
         rules = ", ".join(rule for rule in RULES if rule not in ("random", "layout"))
         raise ValueError(
-            f"derive.reference: {'; '.join(str(error).splitlines())}; give a layout in letters, or "
+            f"{key}: {'; '.join(str(error).splitlines())}; give a layout in letters, or "
             f"one of {rules}"
         ) from None
 
@@ -240,7 +240,7 @@ def architecture_of(
             "corpus_name": data.corpus,
             **plan.inputs(),
             "search_seed": ", ".join(map(str, seeds)),
-            "search": identity_hash(plan.experiment.search.model_dump(mode="json")),
+            "search": identity_hash(plan.experiment.search.identity()),
             "commit": commit() or "unknown",
         },
     )

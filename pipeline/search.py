@@ -13,6 +13,7 @@ from model import LanguageModel, Mix
 from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
+from nas.search.constraint import Constraint, multipliers
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.plan import SearchPlan, search_flops, tau_now
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
@@ -30,6 +31,7 @@ from pipeline.caveats import (
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
 from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
+from pipeline.search_cost import constraints_of, costs_file, finish_costs, guards_of, search_costs
 from pipeline.summary import (
     optimiser_line,
     parameter_count,
@@ -152,8 +154,10 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     if plan.experiment.search.alpha_learns:
         # Alpha's steps do not depend on how long draws are held, so no memory is needed.
         lines = guard_lines(folder / "pi.npz", plan.schedules(), plan.adds_nothing)
+    lines = [*finish_costs(plan, folder), *lines]
     # The warnings of the text were printed before step 0.
-    write_caveats(folder, [*text_warnings(plan.prepared, plan.candidates), *lines[1:]])
+    warnings = [line for line in lines if line.startswith("warning: ")]
+    write_caveats(folder, [*text_warnings(plan.prepared, plan.candidates), *warnings])
     for line in lines:
         print(line)
     log_once(folder / "train.log", lines)
@@ -209,6 +213,8 @@ def search_trainer(plan: RunPlan) -> Trainer:
     if alpha_batches is not None:
         streams["alpha"] = model.initial_state(plan.own_streams)
     rho = build_rho(config.tau)
+    heeded = search_costs(plan)
+    constraints = constraints_of(plan, heeded)
     state = TrainState(
         model=model,
         optimisers={
@@ -217,12 +223,13 @@ def search_trainer(plan: RunPlan) -> Trainer:
         },
         streams=streams,
         parameters={"alpha": alpha_LC, **rho},
+        multipliers=multipliers(constraints),
         loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
     )
     plan.ranks.seed(plan.seed)
     rate = rate_of(config.optimiser, schedules.steps)
     weight_step = WeightStep(plan.forward, config.optimiser, rate)
-    step = SearchStep(schedules, weight_step, plan.seed, alpha_batches)
+    step = SearchStep(schedules, weight_step, plan.seed, alpha_batches, constraints)
     folder = plan.search_folder(plan.seed)
     forecast = search_memory(step, state, weights_batches.batch(0))
     ignore = plan.experiment.run.ignore_memory_forecast
@@ -237,15 +244,15 @@ def search_trainer(plan: RunPlan) -> Trainer:
         title="search",
         folder=folder,
         identity=plan.search_identity,
-        files=plan.files(),
+        files=plan.files() | costs_file(heeded),
         summary="\n".join(summary),
         steps=schedules.steps,
         state=state,
         batches=weights_batches,
         step=step,
         nets=_nets(partial(plan.validate, plan.streams("valid")), config),
-        columns=partial(_search_columns, schedules, plan.adds_nothing),
-        recorders=[trajectory],
+        columns=partial(_search_columns, schedules, plan.adds_nothing, constraints),
+        recorders=[trajectory, *guards_of(plan)],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=plan.tensorboard(folder),
@@ -275,15 +282,19 @@ def _nets(
 
 @torch.no_grad()
 def _search_columns(
-    schedules: SearchPlan, adds_nothing: Mapping[str, bool], state: TrainState
+    schedules: SearchPlan,
+    adds_nothing: Mapping[str, bool],
+    constraints: Sequence[Constraint],
+    state: TrainState,
 ) -> Mapping[str, float]:
     """What a log line says of the search.
 
     tau of the step just done; of pi: entropy as a part of uniform, smallest margin, share of the
     candidates that add nothing; the norm of each kind of candidate's gradients in the step, after
-    clipping, over all slots.
+    clipping, over all slots; of each bound on pi the expectation as a part of it, and its weight.
     """
-    pi_LC = softmax(state.parameters["alpha"].detach().numpy())
+    alpha_LC = state.parameters["alpha"].detach()
+    pi_LC = softmax(alpha_LC.numpy())
     return {
         "tau": float(tau_now(schedules, state, state.step - 1)),
         "entropy": entropy_share(pi_LC),
@@ -294,6 +305,8 @@ def _search_columns(
             for label, idle in adds_nothing.items()
             if not idle
         },
+        **{f"{one.name}_of_bound": one.ratio(alpha_LC) for one in constraints},
+        **{f"{one.name}_weight": float(state.multipliers[one.name]) for one in constraints},
     }
 
 

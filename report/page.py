@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from report import html
 from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
+from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.layout import derived_section, likeliest_boxes
 from report.pareto import pareto_section
 from report.plotting import png
@@ -178,9 +179,11 @@ def _search(folder: Path, trajectory: Trajectory | None) -> str:
 
 def _current_figures(folder: Path) -> list[Path]:
     """The seed's figures, drawn anew where they are older than what they show."""
-    sources = [folder / name for name in ("pi.npz", "metrics.jsonl")]
+    sources = [folder / name for name in ("pi.npz", "metrics.jsonl", COST_PATH)]
     newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
     drawn = [folder / "figures" / name for name in SEARCH_FIGURES]
+    if not has_costs(folder):
+        drawn = [path for path in drawn if path.name != COST_FIGURE]
     if all(path.exists() and path.stat().st_mtime_ns > newest for path in drawn):
         return drawn
     written = set(write_search_figures(folder))

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from report.cost import COST_FIGURE, cost_figure, has_costs
 from report.curves import curve_spread, curves
 from report.panels import MOST_POINTS, line_plots, mark_start, pi_spread
 from report.pi_grid import heat_map, write_animation
@@ -34,6 +35,8 @@ SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
     "pi_over_time.png": "pi over the steps, one panel per candidate.",
     "schedule.png": "tau; mean entropy of pi over the slots as a share of the uniform one, with "
     "its range; lead of the likeliest candidate over the second.",
+    COST_FIGURE: "What layouts cost over the steps: expected of pi, of each slot's likeliest "
+    "candidate, of the likeliest layout within the target.",
     "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
     "and begins with alpha's first step.",
 }
@@ -58,6 +61,9 @@ def write_search_figures(search_folder: Path) -> list[Path]:
         for name, draw in _FIGURES.items():
             written.append(write_whole(folder / name, png(draw(trajectory))))
         written.append(write_animation(trajectory, folder / "pi.gif"))
+        if has_costs(search_folder):
+            figure = cost_figure(search_folder, trajectory)
+            written.append(write_whole(folder / COST_FIGURE, png(figure)))
     if (search_folder / "metrics.jsonl").exists():
         metrics = read_metrics(search_folder / "metrics.jsonl")
         if len(metrics):

@@ -69,6 +69,9 @@ class Checkpoint:
         for name, stream in state.streams.items():
             tensors = _under(self.tensors, f"stream.{name}.")
             state.streams[name] = StreamState.from_tensors(tensors, like=stream)
+        state.multipliers = {
+            name: self.tensors[f"multiplier.{name}"].clone() for name in state.multipliers
+        }
         state.loss_sum = self.tensors["loss_sum"].to(next(state.model.parameters()).device)
         torch.set_rng_state(self.tensors["random.cpu"])
         if "random.cuda" in self.tensors and torch.cuda.is_available():
@@ -173,6 +176,7 @@ def _tensors_of(state: TrainState, ranks: Ranks) -> dict[str, Tensor]:
             }
     for name, stream in state.streams.items():
         tensors |= {f"stream.{name}.{k}": ranks.gather(v) for k, v in stream.tensors().items()}
+    tensors |= {f"multiplier.{name}": value for name, value in state.multipliers.items()}
     tensors["loss_sum"] = state.loss_sum
     generators = {"cpu": ranks.gather(torch.get_rng_state()[None])}
     if torch.cuda.is_available():
@@ -240,6 +244,8 @@ def _mismatches(
 def _state_forms(state: TrainState, tensors: Mapping[str, Tensor]) -> dict[str, Form]:
     """What a checkpoint of the run must hold beside its weights."""
     forms = {"loss_sum": _form(state.loss_sum), "random.cpu": _form(torch.get_rng_state())}
+    for name, multiplier in state.multipliers.items():
+        forms[f"multiplier.{name}"] = _form(multiplier)
     if "random.cuda" in tensors and torch.cuda.is_available():
         forms["random.cuda"] = _form(torch.cuda.get_rng_state())
     for stream_name, stream in state.streams.items():

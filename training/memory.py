@@ -214,6 +214,7 @@ def _count(
                 name: state.model.initial_state(len(batch.input_BT)) for name in state.streams
             },
             parameters=state.parameters,
+            multipliers=dict(state.multipliers),
             step=number,
             loss_sum=torch.zeros_like(state.loss_sum),
         )

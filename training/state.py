@@ -33,6 +33,7 @@ class TrainState:
         optimisers: by name; "weights" always, "alpha" in a search.
         streams: memories of this process's streams, carried from batch to batch, by name.
         parameters: trained parameters outside the model (alpha, rho of a learnable tau).
+        multipliers: weights of constraints on those, which learn by a rule of their own.
         loss_sum: sum of the losses since the last line of the log, in nats.
         loss_steps: how many they are.
         validations: how many there were; the best step is the best of so many.
@@ -43,6 +44,7 @@ class TrainState:
     optimisers: dict[str, torch.optim.Optimizer]
     streams: dict[str, StreamState]
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    multipliers: dict[str, Tensor] = field(default_factory=dict)
     step: int = 0
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     loss_steps: int = 0

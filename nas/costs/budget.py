@@ -116,6 +116,7 @@ class Budget:
         costs: what layouts cost by what is counted, or predicted from a table of times.
         reference: the layout of which relative amounts are multiples; `reference_name` its rule.
         pass_tokens: tokens that a pass of `throughput` reads.
+        key: where it was asked for, for messages.
     """
 
     amounts: Mapping[str, Amount]
@@ -123,6 +124,7 @@ class Budget:
     reference: tuple[Candidate, ...]
     reference_name: str
     pass_tokens: int
+    key: str = "derive.budget"
 
     def most(self, name: str, reference: float) -> float:
         """The limit where the reference costs so much; of throughput the time of a pass."""
@@ -159,7 +161,7 @@ class Budget:
         if name == "throughput":
             remedy = remedy.replace("larger", "smaller")
         return (
-            f"derive.budget.{name}: {self.shown(name, limit.most)} is {side} what the {end} layout "
+            f"{self.key}.{name}: {self.shown(name, limit.most)} is {side} what the {end} layout "
             f"({layout_letters(layout)}) costs, {self.shown(name, cost(layout))}; {remedy}"
         )
 

@@ -1,9 +1,9 @@
 """What an experiment says about costs: how they are measured, and what layouts may cost."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from nas.costs.budget import UNITS, Amount, parse_amount
 from utils.validation import Section
@@ -73,3 +73,46 @@ class BudgetConfig(Section):
         return {
             name: parse_amount(name, value) for name, value in given.items() if value is not None
         }
+
+
+class SearchCostConfig(Section):
+    """What pi is expected to cost at most while it is searched; off without a target."""
+
+    target: _Given = Field(
+        default=None,
+        description="The expected cost of pi is pushed below it while it is above: 0.65x, 4.5ms; "
+        "null: costs play no part.",
+    )
+    name: Literal["latency", "decode", "train_step", "parameters", "flops", "cache"] = Field(
+        default="latency", description="Which cost."
+    )
+    reference: str = Field(
+        default="interleaved", max_length=1000, description="The layout whose cost 1x is."
+    )
+    most_nothing: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Largest share of pi, in the mean of all slots, for candidates that add "
+        "nothing (identity), which every cost favours; null: any.",
+    )
+    rate: float = Field(
+        default=0.05,
+        gt=0,
+        description="Nats per token that the weight of a bound rises at each of alpha's steps for "
+        "an excess of 100%.",
+    )
+
+    @model_validator(mode="after")
+    def _target_can_be_read(self) -> "SearchCostConfig":
+        if self.target is not None:
+            try:
+                parse_amount(self.name, self.target)
+            except ValueError as error:
+                raise ValueError(f"target: {error}") from None
+        return self
+
+    @property
+    def on(self) -> bool:
+        """Whether it bounds anything."""
+        return self.target is not None or self.most_nothing is not None

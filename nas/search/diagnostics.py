@@ -17,6 +17,10 @@ from utils.pi import margins, softmax
 # Where a warning begins. How often directed searches and placebos are warned of with these:
 # docs/experiments.md, by benchmarks/guard_rates.py.
 MOST_NOTHING = 0.6
+COST_REMEDY = (
+    "Costs favour it whatever it predicts: bound its share (search.cost.most_nothing: 0.25, say), "
+    "or give a higher search.cost.target"
+)
 MOST_OF_ONE = 0.95
 LEAST_MARGIN = 0.1
 LEAST_DIRECTED = 2.5
@@ -131,10 +135,15 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
     """
     lines = []
     if shown.nothing_share > MOST_NOTHING:
+        remedy = (
+            "Take identity out of model.candidates, or let the weights train longer first "
+            "(search.alpha.warmup_fraction)"
+        )
+        if plan is not None and plan.config.cost.target is not None:
+            remedy = COST_REMEDY
         lines.append(
             f"warning: candidates that add nothing have {shown.nothing_share:.0%} of pi (above "
-            f"{MOST_NOTHING:.0%}): the search collapses to identity. Take identity out of "
-            "model.candidates, or let the weights train longer first (search.alpha.warmup_fraction)"
+            f"{MOST_NOTHING:.0%}): the search collapses to identity. {remedy}"
         )
     elif shown.one_share > MOST_OF_ONE:
         lines.append(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from model import Mix
+from nas.search.constraint import Constraint, constrain
 from nas.search.estimators import ESTIMATORS, gumbel_noise, on_device
 from nas.search.plan import SearchPlan, tau_now
 from training.optim import set_learning_rate
@@ -64,13 +65,14 @@ class SearchStep:
     The two may make different mixes of the draw: a hard one trains the weights of the drawn
     candidates alone, while alpha hears of all of them (`search.alpha.estimator`). `seed` is that
     of the Gumbel noise and of the dropout of alpha's own step; `alpha_batches` are alpha's own
-    text (data split).
+    text (data split); `constraints` bound what pi is expected to cost.
     """
 
     plan: SearchPlan
     weight_step: WeightStep
     seed: int
     alpha_batches: Batches | None = None
+    constraints: tuple[Constraint, ...] = ()
     noise: Callable[[int, int, int, int], Tensor] = gumbel_noise
 
     def __call__(self, state: TrainState, batch: Batch) -> Metrics:
@@ -139,10 +141,13 @@ class SearchStep:
         gradients = [p.grad for p in state.parameters.values() if p.grad is not None]
         assert len(gradients) == len(state.parameters), "each has one, if of zeros"
         self.weight_step.forward.ranks.sum(gradients)
+        alpha_LC = state.parameters["alpha"]
+        assert alpha_LC.grad is not None
+        # After the sum over the processes: what depends on alpha alone must not count for each.
         if weight := self.plan.entropy_weight(state.step):
-            alpha_LC = state.parameters["alpha"]
-            assert alpha_LC.grad is not None
             alpha_LC.grad += weight * entropy_gradient(alpha_LC.detach())
+        if self.constraints:
+            alpha_LC.grad += constrain(alpha_LC.detach(), self.constraints, state.multipliers)
         optimiser = state.optimisers["alpha"]
         set_learning_rate(optimiser, self.plan.alpha_lr(state.step))
         optimiser.step()

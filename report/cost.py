@@ -1,0 +1,67 @@
+"""What pi was expected to cost over the steps of a search that heeds costs."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from report.panels import mark_start
+from report.plotting import house_style, make_figure, margins, step_axis
+from report.run_files import Trajectory, read_json
+
+COSTS, COST_PATH, COST_FIGURE = "costs.json", "cost.csv", "cost.png"
+_LINES = {
+    "expected": ("expected of pi", "#0072b2", "-"),
+    "argmax": ("each slot's likeliest", "#d55e00", "--"),
+    "within": ("likeliest layout within the target", "#009e73", "-."),
+}
+
+
+def has_costs(search_folder: Path) -> bool:
+    """Whether a search heeded costs and came to its end."""
+    return (search_folder / COSTS).exists() and (search_folder / COST_PATH).exists()
+
+
+def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
+    """Costs as multiples of the reference's, with the target.
+
+    Raises:
+        ValueError: a file of the search is damaged.
+    """
+    known = read_json(search_folder / COSTS)
+    path = _read_path(search_folder / COST_PATH)
+    try:
+        reference, most = float(known["reference_cost"]), float(known["most"])
+        if not (reference > 0 and np.isfinite([reference, most]).all()):
+            raise ValueError("costs must be above 0 and finite")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{search_folder / COSTS}: not the costs of a search ({error})") from None
+    with house_style():
+        figure = make_figure(7.6, 3.2)
+        axes = figure.subplots()
+        margins(figure, left=0.75, right=0.25, top=0.45, bottom=0.5)
+        step_N = path["step"].to_numpy(float)
+        for name, (label, colour, style) in _LINES.items():
+            axes.plot(step_N, path[name] / reference, style, color=colour, label=label)
+        axes.axhline(most / reference, color="#666666", linewidth=1.0, ls=":", label="target")
+        axes.set_ylim(0, 1.1 * float(path[list(_LINES)].to_numpy().max() / reference))
+        axes.set_xlabel("step")
+        axes.set_ylabel(f"{str(known.get('name'))[:20]} / {str(known.get('reference'))[:24]}")
+        axes.grid(axis="y")
+        mark_start(axes, trajectory)
+        step_axis(axes, float(step_N[0]), float(step_N[-1]))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+    return figure
+
+
+def _read_path(path: Path) -> pd.DataFrame:
+    try:
+        frame = pd.read_csv(io.BytesIO(path.read_bytes())).astype(float)
+        values = frame[["step", *_LINES]].to_numpy()
+        if not len(values) or not np.isfinite(values).all():
+            raise ValueError("no rows, or a number that is not finite")
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path}: not the path of a cost ({error}); run search.py again") from None
+    return frame

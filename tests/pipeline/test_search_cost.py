@@ -1,0 +1,184 @@
+"""A search that heeds costs: what it begins with, an exact resume, its warning, its words."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import search
+from nas.derivation.base import Networks
+from pipeline import search_cost
+from pipeline.search_cost import NothingGuard, SearchCosts, cost_path
+from report.cost import cost_figure
+from report.run_files import read_trajectory
+from tests import tiny
+from tests.pipeline.conftest import PlanWith
+from tests.pipeline.test_costs import Clock, clock
+from tests.runs import SEARCH, assert_same, killed_after, refused, rows, run, settings
+
+__all__ = ["clock"]
+FLOPS = ["search.cost.name=flops", "search.cost.target=0.7x"]
+
+
+def arguments(file: Path, folder: Path, *given: str) -> list[Any]:
+    return [file, "--run", folder, *settings(*(given or FLOPS))]
+
+
+def test_a_search_says_what_pi_is_expected_to_cost(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(search, *arguments(experiment_file, tmp_path / "run"))
+    folder = tmp_path / "run" / SEARCH
+    costs = json.loads((folder / "costs.json").read_text())
+    assert costs["reference"] == "a d a d"
+    assert costs["most"] == pytest.approx(0.7 * costs["reference_cost"])
+    logged = [row for row in rows(folder / "metrics.jsonl") if row["kind"] == "train"]
+    arrays = np.load(folder / "pi.npz")
+    for row in logged:
+        pi_LC = arrays["pi"][row["step"] - 1].astype(float)
+        values = [costs["by_label"][str(label)] for label in arrays["labels"]]
+        expected = costs["rest"] + float((pi_LC * values).sum())
+        assert row["cost_of_bound"] == pytest.approx(expected / costs["most"], rel=1e-5)
+    assert logged[-1]["cost_weight"] > 0
+    shown = capsys.readouterr().out
+    assert "flops over that of a d a d: expected of pi " in shown
+    assert "target 0.700x" in shown
+    assert "target 0.700x" in (folder / "train.log").read_text()
+    with (folder / "cost.csv").open() as file:
+        path = list(csv.DictReader(file))
+    assert len(path) == 30
+    assert float(path[-1]["within"]) <= costs["most"]
+    assert float(path[-1]["expected"]) / costs["most"] == pytest.approx(
+        logged[-1]["cost_of_bound"], rel=1e-5
+    )
+    figure = cost_figure(folder, read_trajectory(folder / "pi.npz"))
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels[-1] == "target"
+
+
+def test_a_killed_search_goes_on_with_its_multipliers(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    both = [*FLOPS, "search.cost.most_nothing=0.2", "search.alpha.warmup_fraction=0.2"]
+    run(search, *arguments(experiment_file, tmp_path / "straight", *both))
+    killed_after(16, search, *arguments(experiment_file, tmp_path / "killed", *both))
+    run(search, *arguments(experiment_file, tmp_path / "killed", *both))
+    straight, again = (tmp_path / name / SEARCH for name in ("straight", "killed"))
+    assert_same(straight, again)
+    weights = [row["cost_weight"] for row in rows(again / "metrics.jsonl") if "cost_weight" in row]
+    assert weights[-1] > 0
+
+
+def test_a_resume_heeds_the_numbers_that_the_search_began_with(
+    experiment_file: Path, tmp_path: Path, clock: Clock
+) -> None:
+    latency = ["search.cost.target=0.7x"]
+    run(search, *arguments(experiment_file, tmp_path / "straight", *latency))
+    killed_after(16, search, *arguments(experiment_file, tmp_path / "killed", *latency))
+    shutil.rmtree(tmp_path / "cache" / "costs")
+    measured = len(clock.asked)
+    run(search, *arguments(experiment_file, tmp_path / "killed", *latency))
+    assert len(clock.asked) == measured, "nothing is measured again"
+    assert_same(tmp_path / "straight" / SEARCH, tmp_path / "killed" / SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (None, None, "not found"),
+        ("{", "[", "damaged"),
+        ('"most":', '"must":', "most: missing"),
+        ('"rest":', '"rest": "x", "y":', "rest: expected a number"),
+    ],
+)
+def test_costs_that_are_lost_or_damaged_are_one_line(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    old: str | None, new: str, words: str,
+) -> None:  # fmt: skip
+    given = arguments(experiment_file, tmp_path / "run")
+    killed_after(16, search, *given)
+    path = tmp_path / "run" / SEARCH / "costs.json"
+    if old is None:
+        path.unlink()
+    else:
+        path.write_text(path.read_text().replace(old, new, 1))
+    line = refused(search, capsys, *given)
+    assert "costs.json" in line
+    assert words in line
+
+
+def test_without_a_target_a_search_is_claimed_as_older_versions_wrote_it(
+    plan_with: PlanWith,
+) -> None:
+    assert "cost" not in plan_with().search_identity["search"]
+    with_target = plan_with(*FLOPS).search_identity["search"]["cost"]
+    assert with_target["target"] == "0.7x"
+    assert plan_with("search.cost.most_nothing=0.3").search_identity["search"]["cost"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["search.cost.target=0.01x", "search.cost.name=flops"], "search.cost.target.flops: "),
+        (["search.cost.target=5ms", "search.cost.name=flops"], "search.cost.target: expected an"),
+        (["search.cost.target=0.7", "search.cost.name=latency"], "search.cost.target: expected an"),
+        ([*FLOPS, "search.cost.reference=ratatouille"], "search.cost.reference: "),
+        ([*FLOPS, "search.estimator=spos"], "search.cost: bounds pi, which estimator spos"),
+        (["search.cost.most_nothing=0.2", "model.candidates=[attention, dense]"],
+         "search.cost.most_nothing: every candidate adds something"),
+        (["search.cost.name=parameters", "search.cost.target=0.9x", "model.tie_slots=2"],
+         "search.cost.name: parameters do not add up"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_heeded_is_refused_before_step_0(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str],
+    words: str,
+) -> None:  # fmt: skip
+    line = refused(search, capsys, *arguments(experiment_file, tmp_path / "run", *given))
+    assert words in line
+    assert not (tmp_path / "run" / SEARCH / "identity.json").exists()
+
+
+def state(share: float, step: int) -> Any:
+    pi_LC = torch.tensor([[(1 - share) / 2, (1 - share) / 2, share]] * 3)
+    return SimpleNamespace(parameters={"alpha": pi_LC.log()}, step=step)
+
+
+def test_the_warning_comes_in_the_step_in_which_identity_takes_over_and_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guard = NothingGuard([False, False, True], tmp_path / "train.log")
+    for step, share in enumerate((0.3, 0.59, 0.61, 0.7, 0.4, 0.8), start=1):
+        guard(state(share, step), {})
+    said = capsys.readouterr().out
+    assert said.startswith("warning: after step 3 candidates that add nothing have 61% of pi ")
+    assert "search.cost.most_nothing" in said
+    assert said.count("\n") == 1
+    assert (tmp_path / "train.log").read_text() == said
+
+
+def test_other_processes_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    NothingGuard([False, False, True], None)(state(0.9, 1), {})
+    assert capsys.readouterr().out == ""
+
+
+def test_the_path_has_the_likeliest_layout_within_the_target() -> None:
+    candidates = tiny.candidates("attention", "dense", "identity")
+    by_label = {"attention": 5.0, "dense": 3.0, "identity": 0.0}
+    costs = SearchCosts(name="flops", by_label=by_label, rest=10.0, most=16.0, reference="a a",
+                        reference_cost=20.0)  # fmt: skip
+    alpha_NLC = np.log([[[0.6, 0.3, 0.1], [0.5, 0.3, 0.2]], [[0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]])
+    path = cost_path(alpha_NLC, list(by_label), costs, Networks(candidates, None))
+    assert path.step_N.tolist() == [1, 2]
+    assert path.argmax_N.tolist() == [20.0, 13.0]
+    assert path.expected_N == pytest.approx([10 + 3.9 + 3.4, 10 + 2.9 + 0.8])
+    # a i and i a: 0.12 and 0.05; d d: 0.09; a alone and d d cost at most 16
+    assert path.within_N.tolist() == [15.0, 13.0]
+    assert len(search_cost.cost_path(np.tile(alpha_NLC, (500, 1, 1)), list(by_label), costs,
+                                     Networks(candidates, None)).step_N) == 200  # fmt: skip

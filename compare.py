@@ -6,6 +6,7 @@ the table is of the test text.
 
     python compare.py runs/quickstart
     python compare.py runs/quickstart --set 'compare.seeds=[0,1,2]'
+    python compare.py runs/quickstart --pareto
 
 Writes RUN/comparison.csv, RUN/comparison.json and RUN/report.html.
 """
@@ -18,10 +19,23 @@ from pipeline import cli, exit_codes
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    arguments = cli.parser(__doc__).parse_args(argv)
+    parser = cli.parser(__doc__)
+    parser.add_argument(
+        "--pareto", action="store_true", help="the front of derive.py --pareto takes part too"
+    )
+    parser.add_argument(
+        "--jobs", type=cli.number_from(1, 64), default=1, metavar="N",
+        help="trainings at a time, each with its share of the cores; nothing is timed meanwhile",
+    )  # fmt: skip
+    arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         exit_codes.refuse_several("compare.py")
-        from pipeline.compare import contestants, finish_comparison, train_contestants
+        from pipeline.compare import (
+            contestants,
+            finish_comparison,
+            front_of,
+            train_contestants,
+        )
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
 
@@ -29,9 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
-        entries = contestants(plan)
+        entries = contestants(plan, front_of(plan) if arguments.pareto else ())
     with exit_codes.run_errors() as ending:
-        train_contestants(plan, entries)
+        train_contestants(plan, entries, arguments.jobs)
         finish_comparison(plan, entries)
     return ending.code
 

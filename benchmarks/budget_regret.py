@@ -4,7 +4,7 @@ For each budget, the FLOPs of a layout with 1 to 5 attention slots, the regret o
 from each of several finished searches: how far its test nats lie above those of the best layout
 within the budget. Rules count where they keep the budget. One training of a random layout within
 it, and the best of three on validation (which cost what a search and its layout's training cost),
-are the opponents.
+are the opponents. Intervals are 95% over the searches.
 
     python -m tools.layoutbench search configs/layoutbench.yaml --workers 2
     python -m benchmarks.budget_regret runs/layoutbench-search --json FILE
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.costs.config import BudgetConfig
+from nas.statistics.intervals import paired_interval
 from nas.tabular.regret import mean_nats, random_search, regret_of
 from nas.tabular.table import LayoutTable, read_table
 from pipeline import cli
@@ -88,8 +89,9 @@ def budget_row(plans: Sequence[RunPlan], table: LayoutTable, attentions: int) ->
 
 
 def _regrets(table: LayoutTable, layouts: Sequence[str]) -> dict[str, Any]:
-    regrets = regret_of(table, layouts)
-    return {"layouts": list(layouts), "mean": regrets.mean, "each": list(regrets.each)}
+    each = list(regret_of(table, layouts).each)
+    mean, half = paired_interval(each)
+    return {"layouts": list(layouts), "mean": mean, "half_width": half, "each": each}
 
 
 def _derived(plan: RunPlan, method: str, flops: float) -> str:
@@ -123,7 +125,8 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     lines = [head]
     for method in METHODS:
         part = row[method]
-        lines.append(f"  {method}: {part['mean']:.4f}  {' '.join(part['layouts'])}")
+        shown = f"{part['mean']:.4f} +- {part['half_width']:.4f}"
+        lines.append(f"  {method}: {shown}  {' '.join(part['layouts'])}")
     lines += [
         f"  {name}: {rule['regret']:.4f}  {rule['layout']}" for name, rule in row["rules"].items()
     ]

@@ -364,10 +364,21 @@ class CompareConfig(Section):
     gone: ClassVar[Mapping[str, Any]] = {"latency_batch": 1, "latency_repeats": 30}
 
     opponents: list[str] = Field(
-        default=["interleaved", "par", "sandwich", "random"], description="Registered derivations."
+        default=["interleaved", "par", "sandwich", "random"],
+        description="Rules (or other derivations), and opponents that cost what the chosen layout "
+        "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
+        "slots; interleaved_narrow, with narrower dense blocks.",
+    )
+    equal: Literal["auto", "flops", "latency", "parameters"] = Field(
+        default="auto",
+        description="The cost that they share with it, within 3%; auto: latency where it was "
+        "derived within a budget of latency, else flops.",
     )
     random_layouts: int = Field(
         default=1, ge=1, description="How many random opponents, each another network."
+    )
+    permutations: int = Field(
+        default=1, ge=1, description="How many permuted opponents, each another network."
     )
     seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
         default=[0], min_length=1, description="Retraining seeds, all different."

@@ -2,26 +2,31 @@
 
 import json
 import statistics
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from model import Architecture, load_architecture, load_model
 from nas.costs.latency import Latencies
-from nas.derivation import NoOtherNetwork
-from nas.derivation.base import Near
-from nas.statistics.intervals import verdict
+from nas.opponents import OPPONENTS, NoOpponent
+from nas.opponents.base import TOLERANCE, is_equal
+from nas.statistics.intervals import at_cost, verdict
+from pipeline.contest import equal_opponents
 from pipeline.context import RunPlan, say
 from pipeline.costs import time_models
 from pipeline.derive import check_tokenizer, derive, write_architecture
+from pipeline.parallel_training import Training, train_in_processes
+from pipeline.pareto import SUMMARY
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
 from training.console import announce
 from training.evaluation import Evaluation
-from utils.files import csv_of, write_whole
+from utils.files import csv_of, read_object, write_whole
 
-# How far a random opponent's cost may be from the chosen layout's.
-TOLERANCE = 0.05
+# The layout beside which costs are shown.
+_PLAIN = "interleaved"
 COLUMNS = (
     "name",
     "role",
@@ -43,7 +48,7 @@ class Contestant:
     """One network of the comparison, by the layout that is trained.
 
     Attributes:
-        role: searched, chosen or opponent.
+        role: searched, chosen, front or opponent.
         remarks: which opponents are the same network; of the chosen one also which there are not.
     """
 
@@ -57,8 +62,8 @@ class Contestant:
         self.remarks.append(line)
 
 
-def contestants(plan: RunPlan) -> list[Contestant]:
-    """The chosen architecture and its opponents; each network stands once.
+def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Contestant]:
+    """The chosen architecture, a front, and opponents; each network stands once.
 
     Every folder is opened before anything trains, so that nothing is refused hours later.
 
@@ -70,11 +75,16 @@ def contestants(plan: RunPlan) -> list[Contestant]:
     say("preparing the opponents: their layouts, folders and forecasts of memory")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
-    for method in plan.experiment.compare.opponents:
-        if method == "random":
-            _add_random(plan, entries)
+    for architecture in front:
+        if (twin := _twin(entries, architecture)) is not None:
+            twin.remark(f"{architecture.name} = {twin.architecture.name}: of the front")
         else:
-            _add_derived(plan, entries, method)
+            entries.append(Contestant(architecture, "front"))
+    for kind in plan.experiment.compare.opponents:
+        if kind in OPPONENTS:
+            _add_equal(plan, entries, kind)
+        else:
+            _add_derived(plan, entries, kind)
     for seed in plan.experiment.compare.seeds:
         for entry in entries:
             with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
@@ -90,32 +100,56 @@ def _add(plan: RunPlan, entries: list[Contestant], opponent: Architecture) -> No
 def _add_derived(plan: RunPlan, entries: list[Contestant], method: str) -> None:
     """Add an opponent, or its name to what is the same network already."""
     architecture = derive(plan, method=method)
-    for entry in entries:
-        if entry.architecture.network == architecture.network:
-            names = f"{architecture.name} = {entry.architecture.name}"
-            entry.remark(f"{names}: one network, trained and shown once")
-            return
-    _add(plan, entries, architecture)
+    if (twin := _twin(entries, architecture)) is None:
+        _add(plan, entries, architecture)
+        return
+    names = f"{architecture.name} = {twin.architecture.name}"
+    twin.remark(f"{names}: one network, trained and shown once")
 
 
-def _add_random(plan: RunPlan, entries: list[Contestant]) -> None:
-    """Add random networks that cost what the chosen one costs, as far as there are others."""
-    chosen, wanted = entries[0].architecture, plan.experiment.compare.random_layouts
-    labels = {candidate.label for candidate in chosen.slots}
-    if unknown := labels - plan.costs.by_label.keys():
-        raise ValueError(
-            f"compare.opponents: random needs the chosen layout's candidates in model.candidates, "
-            f"which lacks {', '.join(sorted(unknown))}"
-        )
-    near = Near(plan.costs, plan.costs(chosen.slots), TOLERANCE, "FLOPs per token")
-    for seed in range(wanted):
-        taken = frozenset(entry.architecture.network for entry in entries)
-        try:
-            opponent = derive(plan, taken, near, method="random", seed=seed)
-        except NoOtherNetwork as error:
-            entries[0].remark(f"{error}: {seed} of {wanted} random opponents")
-            return
+def _twin(entries: Sequence[Contestant], architecture: Architecture) -> Contestant | None:
+    """Who is the same network already."""
+    same = (one for one in entries if one.architecture.network == architecture.network)
+    return next(same, None)
+
+
+def front_of(plan: RunPlan) -> list[Architecture]:
+    """The architectures that derive.py --pareto named, the cheapest first.
+
+    Raises:
+        ValueError: there is no front, or it is damaged, or of another text.
+    """
+    path, remedy = plan.run_dir / SUMMARY, f"run derive.py {plan.run_dir} --pareto first"
+    if not path.exists():
+        raise ValueError(f"{path}: not found; {remedy}")
+    names = read_object(path, remedy).get("front")
+    if not isinstance(names, list) or not all(_is_file_name(name) for name in names):
+        raise ValueError(f"{path}: front: expected a list of names; {remedy}")
+    folder = plan.run_dir / "architectures"
+    front = [load_architecture(folder / f"{name}.json") for name in names]
+    for architecture in front:
+        check_tokenizer(plan.prepared.tokenizer, architecture)
+    return front
+
+
+def _is_file_name(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == name
+
+
+def _add_equal(plan: RunPlan, entries: list[Contestant], kind: str) -> None:
+    """Add networks of a kind that cost what the chosen one costs, as far as there are others."""
+    compare = plan.experiment.compare
+    wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
+    taken = frozenset(entry.architecture.network for entry in entries)
+    opponents = list[Architecture]()
+    try:
+        opponents = equal_opponents(plan, kind, entries[0].architecture, taken, wanted)
+    except NoOpponent as error:
+        entries[0].remark(str(error))
+    for opponent in opponents:
         _add(plan, entries, opponent)
+    if 0 < len(opponents) < wanted:
+        entries[0].remark(f"{kind}: there are no other networks; {len(opponents)} of {wanted}")
 
 
 def _chosen(plan: RunPlan) -> Architecture:
@@ -147,8 +181,20 @@ def _chosen(plan: RunPlan) -> Architecture:
     return chosen
 
 
-def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:
-    """Train every architecture with every seed, as retrain.py does it, and raise what it does."""
+def train_contestants(plan: RunPlan, entries: list[Contestant], jobs: int = 1) -> None:
+    """Train every architecture with every seed, as retrain.py does it, and raise what it does.
+
+    With more than one of the `jobs` the trainings run in processes first, as many at a time.
+    """
+    if jobs > 1:
+        files = {entry.architecture.name: _file_of(plan, entry) for entry in entries}
+        missing = [
+            Training(name, file, seed)
+            for seed in plan.experiment.compare.seeds
+            for name, file in files.items()
+            if not (plan.with_seed(seed).retrain_folder(name) / "result.json").exists()
+        ]
+        train_in_processes(plan, missing, jobs)
     shown = set[str]()
     trainings = [(seed, entry) for seed in plan.experiment.compare.seeds for entry in entries]
     for number, (seed, entry) in enumerate(trainings, start=1):
@@ -164,6 +210,13 @@ def train_contestants(plan: RunPlan, entries: list[Contestant]) -> None:
             if begins:
                 shown |= set(trainer.summary.splitlines())
             finish_retrain(seeded, trainer, architecture)
+
+
+def _file_of(plan: RunPlan, entry: Contestant) -> Path:
+    """The file of a contestant's architecture; the chosen one's is RUN/architecture.json."""
+    if entry.role in ("searched", "chosen"):
+        return plan.run_dir / "architecture.json"
+    return plan.run_dir / "architectures" / f"{entry.architecture.name}.json"
 
 
 def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
@@ -187,9 +240,10 @@ def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
         for name, of_seeds in results.items()
     }
     chosen = nats.pop(names[0])
+    saved = _saved(rows, chosen, nats)
     table = {
-        "verdict": "\n".join(verdict(names[0], chosen, nats)),
-        "remarks": [remark for entry in entries for remark in entry.remarks],
+        "verdict": "\n".join([*verdict(names[0], chosen, nats), *saved]),
+        "remarks": [*equal_costs(rows), *(line for entry in entries for line in entry.remarks)],
         "latency_note": latencies.note,
         "latency_key": latencies.key,
         "rows": rows,
@@ -201,6 +255,37 @@ def finish_comparison(plan: RunPlan, entries: list[Contestant]) -> None:
     page = write_report(plan.run_dir)
     print("\n" + text_table(read_comparison(plan.run_dir)))
     print(f"report: {page}")
+
+
+def _saved(
+    rows: Sequence[dict[str, Any]], chosen: Sequence[float], nats: Mapping[str, Sequence[float]]
+) -> list[str]:
+    """What the chosen layout costs and gives up beside the plain Transformer-XL; none without it.
+
+    By latency, or where none was measured by FLOPs.
+    """
+    others = [row for row in rows[1:] if row["name"] == _PLAIN]
+    if not others:
+        return []
+    one, other, name, key = rows[0], others[0], "latency", "latency_ms"
+    if one[key] is None or other[key] is None:
+        name, key = "FLOPs", "flops_per_token"
+    return [at_cost(one[key] / other[key], name, _PLAIN, chosen, nats[_PLAIN])]
+
+
+def equal_costs(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which costs of the opponents are those of the chosen layout, within 3%."""
+    keys = {"parameters": "parameters", "flops_per_token": "FLOPs", "latency_ms": "latency"}
+    lines = list[str]()
+    for row in rows[1:]:
+        alike = [
+            name
+            for key, name in keys.items()
+            if row[key] is not None and rows[0][key] and is_equal(row[key] / rows[0][key])
+        ]
+        lines.append(f"{row['name']}: {', '.join(alike) or 'nothing'}")
+    head = f"equal to {rows[0]['name']} within {TOLERANCE:.0%}"
+    return [f"{head}: {'; '.join(lines)}"] if lines else []
 
 
 def _row(entry: Contestant, results: list[dict[str, Any]], latencies: Latencies) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from model import (
     Architecture,
     ArchitectureCosts,
     FlopsKey,
-    Network,
     TimedCost,
     TokenizerIdentity,
     layout_letters,
@@ -25,7 +24,7 @@ from nas.config import DeriveConfig
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, Considered, Derived, Layout, Request
-from nas.derivation.base import Near, NoLayout
+from nas.derivation.base import NoLayout
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
@@ -50,39 +49,27 @@ class Derivation:
     considered: tuple[Considered, ...] = ()
 
 
-def derive(
-    plan: RunPlan, taken: frozenset[Network] = frozenset(), near: Near | None = None, **options: Any
-) -> Architecture:
+def derive(plan: RunPlan, **options: Any) -> Architecture:
     """The architecture of `derivation` with other options of `derive`; a rule's has no budget."""
     config = plan.experiment.derive.model_copy(update=options)
     if config.method in RULES:
         config = config.model_copy(update={"budget": BudgetConfig(), "fill": None})
-    return derivation(plan, config, taken, near).architecture
+    return derivation(plan, config).architecture
 
 
-def derivation(
-    plan: RunPlan,
-    config: DeriveConfig,
-    taken: frozenset[Network] = frozenset(),
-    near: Near | None = None,
-) -> Derivation:
+def derivation(plan: RunPlan, config: DeriveConfig) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
-
-    A random layout is none of the networks that are `taken`, and costs what `near` says.
 
     Raises:
         ValueError: the method is unknown or cannot serve here, a search's caveats are damaged, or
             no layout keeps the budget.
-        NoOtherNetwork: every network that it may be is taken.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     read = [] if config.method in RULES else seeds
-    request = replace(
-        request_of(plan, config, read), score=scores.score, say=say, taken=taken, near=near
-    )
+    request = replace(request_of(plan, config, read), score=scores.score, say=say)
     budget = _budget(plan, request)
     derived, times = _within_budget(plan, request, budget)
     name = _name(config, seeds, derived)

@@ -19,6 +19,7 @@ from model.config import ModelConfig, SoftmaxConfig
 from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS
+from nas.opponents import OPPONENTS
 from pipeline import cli
 from pipeline.experiment_sweep import sweep_problems
 from training.config import RetrainConfig, RunConfig
@@ -35,6 +36,8 @@ from utils.strict_yaml import (
 from utils.text import masked, shorten, visible
 from utils.validation import Said, Section, dotted, explain, must_be_one_of, show, without_gone
 
+# What compare.opponents may name.
+_RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
 # What every architecture file has.
 _ARCHITECTURE = {"slots", "d_model", "vocabulary_size"}
 _MOST_NAMED = 6
@@ -310,14 +313,14 @@ def json_schema() -> str:
     candidates = sections["ModelConfig"]["properties"]["candidates"]
     candidates["items"] = {"anyOf": [{"enum": list(BLOCKS)}, candidates["items"]]}
     sections["DeriveConfig"]["properties"]["method"]["enum"] = list(DERIVATIONS)
-    sections["CompareConfig"]["properties"]["opponents"]["items"]["enum"] = list(DERIVATIONS)
+    sections["CompareConfig"]["properties"]["opponents"]["items"]["enum"] = _RIVALS
     return json.dumps(schema, indent=2) + "\n"
 
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
     data = without_gone(kind, data)
-    errors = _unregistered_derivations(data)
+    errors = _unregistered_names(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.
         return kind.model_validate_json(json.dumps(data), strict=True), errors
@@ -338,19 +341,19 @@ def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
     return tuple(above), here
 
 
-def _unregistered_derivations(data: dict[str, Any]) -> list[Said]:
+def _unregistered_names(data: dict[str, Any]) -> list[Said]:
     # Here and not in nas/config.py, which the derivations themselves import.
-    names: list[tuple[Key, Any]] = []
+    names: list[tuple[Key, Any, list[str]]] = []
     derive, compare = data.get("derive"), data.get("compare")
     if isinstance(derive, dict):
-        names.append((("derive", "method"), derive.get("method")))
+        names.append((("derive", "method"), derive.get("method"), list(DERIVATIONS)))
     if isinstance(compare, dict) and isinstance(compare.get("opponents"), list):
         opponents = enumerate(compare["opponents"])
-        names += [(("compare", "opponents", place), name) for place, name in opponents]
+        names += [(("compare", "opponents", place), name, _RIVALS) for place, name in opponents]
     return [
-        (key, must_be_one_of(name, list(DERIVATIONS)))
-        for key, name in names
-        if isinstance(name, str) and name not in DERIVATIONS
+        (key, must_be_one_of(name, choices))
+        for key, name, choices in names
+        if isinstance(name, str) and name not in choices
     ]
 
 

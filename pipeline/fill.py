@@ -7,14 +7,12 @@ latency, and one number ranks them.
 from dataclasses import dataclass
 
 from model import TimedCost, layout_letters
-from model.blocks.dense import DenseOptions
 from nas.costs.budget import Budget
 from nas.costs.table import Layout
+from nas.opponents.width import with_width
 from pipeline.context import RunPlan, say
 from pipeline.costs import counted_share, measure_whole, over, over_text
 
-# Widths are multiples of this: matrix products are no faster for what lies between.
-GRAIN = 8
 _TRIES, _NARROWER = 4, 0.95
 
 
@@ -27,28 +25,13 @@ class Filled:
     words: str
 
 
-def widened(layout: Layout, factor: float) -> Layout:
-    """The layout with dense blocks so many times as wide, rounded down, under labels of their own.
-
-    Those that would become no wider stay as they are.
-    """
-    slots = list(layout)
-    for place, slot in enumerate(layout):
-        if isinstance(slot, DenseOptions):
-            width = int(slot.d_ffn * factor / GRAIN + 1e-9) * GRAIN
-            if width > slot.d_ffn:
-                label = f"{slot.label[:30]}_{width}"
-                slots[place] = slot.model_copy(update={"d_ffn": width, "label": label})
-    return tuple(slots)
-
-
 def fill_width(plan: RunPlan, budget: Budget, layout: Layout) -> Filled:
     """Widen the dense blocks of a layout, all by one factor, as far as every limit allows.
 
     Costs are linear in the width: they are counted, or measured, at the layout's own width and at
     twice that. What turns out to be over a limit when it is measured is narrowed.
     """
-    double = widened(layout, 2.0)
+    double = with_width(layout, 2.0)
     measured = measure_whole(plan, budget, [layout, double])
     unfilled = Filled(layout, measured.costs(layout), "d_ffn as it was")
     if double == layout:
@@ -60,7 +43,7 @@ def fill_width(plan: RunPlan, budget: Budget, layout: Layout) -> Filled:
     rooms = [(1.0 - one[name]) / (two[name] - one[name]) for name in one if two[name] > one[name]]
     more = max(0.0, min(rooms, default=0.0))
     for _ in range(_TRIES):
-        wider = widened(layout, 1.0 + more)
+        wider = with_width(layout, 1.0 + more)
         if wider == layout:
             break
         measured = measure_whole(plan, budget, [wider])

@@ -34,7 +34,11 @@ _MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORD_PE
 _BLANK = "\u2007"
 _WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH = 100, 9, 16
 _LAYOUT_BESIDE_WORDS = 7  # where word perplexity takes a column of the 100
-_MARKS = {"searched": ("*", SEARCHED, 13.0), "opponent": ("o", "#0072b2", 6.5)}
+_MARKS = {
+    "searched": ("*", SEARCHED, 13.0),
+    "front": ("s", "#009e73", 6.5),
+    "opponent": ("o", "#0072b2", 6.5),
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Comparison:
     verdict: str
     latency_note: str
     remarks: str
+
+    @property
+    def reference(self) -> pd.Series:
+        """The row that others are multiples of: the plain Transformer-XL, else the first."""
+        plain = self.rows[self.rows["name"] == REFERENCE]
+        return plain.iloc[0] if len(plain) else self.rows.iloc[0]
 
     @property
     def searched(self) -> str | None:
@@ -118,16 +128,18 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
-_FLOPS = _Column("FLOPs", "per token", _number("flops_per_token", compact))
+REFERENCE = "interleaved"
 _LEFT = 2  # columns of text
+# Columns that are shown beside the reference's, by title.
+_MULTIPLES = {"latency": "latency_ms", "perplexity": "perplexity"}
 _COLUMNS = (
     _Column("name", "", lambda row: str(row["name"])),
     _Column("layout", "", lambda row: tight_layout(str(row["layout"]))),
-    _Column("n", "seeds", _number("n", lambda value: f"{value:.0f}")),
+    _Column("n", "", _number("n", lambda value: f"{value:.0f}")),
     _Column("params", "", _number("parameters", compact)),
-    _FLOPS,
-    _Column("latency", "ms", _number("latency_ms", lambda value: f"{value:.3g}")),
+    _Column("FLOPs", "per token", _number("flops_per_token", compact)),
     _Column("nats", "per token", _number("nats_per_token", lambda value: f"{value:.4f}")),
+    _Column("latency", "ms", _number("latency_ms", lambda value: f"{value:.3g}")),
     _Column("perplexity", "per token", _number("perplexity", _perplexity)),
     _Column("bits", "per byte", _number("bits_per_byte", lambda value: f"{value:.4f}")),
 )
@@ -135,29 +147,30 @@ _WORD_COLUMN = _Column("ppl", "per word", _number(_WORD_PERPLEXITY, _perplexity)
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
-    """FLOPs beside those of the first row; word perplexity where every row has it."""
+    """With multiples of the reference's, and word perplexity where every row has it."""
     rows = comparison.rows
     if not len(rows):
         return _COLUMNS
-    flops = replace(_FLOPS, show=_flops_beside_the_first(rows["flops_per_token"]))
-    columns = tuple(flops if column is _FLOPS else column for column in _COLUMNS)
+    columns = tuple(
+        replace(column, show=_with_multiple(column.show, _MULTIPLES[column.title], comparison))
+        if column.title in _MULTIPLES
+        else column
+        for column in _COLUMNS
+    )
     return (*columns, _WORD_COLUMN) if rows[_WORD_PERPLEXITY].notna().all() else columns
 
 
-def _flops_beside_the_first(flops: pd.Series) -> Callable[[pd.Series], str]:
-    """A row's FLOPs, and by how much they differ from those of the first row where they do."""
-    first = float(flops.iloc[0])
+def _with_multiple(
+    show: Callable[[pd.Series], str], name: str, comparison: Comparison
+) -> Callable[[pd.Series], str]:
+    """A number and how many times the reference's it is."""
+    one_x = float(comparison.reference[name])
 
-    def more(value: float) -> str:
-        part = value / first - 1 if first else math.nan
-        return f" {part:+.0%}" if abs(part) >= 0.005 else ""
+    def beside(row: pd.Series) -> str:
+        times = float(row[name]) / one_x if one_x else math.nan
+        return f"{show(row)} {times:.3f}x" if math.isfinite(times) else show(row)
 
-    width = max(len(more(float(value))) for value in flops)
-
-    def show(row: pd.Series) -> str:
-        return f"{_FLOPS.show(row)}{more(float(row['flops_per_token'])):>{width}}"
-
-    return show
+    return beside
 
 
 def tight_layout(layout: str) -> str:

@@ -43,10 +43,14 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
         axes = figure.subplots()
         margins(figure, left=0.75, right=0.25, top=0.45, bottom=0.5)
         step_N = path["step"].to_numpy(float)
+        # Until alpha moves every candidate is as likely, and no layout is named.
+        named_N = step_N > trajectory.alpha_start
         for name, (label, colour, style) in _LINES.items():
-            axes.plot(step_N, path[name] / reference, style, color=colour, label=label)
+            shown = path[name].where(named_N | (name == "expected")) / reference
+            axes.plot(step_N, shown, style, color=colour, label=label)
         axes.axhline(most / reference, color="#666666", linewidth=1.0, ls=":", label="target")
-        axes.set_ylim(0, 1.1 * float(path[list(_LINES)].to_numpy().max() / reference))
+        highest = path.loc[named_N, list(_LINES)].to_numpy().max(initial=path["expected"].max())
+        axes.set_ylim(0, 1.1 * float(highest) / reference)
         axes.set_xlabel("step")
         axes.set_ylabel(f"{str(known.get('name'))[:20]} / {str(known.get('reference'))[:24]}")
         axes.grid(axis="y")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from nas.derivation.base import Considered, Derived, Layout, Request
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
-from nas.derivation.rules import NoOtherNetwork, explicit, interleaved, par, random_layout, sandwich
+from nas.derivation.rules import explicit, interleaved, par, random_layout, sandwich
 from nas.derivation.searched import NEED_PI, check_method
 
 Method = Callable[[Request], Derived]
@@ -34,7 +34,6 @@ __all__ = [
     "Considered",
     "Derived",
     "Layout",
-    "NoOtherNetwork",
     "Request",
     "check_method",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from model import Candidate, Evidence, Network, block_options, network_from
 from nas.config import DeriveConfig
-from nas.costs.budget import LayoutCost, Limit
+from nas.costs.budget import Limit
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]
@@ -82,20 +82,6 @@ class NoLayout(ValueError):
 
 
 @dataclass(frozen=True)
-class Near:
-    """A cost that a random layout must have, but for a part of it; `words` name it."""
-
-    cost: LayoutCost
-    value: float
-    tolerance: float
-    words: str
-
-    def holds(self, layout: Layout) -> bool:
-        """Whether a layout costs so much."""
-        return abs(self.cost(layout) - self.value) <= self.tolerance * self.value
-
-
-@dataclass(frozen=True)
 class Request:
     """What a derivation may use.
 
@@ -103,13 +89,11 @@ class Request:
         candidates: what a slot may become, every option filled in.
         flops_per_token: of a layout's forward pass.
         limits: what a layout may cost at most.
-        near: what a random layout must cost, instead.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_slots: slots so many apart share their weights; None: none do.
-        taken: networks that a random layout must not be.
     """
 
     config: DeriveConfig
@@ -122,9 +106,7 @@ class Request:
     say: Callable[[str], None] = lambda line: None
     alpha_learned: bool = True
     tie_slots: int | None = None
-    taken: frozenset[Network] = frozenset()
     limits: tuple[Limit, ...] = ()
-    near: Near | None = None
 
     @cached_property
     def networks(self) -> Networks:

@@ -73,47 +73,26 @@ def explicit(request: Request) -> Derived:
     return Derived(layout=layout, evidence=Evidence(method="layout"))
 
 
-class NoOtherNetwork(ValueError):
-    """Every network of the cost is taken."""
-
-
 def random_layout(request: Request) -> Derived:
-    """Every slot an independent uniform draw; the first that keeps the limits and costs as asked.
+    """Every slot an independent uniform draw; the first that keeps the limits.
 
-    Draws whose network is among `request.taken` are passed over. Where no draw serves and the
-    layouts can be listed, those that serve are, and one of them is drawn. Where all of those are
-    taken, NoOtherNetwork.
+    Where no draw does and the layouts can be listed, those that do are, and one of them is drawn.
     """
-    near, networks = request.near, request.networks
+    networks = request.networks
     generator = np.random.default_rng(request.config.seed)
     draws = (
         tuple(generator.integers(len(request.candidates), size=request.slots).tolist())
         for _ in range(_TRIES)
     )
-
-    def serves(choice: Choice) -> bool:
-        if near is not None and not near.holds(networks.layout(choice)):
-            return False
-        return request.allowed(choice) and networks.of(choice) not in request.taken
-
-    choice = next(filter(serves, draws), None)
-    if choice is None and networks.listed(request.slots):
-        serving = [*networks.first_forms(filter(serves, networks.layouts(request.slots)))]
+    choice: Choice | None = next(filter(request.allowed, draws), None)
+    listed = networks.listed(request.slots)
+    if choice is None and listed:
+        every = filter(request.allowed, networks.layouts(request.slots))
+        serving = [*networks.first_forms(every)]
         choice = serving[generator.integers(len(serving))] if serving else None
     if choice is None:
-        raise _nothing_serves(request)
+        none = "there is no" if listed else f"{_TRIES:,} draws gave no"
+        raise NoLayout(f"random: {none} layout within derive.budget; give a larger budget")
     budget = " within the budget" if request.limits else ""
-    budget += "" if near is None else f", {near.words} {near.value:.6g}"
     evidence = Evidence(method=f"random, seed {request.config.seed}{budget}")
     return Derived(layout=networks.layout(choice), evidence=evidence)
-
-
-def _nothing_serves(request: Request) -> ValueError:
-    near = request.near
-    asked = "" if near is None else f" of {near.words} {near.value:.6g} within {near.tolerance:.0%}"
-    asked += " within derive.budget" if request.limits else ""
-    listed = request.networks.listed(request.slots)
-    none = "there is no" if listed else f"{_TRIES:,} draws gave no"
-    if request.taken:
-        return NoOtherNetwork(f"random: {none} other network{asked}")
-    return NoLayout(f"random: {none} layout{asked}; give a larger budget")

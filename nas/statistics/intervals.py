@@ -68,6 +68,18 @@ def paired_line(
     )
 
 
+def at_cost(
+    share: float, cost: str, other: str, ones: Sequence[float], others: Sequence[float]
+) -> str:
+    """What a layout of so much of another one's cost gives up in nats, over paired seeds."""
+    differences = [a - b for a, b in zip(ones, others, strict=True)]
+    head = f"at {share:.2f}x of {other}'s {cost} its nats are"
+    if len(differences) < 2:
+        return f"{head} {differences[0]:+.4f} (n = 1, no interval)"
+    mean, half = paired_interval(differences)
+    return f"{head} {mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}] (n = {len(differences)})"
+
+
 def verdict(
     name: str, searched: Sequence[float], opponents: Mapping[str, Sequence[float]]
 ) -> list[str]:

@@ -9,9 +9,9 @@ import derive
 import retrain
 from model import load_architecture, load_model
 from nas.costs import table as cost_table
+from nas.opponents.width import GRAIN, with_width
 from pipeline import costs as plan_costs
 from pipeline.costs import counted_cost
-from pipeline.fill import GRAIN, widened
 from tests import tiny
 from tests.pipeline.conftest import plan_of_run
 from tests.runs import refused, run, settings
@@ -27,14 +27,14 @@ def widths(layout: Any) -> list[int]:
 def test_every_dense_block_is_widened_by_one_factor_and_gets_a_label_of_its_own() -> None:
     layout = (ATTENTION, DENSE, WIDE, IDENTITY, DENSE)
     assert widths(layout) == [16, 40, 16]
-    wider = widened(layout, 1.65)
+    wider = with_width(layout, 1.65)
     assert widths(wider) == [24, 64, 24]
     assert [slot.label for slot in wider] == [
         "attention", "dense_24", "dense_wide_64", "identity", "dense_24",
     ]  # fmt: skip
-    assert widened(layout, 1.19) == layout, "none reaches the next multiple"
-    assert widened((ATTENTION, IDENTITY), 9.0) == (ATTENTION, IDENTITY)
-    assert all(width % GRAIN == 0 for width in widths(widened(layout, 3.1416)))
+    assert with_width(layout, 1.19) == layout, "none reaches the next multiple"
+    assert with_width((ATTENTION, IDENTITY), 9.0) == (ATTENTION, IDENTITY)
+    assert all(width % GRAIN == 0 for width in widths(with_width(layout, 3.1416)))
 
 
 def derived(folder: Path, *given: str) -> Any:

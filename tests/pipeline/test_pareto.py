@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import compare
 import derive
 from model import load_architecture, network_of, parse_layout
 from pipeline import pareto
@@ -121,3 +122,30 @@ def test_without_a_search_there_is_no_front(
     arguments: list[Any] = [experiment_file, "--run", tmp_path / "run", "--pareto", "flops"]
     assert refused(derive, capsys, *arguments).endswith("run search.py first")
     assert not (tmp_path / "run/pareto.csv").exists()
+
+
+def test_compare_trains_the_whole_front(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = settings("derive.top=1", "derive.gap=false", "retrain.steps=4", "compare.opponents=[par]")
+    steps = [*few, *settings("retrain.optimiser.warmup_steps=0")]
+    run(derive, searched, *steps)
+    line = refused(compare, capsys, searched, "--pareto", *steps)
+    assert line.endswith(f"run derive.py {searched} --pareto first")
+    run(derive, searched, "--pareto", "flops", *steps)
+    run(compare, searched, "--pareto", *steps)
+    comparison = json.loads((searched / "comparison.json").read_text())
+    roles = [row["role"] for row in comparison["rows"]]
+    names = json.loads((searched / "pareto.json").read_text())["front"]
+    assert roles[0] == "searched"
+    assert roles.count("front") + sum("of the front" in each for each in comparison["remarks"]) == (
+        len(names)
+    )
+    assert {row["name"] for row in comparison["rows"] if row["role"] == "front"} <= set(names)
+
+
+@pytest.mark.parametrize("names", ['["../x"]', "5", '[["a"]]', '["absent"]'])
+def test_a_front_that_names_other_files_is_refused(
+    searched: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    run(derive, searched, *settings("derive.gap=false"))
+    (searched / "pareto.json").write_text(f'{{"front": {names}}}')
+    assert "x.json" not in refused(compare, capsys, searched, "--pareto")

@@ -1,0 +1,130 @@
+"""Opponents that cost what the chosen layout costs, by costs that are counted on fingers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from model import layout_letters, network_of, parse_layout
+from nas.config import DeriveConfig
+from nas.costs.budget import LayoutCost
+from nas.derivation.base import Layout, Request
+from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
+from nas.opponents.base import TOLERANCE
+from nas.opponents.width import dense_widths, with_width
+from tests import tiny
+
+CANDIDATES = tiny.candidates("attention", "dense", "identity")
+
+
+def cost(layout: Layout) -> float:
+    """10, 5 for attention, an eighth of d_ffn for dense."""
+    return 10.0 + sum(
+        5.0 if slot.kind == "attention" else getattr(slot, "d_ffn", 0) / 8 for slot in layout
+    )
+
+
+def contest(
+    chosen: str, count: int = 1, measured: Callable[[Layout], float] = cost, **given: Any
+) -> Contest:
+    layout = parse_layout(chosen, CANDIDATES)
+    flops = LayoutCost("flops", {"attention": 5.0, "dense": 2.0, "identity": 0.0}, 10.0)
+    request = Request(DeriveConfig(), given.get("names", CANDIDATES), len(layout), flops)
+
+    def shares(layouts: Sequence[Layout]) -> list[float]:
+        return [measured(one) / measured(layout) for one in layouts]
+
+    taken = frozenset({network_of(layout, None), *given.get("taken", ())})
+    predicted = given.get("predicted", cost)
+    return Contest(
+        request, layout, taken, count, "flops", lambda one: predicted(one) / cost(layout), shares
+    )
+
+
+def letters(opponents: Sequence[Opponent]) -> list[str]:
+    return [layout_letters(one.layout).replace(" ", "") for one in opponents]
+
+
+def test_random_ones_are_other_networks_of_equal_cost() -> None:
+    asked = contest("adaid", 5)
+    opponents = OPPONENTS["random"](asked)
+    assert [one.name for one in opponents] == [f"random-{n}" for n in range(len(opponents))]
+    assert len(opponents) == 5
+    networks = {network_of(one.layout, None) for one in opponents} | asked.taken
+    assert len(networks) == 6
+    assert all(abs(cost(one.layout) / cost(asked.chosen) - 1) <= TOLERANCE for one in opponents)
+    assert opponents == OPPONENTS["random"](contest("adaid", 5))
+
+
+def test_a_random_one_that_costs_more_when_it_is_measured_is_dropped() -> None:
+    def dearer(layout: Layout) -> float:
+        return cost(layout) * (1.1 if layout_letters(layout).startswith("d") else 1.0)
+
+    opponents = OPPONENTS["random"](contest("adaid", 3, dearer))
+    assert len(opponents) == 3
+    assert not any(text.startswith("d") for text in letters(opponents))
+
+
+def test_where_few_have_the_cost_all_are_looked_at() -> None:
+    assert letters(OPPONENTS["random"](contest("aaaaai", 1))) != []
+    with pytest.raises(NoOpponent, match="no other network within 3% of the chosen layout's flops"):
+        OPPONENTS["random"](contest("aaaaa"))
+
+
+def test_permuted_ones_have_the_same_blocks_in_another_order() -> None:
+    opponents = OPPONENTS["permuted"](contest("aaddi", 5))
+    assert len({network_of(one.layout, None) for one in opponents}) == 5
+    assert all(sorted(text) == sorted("aaddi") for text in letters(opponents))
+    assert all(text.replace("i", "") != "aadd" for text in letters(opponents))
+    with pytest.raises(NoOpponent, match="every permutation"):
+        OPPONENTS["permuted"](contest("aaai"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "slots"),
+    [("adadai", 5), ("adadii", 4), ("adaiii", 3), ("dddiii", 1), ("aiiiii", 1)],
+)
+def test_interleaved_is_cut_to_the_most_slots_of_the_cost(chosen: str, slots: int) -> None:
+    (opponent,) = OPPONENTS["interleaved_short"](contest(chosen))
+    assert letters([opponent]) == ["adadad"[:slots]]
+    assert opponent.name == f"interleaved-{slots}"
+
+
+def test_nothing_is_cut_where_interleaved_costs_no_more() -> None:
+    with pytest.raises(NoOpponent, match=r"interleaved costs 1\.000x .* so nothing is cut"):
+        OPPONENTS["interleaved_short"](contest("aaaddd"))
+    with pytest.raises(NoOpponent, match="even one slot costs more"):
+        OPPONENTS["interleaved_short"](contest("iiiiii"))
+
+
+def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
+    wide = tiny.candidates("attention", {"kind": "dense", "d_ffn": 160}, "identity")
+    asked = contest("adadai", names=wide)
+    (opponent,) = OPPONENTS["interleaved_narrow"](asked)
+    (width,) = set(dense_widths(opponent.layout))
+    assert [slot.kind for slot in opponent.layout] == ["attention", "dense"] * 3
+    assert cost(opponent.layout) <= (1 + TOLERANCE) * cost(asked.chosen)
+    wider = with_width(opponent.layout, (width + 8) / width)
+    assert cost(wider) > (1 + TOLERANCE) * cost(asked.chosen)
+    assert opponent.name == f"interleaved-ffn{width}"
+    assert {slot.label for slot in opponent.layout} == {"attention", f"dense_{width}"}
+
+
+@pytest.mark.parametrize(("chosen", "words"), [("aaaddd", "as it is"), ("iiiiii", "at its narr")])
+def test_no_width_is_named_where_none_has_the_cost(chosen: str, words: str) -> None:
+    with pytest.raises(NoOpponent, match=rf"interleaved_narrow: interleaved costs .* {words}"):
+        OPPONENTS["interleaved_narrow"](contest(chosen))
+
+
+def test_a_kind_that_is_missing_is_said() -> None:
+    with pytest.raises(NoOpponent, match="needs a candidate of kind dense"):
+        OPPONENTS["interleaved_short"](contest("aii", names=tiny.candidates("attention")))
+
+
+def test_a_width_is_a_multiple_of_8_and_never_0() -> None:
+    layout = parse_layout("adi", CANDIDATES)
+    assert dense_widths(with_width(layout, 0.0)) == [8]
+    assert dense_widths(with_width(layout, 0.99)) == [8]
+    assert with_width(layout, 1.0) == layout
+    assert with_width(layout, 1.4) == layout
+    assert dense_widths(with_width(layout, 1.5)) == [24]

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from nas.derivation import DERIVATIONS
+from nas.opponents import OPPONENTS
 from pipeline.experiment import Experiment
 from tests.mutation import CONFIGS, FILE, RICH, THIRDS, Checked, refuse
 from tests.sweep_judge import space_is_right
@@ -59,7 +60,8 @@ def is_valid(raw: bytes) -> bool:
         return False
     numbers = re.findall(r"-?\d+", json.dumps(value))
     assert all(abs(int(number)) < 2**63 for number in numbers)
-    known = {experiment.derive.method, *experiment.compare.opponents} <= set(DERIVATIONS)
+    known = experiment.derive.method in DERIVATIONS
+    known &= set(experiment.compare.opponents) <= {*DERIVATIONS, *OPPONENTS}
     return known and space_is_right(value)
 
 

@@ -13,6 +13,7 @@ from data.corpora import CORPORA
 from model import LanguageModel
 from model.blocks import BLOCKS
 from nas.derivation import DERIVATIONS
+from nas.opponents import OPPONENTS
 from pipeline.experiment import Experiment, dump_experiment, json_schema, load_experiment
 from tests.runs import ROOT
 from tools.options import options_page
@@ -55,7 +56,10 @@ def test_the_schema_offers_what_is_registered() -> None:
     sections = json.loads(json_schema())["$defs"]
     derive, compare = sections["DeriveConfig"], sections["CompareConfig"]
     assert derive["properties"]["method"]["enum"] == list(DERIVATIONS)
-    assert compare["properties"]["opponents"]["items"]["enum"] == list(DERIVATIONS)
+    assert compare["properties"]["opponents"]["items"]["enum"] == [
+        *DERIVATIONS,
+        *(name for name in OPPONENTS if name not in DERIVATIONS),
+    ]
     by_name = sections["ModelConfig"]["properties"]["candidates"]["items"]["anyOf"][0]
     assert by_name == {"enum": list(BLOCKS)}
 

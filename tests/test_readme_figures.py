@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from model import ModelConfig
+from nas.costs.table import CostTable
 from nas.tabular.regret import regret_of
 from nas.tabular.table import read_table
 from report.comparison import read_comparison, text_table
@@ -121,6 +122,17 @@ def test_readme_tells_the_demo_in_its_figures() -> None:
     assert min(rows.values(), key=lambda row: row["nats_per_token"])["name"] == "sandwich-2"
     moved = 1 / times("permuted-0", "perplexity") - 1
     assert f"in another order have {100 * moved:.0f}% more" in readme
+
+
+@pytest.mark.parametrize("workload", ["latency", "decode", "train_step"])
+def test_the_page_of_costs_says_how_well_times_are_predicted(workload: str) -> None:
+    table = CostTable.model_validate(record("latency_table.json"))
+    times = table.workloads[workload]
+    assert len(times.held_out) == 20
+    assert times.distrust is None
+    shown = times.agreement
+    row = f"| `{workload}` | {100 * shown.error:.1f}% | {shown.tau:.2f} |"
+    assert row in (ROOT / "docs/costs.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("shape", ["small", "large"])

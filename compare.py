@@ -30,14 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         exit_codes.refuse_several("compare.py")
-        from pipeline.compare import (
-            contestants,
-            finish_comparison,
-            front_of,
-            train_contestants,
-        )
+        from pipeline.compare import finish_comparison, train_contestants, train_in_processes
+        from pipeline.contestants import contestants, front_of
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
+        from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -45,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir)
         entries = contestants(plan, front_of(plan) if arguments.pareto else ())
     with exit_codes.run_errors() as ending:
-        train_contestants(plan, entries, arguments.jobs)
+        if arguments.jobs > 1:
+            with StopRequest().listening() as stop:
+                train_in_processes(plan, entries, jobs=arguments.jobs, stop=stop)
+        # After --jobs all are done: this looks whether they are whole.
+        train_contestants(plan, entries)
         finish_comparison(plan, entries)
     return ending.code
 

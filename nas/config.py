@@ -367,12 +367,15 @@ class CompareConfig(Section):
         default=["interleaved", "par", "sandwich", "random"],
         description="Rules (or other derivations), and opponents that cost what the chosen layout "
         "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
-        "slots; interleaved_narrow, with narrower dense blocks.",
+        "slots; interleaved_narrow, with narrower dense blocks; sandwich_k, sandwiches of every k.",
     )
-    equal: Literal["auto", "flops", "latency", "parameters"] = Field(
-        default="auto",
-        description="The cost that they share with it, within 3%; auto: latency where it was "
-        "derived within a budget of latency, else flops.",
+    equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
+        Field(
+            default="auto",
+            description="The cost that they share with it, within 3% (train_step: as much training "
+            "by the clock); auto: latency or another time that it was derived within a budget of, "
+            "else flops.",
+        )
     )
     random_layouts: int = Field(
         default=1, ge=1, description="How many random opponents, each another network."

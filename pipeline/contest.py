@@ -1,16 +1,23 @@
 """Opponents of a run's chosen layout that cost what it costs: counted, or timed beside it."""
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from model import Architecture, Evidence, Network
+from model import Architecture, Evidence, Network, layout_letters
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import Derived, Layout
 from nas.opponents import OPPONENTS, Contest
 from pipeline.context import RunPlan, say
-from pipeline.costs import costs_of, counted_cost, measurement_of
+from pipeline.costs import costs_of, counted_cost, measurement_of, table_key
 from pipeline.derive import architecture_of, request_of
+from utils.files import read_object, write_whole
 
+FILE = "opponents.json"
+# A name that no layout has.
 _CHOSEN = "the chosen one"
 
 
@@ -19,8 +26,8 @@ def equal_cost(plan: RunPlan, chosen: Architecture) -> str:
     asked = plan.experiment.compare.equal
     if asked != "auto":
         return asked
-    times = chosen.costs.times if chosen.costs is not None else ()
-    return "latency" if "latency" in [timed.name for timed in times] else "flops"
+    timed = [time.name for time in chosen.costs.times] if chosen.costs is not None else []
+    return "latency" if "latency" in timed else next(iter(timed), "flops")
 
 
 def contest(plan: RunPlan, chosen: Architecture, taken: frozenset[Network], count: int) -> Contest:
@@ -54,20 +61,58 @@ def _counted(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 
 
 def _timed(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
-    table, measurement = costs_of(plan, [cost])[cost], measurement_of(plan)
-
-    def measured(layouts: Sequence[Layout]) -> list[float]:
-        say(f"measuring {cost} of {len(layouts)} layouts and the chosen one, in turn")
-        named = {f"{number}": layout for number, layout in enumerate(layouts)}
-        times = measurement.times_ms(cost, {_CHOSEN: chosen, **named})
-        return [times[name] / times[_CHOSEN] for name in named]
-
+    table, measured = costs_of(plan, [cost])[cost], _MeasuredShares(plan, cost, chosen)
     if all(slot.label in table.by_label for slot in chosen):
         whole = table(chosen)
     else:  # its width was filled: a layout that the table knows is measured beside it
         known = (plan.candidates[0],) * len(plan.slots)
         whole = table(known) / measured([known])[0]
     return (lambda layout: table(layout) / whole), measured
+
+
+class _MeasuredShares:
+    """Times of layouts as multiples of the chosen one's, kept in RUN/opponents.json.
+
+    Measured again they would differ a little, and a comparison that goes on would meet others.
+    """
+
+    def __init__(self, plan: RunPlan, cost: str, chosen: Layout) -> None:
+        self._measurement, self._cost, self._chosen = measurement_of(plan), cost, chosen
+        self._path = plan.run_dir / FILE
+        slots = [slot.model_dump(mode="json") for slot in chosen]
+        self._key = {**table_key(plan), "cost": cost, "chosen": slots}
+
+    def __call__(self, layouts: Sequence[Layout]) -> list[float]:
+        shares = _read_shares(self._path, self._key) if self._path.exists() else {}
+        layout_of = {layout_letters(layout): layout for layout in layouts}
+        missing = {name: layout for name, layout in layout_of.items() if name not in shares}
+        if missing:
+            say(f"measuring {self._cost} of {len(missing)} layouts and the chosen one, in turn")
+            times = self._measurement.times_ms(self._cost, {_CHOSEN: self._chosen, **missing})
+            shares |= {name: times[name] / times[_CHOSEN] for name in missing}
+            content = {"key": self._key, "shares": shares}
+            write_whole(self._path, json.dumps(content, indent=1) + "\n")
+        return [shares[name] for name in layout_of]
+
+
+def _read_shares(path: Path, key: Mapping[str, Any]) -> dict[str, float]:
+    """The shares that were measured under this key; none where they are of another one.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    remedy = "remove it, and the opponents are measured again"
+    content = read_object(path, remedy)
+    if content.get("key") != json.loads(json.dumps(key)):
+        return {}
+    shares = content.get("shares")
+    if not isinstance(shares, dict) or not all(map(_is_share, shares.values())):
+        raise ValueError(f"{path}: shares: damaged; {remedy}")
+    return dict(shares)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, float) and 0.0 < value < math.inf
 
 
 def equal_opponents(

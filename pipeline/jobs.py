@@ -23,21 +23,31 @@ _SILENT_S = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Job:
-    """One run: scripts in their order, in a run directory; the name is for messages."""
+    """One run: scripts in their order, in a run directory; the name is for messages.
+
+    With `arguments`, which then say the run directory, `folder` holds the process's log alone, and
+    the experiment stays as it is, threads included: what is trained is another command's own.
+    """
 
     name: str
     experiment: Experiment
     scripts: Sequence[str]
     folder: Path
+    arguments: tuple[str, ...] = ()
 
 
 def run_all(
-    jobs: Sequence[Job], *, workers: int, stop: StopRequest, done: Callable[[Job], None]
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    stop: StopRequest,
+    done: Callable[[Job], None],
+    option: str = "--workers",
 ) -> None:
     """Run jobs in order, so many at a time, each with its share of the cores unless it says.
 
     `done` is called after each, from several threads. Where `stop` is asked for, every run saves
-    its state.
+    its state. `option` is what a command calls the number of workers.
 
     Raises:
         ValueError: a run failed; those that had begun have gone on to their end.
@@ -46,7 +56,7 @@ def run_all(
     cores = usable_cores()
     threads = max(1, cores // workers)
     asked = max((job.experiment.run.threads or threads for job in jobs), default=threads)
-    if warning := too_many_threads(asked, min(workers, len(jobs)), cores):
+    if warning := too_many_threads(asked, min(workers, len(jobs)), cores, option):
         print(warning, flush=True)
     with ThreadPoolExecutor(workers) as pool:
         futures = [pool.submit(_run, job, threads, stop, done) for job in jobs]
@@ -62,13 +72,17 @@ def run_all(
 
 
 def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None]) -> None:
-    if stop.number is None:
+    if stop.number is not None:
+        return
+    experiment, environment = job.experiment, {"OMP_NUM_THREADS": str(threads)}
+    if not job.arguments:
         threads = job.experiment.run.threads or threads
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
-        experiment = with_settings(job.experiment, settings)
-        watcher = Watcher(is_ending=lambda: stop.number is not None)
-        run_scripts(experiment, job.scripts, job.folder, Limits(None, _SILENT_S), watcher)
-        done(job)
+        experiment, environment = with_settings(job.experiment, settings), {}
+    watcher = Watcher(is_ending=lambda: stop.number is not None, environment=environment)
+    limits = Limits(None, _SILENT_S)
+    run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
+    done(job)
 
 
 def layout_job(experiment: Experiment, letters: str, seed: int, run_dir: Path) -> Job:

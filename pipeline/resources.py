@@ -101,11 +101,13 @@ def _group_limits(root: Path) -> Iterator[int]:
                 yield int((mount / folder / name).read_text())
 
 
-def too_many_threads(threads: int, workers: int, cores: int) -> str | None:
+def too_many_threads(
+    threads: int, workers: int, cores: int, option: str = "--workers"
+) -> str | None:
     """A warning where `workers` runs of so many threads each share fewer cores."""
     if threads * workers <= cores:
         return None
-    why, remedy = "each run has a part of one", f"--workers {max(1, cores // threads)}"
+    why, remedy = "each run has a part of one", f"{option} {max(1, cores // threads)}"
     if threads > 1:
         why = "threads that share a core wait for each other, training may be many times slower"
         remedy += f", or --set run.threads={max(1, cores // workers)}"

@@ -1,9 +1,10 @@
 """The derived layout beside its opponents: text table, figures, HTML table."""
 
 import io
+import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +30,14 @@ _NUMBERS = (
     "valid_nats_per_token",
 )
 _WORD_PERPLEXITY = "word_perplexity"
-_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", _WORD_PERPLEXITY)
-# As wide as a digit, and HTML keeps it.
-_BLANK = "\u2007"
-_WIDTH, _SHORTEST_NAME, _LAYOUT_LENGTH = 100, 9, 16
-_LAYOUT_BESIDE_WORDS = 7  # where word perplexity takes a column of the 100
+_LATENCY_TIMES, _PERPLEXITY_TIMES = "relative_latency", "relative_perplexity"
+# What a file of an older version lacks; `equal` is text.
+_ADDED = (_WORD_PERPLEXITY, _LATENCY_TIMES, _PERPLEXITY_TIMES)
+_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", *_ADDED)
+_EQUAL = "equal"
+_WIDTH, _SHORTEST_NAME = 100, 9
+# Layouts up to so long stand in the table; the second where the first leaves no room.
+_LAYOUT_LENGTHS = (16, 7)
 _MARKS = {
     "searched": ("*", SEARCHED, 13.0),
     "front": ("s", "#009e73", 6.5),
@@ -43,18 +47,26 @@ _MARKS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of `comparison.csv`, one per network, and what `comparison.json` says."""
+    """The rows of `comparison.csv`, one per network, and what `comparison.json` says.
+
+    `reference` is the row that others are multiples of; older files have none.
+    """
 
     rows: pd.DataFrame
     verdict: str
     latency_note: str
     remarks: str
+    reference: str
 
     @property
-    def reference(self) -> pd.Series:
-        """The row that others are multiples of: the plain Transformer-XL, else the first."""
-        plain = self.rows[self.rows["name"] == REFERENCE]
-        return plain.iloc[0] if len(plain) else self.rows.iloc[0]
+    def legend(self) -> str:
+        """What stands in the columns beside the reference and the first row, in a line."""
+        if not self.reference or not len(self.rows):
+            return ""
+        return (
+            f"x: of {self.reference}; =: the first row's, within 3%, in P parameters, F FLOPs, "
+            "L latency, T training"
+        )
 
     @property
     def searched(self) -> str | None:
@@ -78,6 +90,7 @@ def read_comparison(run_folder: Path) -> Comparison:
         verdict=str(summary.get("verdict") or ""),
         latency_note=str(summary.get("latency_note") or ""),
         remarks="\n".join(map(str, remarks)) if isinstance(remarks, list) else "",
+        reference=str(summary.get("reference") or ""),
     )
 
 
@@ -92,9 +105,10 @@ def _read_rows(path: Path) -> pd.DataFrame:
     missing = [name for name in (*_TEXT, *_NUMBERS) if name not in frame]
     if missing:
         raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; run compare.py again")
-    if _WORD_PERPLEXITY not in frame:
-        frame[_WORD_PERPLEXITY] = ""
-    for name in (*_NUMBERS, _WORD_PERPLEXITY):
+    for name in (*_ADDED, _EQUAL):
+        if name not in frame:
+            frame[name] = ""
+    for name in (*_NUMBERS, *_ADDED):
         column = frame[name].fillna("").str.strip()
         number = pd.to_numeric(column, errors="coerce")
         allowed = column.str.lower() == "nan"
@@ -128,49 +142,44 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
-REFERENCE = "interleaved"
+def _significant(value: float) -> str:
+    """Three digits, zeros at the end too."""
+    return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
+
+
+def _letters(row: pd.Series) -> str:
+    """P, F, L or T for each word of the column `equal`."""
+    return "".join(word[0].upper() for word in str(row[_EQUAL]).split()) or "-"
+
+
 _LEFT = 2  # columns of text
-# Columns that are shown beside the reference's, by title.
-_MULTIPLES = {"latency": "latency_ms", "perplexity": "perplexity"}
+_BITS = _Column("bits", "/byte", _number("bits_per_byte", lambda value: f"{value:.4f}"))
+_PERPLEXITY = _Column("ppl", "/token", _number("perplexity", _perplexity))
 _COLUMNS = (
     _Column("name", "", lambda row: str(row["name"])),
     _Column("layout", "", lambda row: tight_layout(str(row["layout"]))),
     _Column("n", "", _number("n", lambda value: f"{value:.0f}")),
     _Column("params", "", _number("parameters", compact)),
-    _Column("FLOPs", "per token", _number("flops_per_token", compact)),
-    _Column("nats", "per token", _number("nats_per_token", lambda value: f"{value:.4f}")),
-    _Column("latency", "ms", _number("latency_ms", lambda value: f"{value:.3g}")),
-    _Column("perplexity", "per token", _number("perplexity", _perplexity)),
-    _Column("bits", "per byte", _number("bits_per_byte", lambda value: f"{value:.4f}")),
+    _Column("FLOPs", "/token", _number("flops_per_token", compact)),
+    _Column("latency", "ms", _number("latency_ms", _significant)),
+    _Column("nats", "/token", _number("nats_per_token", lambda value: f"{value:.4f}")),
+    _BITS,
+    _PERPLEXITY,
 )
-_WORD_COLUMN = _Column("ppl", "per word", _number(_WORD_PERPLEXITY, _perplexity))
+_WORD_COLUMN = _Column("ppl", "/word", _number(_WORD_PERPLEXITY, _perplexity))
+# What a file of an older version has not.
+_BESIDE = (
+    _Column("latency", "x", _number(_LATENCY_TIMES, lambda value: f"{value:.2f}")),
+    _Column("ppl", "x", _number(_PERPLEXITY_TIMES, lambda value: f"{value:.3f}")),
+    _Column("=", "", _letters),
+)
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
-    """With multiples of the reference's, and word perplexity where every row has it."""
-    rows = comparison.rows
-    if not len(rows):
-        return _COLUMNS
-    columns = tuple(
-        replace(column, show=_with_multiple(column.show, _MULTIPLES[column.title], comparison))
-        if column.title in _MULTIPLES
-        else column
-        for column in _COLUMNS
-    )
-    return (*columns, _WORD_COLUMN) if rows[_WORD_PERPLEXITY].notna().all() else columns
-
-
-def _with_multiple(
-    show: Callable[[pd.Series], str], name: str, comparison: Comparison
-) -> Callable[[pd.Series], str]:
-    """A number and how many times the reference's it is."""
-    one_x = float(comparison.reference[name])
-
-    def beside(row: pd.Series) -> str:
-        times = float(row[name]) / one_x if one_x else math.nan
-        return f"{show(row)} {times:.3f}x" if math.isfinite(times) else show(row)
-
-    return beside
+    """Word perplexity where every row has it; what is beside other rows, where the file has it."""
+    words = len(comparison.rows) and comparison.rows[_WORD_PERPLEXITY].notna().all()
+    beside = _BESIDE if comparison.legend else ()
+    return (*_COLUMNS, *((_WORD_COLUMN,) if words else ()), *beside)
 
 
 def tight_layout(layout: str) -> str:
@@ -182,32 +191,47 @@ def tight_layout(layout: str) -> str:
 def text_table(comparison: Comparison) -> str:
     """The table for a terminal, with the verdict and the latency note below it.
 
-    It fits 100 columns; layouts too long for that stand below the table, whole.
+    It fits 100 columns: layouts too long for it stand below the table, whole, and where that is
+    not enough, what nats say too is left out.
     """
-    rows, columns = [row for _, row in comparison.rows.iterrows()], _columns(comparison)
-    longest_layout = _LAYOUT_BESIDE_WORDS if _WORD_COLUMN in columns else _LAYOUT_LENGTH
-    cells = [[column.show(row) for column in columns] for row in rows]
+    rows = [row for _, row in comparison.rows.iterrows()]
+    columns = _columns(comparison)
+    # Nats say the perplexity of a token too.
+    left_out: list[tuple[_Column, ...]] = [(), (_BITS,)]
+    left_out += [(_BITS, _PERPLEXITY)] if _WORD_COLUMN in columns else []
+    for hidden, longest_layout in itertools.product(left_out, _LAYOUT_LENGTHS):
+        shown = [column for column in columns if column not in hidden]
+        cells = _cells(shown, rows, longest_layout)
+        too_wide = max(map(len, aligned(cells, _LEFT))) - _WIDTH
+        if too_wide <= 0:
+            break
+    else:
+        longest = max(len(row[0]) for row in cells)
+        for row in cells:
+            row[0] = shorten(row[0], max(longest - too_wide, _SHORTEST_NAME))
     long_layouts = [
         f"  {row['name']}: {row['layout']}"
         for row in rows
         if len(tight_layout(str(row["layout"]))) > longest_layout
     ]
-    for row in cells:
-        row[1] = row[1] if len(row[1]) <= longest_layout else "(below)"
-    cells = [[c.title for c in columns], [c.unit for c in columns], *cells]
-    too_wide = max(map(len, aligned(cells, _LEFT))) - _WIDTH
-    if too_wide > 0:
-        longest = max(len(row[0]) for row in cells)
-        for row in cells:
-            row[0] = shorten(row[0], max(longest - too_wide, _SHORTEST_NAME))
     lines = aligned(cells, _LEFT)
     rule = "-" * max(map(len, lines))
     parts = ["\n".join([*lines[:2], rule, *lines[2:]])]
     if long_layouts:
         parts.append("\n".join(["layouts:", *long_layouts]))
-    texts = (comparison.remarks, comparison.verdict, comparison.latency_note)
+    texts = (comparison.legend, comparison.remarks, comparison.verdict, comparison.latency_note)
     below = "\n".join(text for text in texts if text)
     return "\n\n".join([*parts, below] if below else parts)
+
+
+def _cells(
+    columns: Sequence[_Column], rows: list[pd.Series], longest_layout: int
+) -> list[list[str]]:
+    """The heads and the rows as text; a layout that is longer stands elsewhere."""
+    cells = [[column.show(row) for column in columns] for row in rows]
+    for row in cells:
+        row[1] = row[1] if len(row[1]) <= longest_layout else "below"
+    return [[column.title for column in columns], [column.unit for column in columns], *cells]
 
 
 def html_table(comparison: Comparison) -> str:
@@ -215,8 +239,6 @@ def html_table(comparison: Comparison) -> str:
     columns, rows = _columns(comparison), []
     for _, row in comparison.rows.iterrows():
         cells = [column.show(row) for column in columns]
-        # Blanks stay in numbers, so that they stand below each other.
-        cells[_LEFT:] = [cell.replace(" ", _BLANK) for cell in cells[_LEFT:]]
         rows.append(("searched" if row["role"] == "searched" else "", cells))
     return html.table([(column.title, column.unit) for column in columns], rows, left=_LEFT)
 

@@ -137,7 +137,7 @@ def _experiment_facts(path: Path) -> dict[str, str]:
 
 def _comparison(comparison: Comparison) -> str:
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
-    texts = (comparison.remarks, comparison.latency_note)
+    texts = (comparison.legend, comparison.remarks, comparison.latency_note)
     note = "".join(html.note(text) for text in texts if text)
     caption = f"Test {measure_of(comparison)} against forward FLOPs per token"
     figure = html.image(png(scatter(comparison)), caption)

@@ -144,8 +144,11 @@ def test_the_models_of_readme_and_tutorial_load(
 
 
 def test_readme_and_the_map_stay_short() -> None:
-    for name, most in (("README.md", 1200), ("docs/design.md", 2500)):
-        assert len((ROOT / name).read_text(encoding="utf-8").split()) <= most, name
+    for name, most in (("README.md", 1050), ("docs/design.md", 2500)):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        # Commands and tables are looked at, not read.
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        assert len(prose.split()) <= most, name
 
 
 def test_every_page_is_linked_from_readme_or_an_index() -> None:

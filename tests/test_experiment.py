@@ -206,7 +206,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         ("[interleaved, par]", "[interlaved, par]",
          "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
          "interleaved, par, sandwich, random, layout, permuted, interleaved_short, "
-         "interleaved_narrow; found 'interlaved'; did you mean 'interleaved'?"),
+         "interleaved_narrow, sandwich_k; found 'interlaved'; did you mean 'interleaved'?"),
         ("compare:", "derive: {method: argmx}\ncompare:",
          "23: derive.method: must be one of argmax, top_k, sampled, beam, evolution, "
          "interleaved, par, sandwich, random, layout; found 'argmx'; did you mean 'argmax'?"),

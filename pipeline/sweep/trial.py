@@ -236,9 +236,16 @@ def run_seed(
 
 
 def run_scripts(
-    experiment: Experiment, scripts: Sequence[str], run: Path, limits: Limits, watcher: Watcher
+    experiment: Experiment,
+    scripts: Sequence[str],
+    run: Path,
+    limits: Limits,
+    watcher: Watcher,
+    arguments: Sequence[str] = (),
 ) -> None:
     """Run scripts that take an experiment and `--run`, one after another in a process of their own.
+
+    Where `arguments` are given they stand in the place of `--run`.
 
     Raises:
         Failed, Pruned, Interrupted: how else it ended; no process of it is left.
@@ -247,10 +254,10 @@ def run_scripts(
     run.mkdir(parents=True, exist_ok=True)
     path = run / "experiment.yaml"
     write_whole(path, dump_experiment(experiment))
-    arguments = [str(path), "--run", str(run), "--scripts", *scripts]
+    given = [str(path), *(arguments or ("--run", str(run))), "--scripts", *scripts]
     for _ in range(_MOST_STARTS):
         try:
-            process = TrialProcess(run, arguments, watcher)
+            process = TrialProcess(run, given, watcher)
         except FolderBusy:
             raise Failed(f"{run}: another process still trains here") from None
         try:

@@ -14,7 +14,7 @@ import derive
 import retrain
 from data import count_words
 from nas.opponents.base import TOLERANCE
-from pipeline.compare import contestants
+from pipeline.contestants import contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
@@ -56,7 +56,7 @@ def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
     assert float(first["word_perplexity"]) == table["rows"][0]["word_perplexity"]
     printed = capsys.readouterr().out
     assert f"{float(first['word_perplexity']):.4g}"[:4] in printed.replace(",", "")
-    assert "per word" in printed
+    assert "/word" in printed
 
 
 def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networks(

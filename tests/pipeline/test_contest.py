@@ -12,8 +12,8 @@ import derive
 from model import load_architecture
 from nas.opponents.base import TOLERANCE
 from nas.statistics.intervals import at_cost
-from pipeline.compare import contestants, equal_costs
-from pipeline.contest import contest, equal_cost
+from pipeline.contest import FILE, contest, equal_cost
+from pipeline.contestants import contestants
 from tests.pipeline.conftest import PlanWith
 from tests.pipeline.test_costs import Clock, clock
 from tests.runs import run, settings
@@ -93,9 +93,8 @@ def test_the_comparison_ends_with_what_is_saved_and_given_up(
         one["nats_per_token"] - other["nats_per_token"], abs=6e-5
     )
     assert sentence in capsys.readouterr().out
-    equal, *_ = table["remarks"]
-    assert equal.startswith("equal to layout-adid within 3%: interleaved: ")
-    assert re.search(r"permuted-0: parameters, FLOPs", equal)
+    assert rows["permuted-0"]["equal"].startswith("parameters FLOPs")
+    assert one["relative_latency"] == one["latency_ms"] / other["latency_ms"]
 
 
 def test_one_seed_gives_no_interval() -> None:
@@ -104,8 +103,30 @@ def test_one_seed_gives_no_interval() -> None:
     )
 
 
-def test_costs_that_are_not_known_are_not_equal() -> None:
-    row = {"parameters": 100, "flops_per_token": 10.0, "latency_ms": None, "name": "one"}
-    other = {"parameters": 102, "flops_per_token": 11.0, "latency_ms": 5.0, "name": "other"}
-    assert equal_costs([row, other]) == ["equal to one within 3%: other: parameters"]
-    assert equal_costs([row]) == []
+def test_measured_opponents_are_the_same_when_a_comparison_goes_on(
+    experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
+) -> None:
+    layout = chosen(tmp_path / "run", experiment_file)
+    plan = plan_with(*LAYOUT, "compare.equal=latency")
+    first = contest(plan, layout, frozenset(), 1).interleaved()
+    share = contest(plan, layout, frozenset(), 1).measured([first])
+    asked = len(clock.asked)
+    assert contest(plan, layout, frozenset(), 1).measured([first]) == share
+    assert len(clock.asked) == asked
+    path = plan.run_dir / FILE
+    path.write_text(path.read_text().replace(f"{share[0]}", '"1"'))
+    with pytest.raises(ValueError, match=r"opponents\.json: shares: damaged; remove it"):
+        contest(plan, layout, frozenset(), 1).measured([first])
+    path.write_text(path.read_text().replace('"cost": "latency"', '"cost": "decode"'))
+    assert contest(plan, layout, frozenset(), 1).measured([first]) == share
+
+
+def test_training_time_is_measured_where_opponents_share_it(
+    experiment_file: Path, tmp_path: Path, clock: Clock
+) -> None:
+    chosen(tmp_path / "run", experiment_file)
+    given = ["compare.equal=train_step", "compare.opponents=[interleaved, permuted]"]
+    run(compare, experiment_file, "--run", tmp_path / "run", *settings(*LAYOUT, *given))
+    rows = json.loads((tmp_path / "run/comparison.json").read_text())["rows"]
+    assert all(row["train_step_ms"] > 0 for row in rows)
+    assert all("training" in row["equal"] for row in rows if row["role"] != "opponent")

@@ -143,6 +143,24 @@ def test_several_runs_with_asked_threads_are_warned_of_once(
     assert said(9, **{"run.threads": 1}).startswith("warning: 3 x 1 threads")
 
 
+@pytest.mark.parametrize("own", [(), ("--run", "elsewhere")])
+def test_a_job_with_its_own_arguments_gets_its_share_of_the_cores_and_no_setting(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...]
+) -> None:
+    """Without threads in the experiment, which later commands would take from its folder."""
+    monkeypatch.setattr(jobs, "usable_cores", lambda: 6)
+    given = list[Any]()
+    monkeypatch.setattr(jobs, "run_scripts", lambda *arguments: given.append(arguments))
+    experiment = load_experiment(experiment_file, ["run.threads=null"])
+    todo = [Job("one", experiment, ("retrain",), tmp_path / "one", own)]
+    run_all(todo, workers=2, stop=StopRequest(), done=lambda job: None)
+    ((used, _, _, _, watcher, arguments),) = given
+    assert arguments == own
+    assert used.run.threads == (None if own else 3)
+    assert (used == experiment) == bool(own)
+    assert watcher.environment == ({"OMP_NUM_THREADS": "3"} if own else {})
+
+
 GB = 10**9
 LARGE = Forecast(GB, GB, 2 * GB, 0, 26 * GB, GB)
 

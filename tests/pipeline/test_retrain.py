@@ -14,7 +14,7 @@ import derive
 import retrain
 import search
 from model import Dropout, load_architecture, load_model
-from pipeline.compare import contestants
+from pipeline.contestants import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused

@@ -19,36 +19,29 @@ def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="o
 def test_the_text_table_shows_the_numbers(make):
     lines = text_table(read_comparison(make.comparison())).splitlines()
     assert lines[0].split() == [
-        "name", "layout", "n", "params", "FLOPs", "nats", "latency", "perplexity", "bits",
+        "name", "layout", "n", "params", "FLOPs", "latency", "nats", "bits", "ppl",
     ]  # fmt: skip
     assert lines[3].split() == [
-        "argmax-0", "adadid", "1", "1.23M", "2.41M", "4.1000", "3.46", "60.34", "0.980x", "2.0500",
+        "argmax-0", "adadid", "1", "1.23M", "2.41M", "3.46", "4.1000", "2.0500", "60.34",
     ]  # fmt: skip
     assert lines[4].split() == [
-        "interleaved", "adadad", "1", "1.30M", "2.81M", "4.1200", "-", "61.56", "1.000x", "2.0561",
+        "interleaved", "adadad", "1", "1.30M", "2.81M", "-", "4.1200", "2.0561", "61.56",
     ]  # fmt: skip
     assert lines[-2:] == ["no verdict possible (n = 1)", "median of 30 passes"]
 
 
-def test_latency_and_perplexity_stand_beside_those_of_interleaved(make):
-    rows = row(name="argmax-0", latency="2.6") + row(name="interleaved", latency="4")
-    lines = text_table(read_comparison(make.comparison(rows))).splitlines()
-    assert "2.6 0.650x" in lines[3]
-    assert "4 1.000x" in lines[4]
-    assert "54.60 1.000x" in lines[3]
-
-
-def test_without_interleaved_they_stand_beside_those_of_the_first_row(make):
-    rows = row(name="sandwich-2", latency="4") + row(name="random-0", latency="5")
-    lines = text_table(read_comparison(make.comparison(rows))).splitlines()
-    assert "4 1.000x" in lines[3]
-    assert "5 1.250x" in lines[4]
+@pytest.mark.parametrize(
+    ("latency", "shown"), [("3.8", "3.80"), ("0.041", "0.0410"), ("123.4", "123"), ("4567", "4567")]
+)
+def test_latencies_have_three_digits(make, latency, shown):
+    lines = text_table(read_comparison(make.comparison(row(latency=latency)))).splitlines()
+    assert lines[3].split()[5] == shown
 
 
 def test_the_columns_are_aligned(make):
     lines = text_table(read_comparison(make.comparison())).splitlines()
     assert {line.index("ad", 9) for line in lines[3:5]} == {lines[0].index("layout")}
-    ends = [line.rindex(bits) + 6 for line, bits in ((lines[3], "2.0500"), (lines[4], "2.0561"))]
+    ends = [line.rindex(ppl) + 5 for line, ppl in ((lines[3], "60.34"), (lines[4], "61.56"))]
     assert ends == [len(lines[2])] * 2
 
 
@@ -132,7 +125,7 @@ def test_the_figure_needs_no_spread_and_no_points(make, flops):
 @pytest.mark.filterwarnings("error")
 def test_lost_text_leaves_the_bits_out_and_the_figure_shows_nats(make):
     comparison = read_comparison(make.comparison(row(bits="") + row(name="other", bits="")))
-    assert [line.split()[-1] for line in text_table(comparison).splitlines()[3:5]] == ["-", "-"]
+    assert [line.split()[-2] for line in text_table(comparison).splitlines()[3:5]] == ["-", "-"]
     assert html_table(comparison).count("<td>-</td>") >= 2
     axes = scatter(comparison).axes[0]
     assert axes.get_ylabel() == "test nats per token"
@@ -164,18 +157,17 @@ def with_words(make, *values, rows=None):
 def test_word_perplexity_has_a_column_where_every_row_has_it(make):
     comparison = with_words(make, "123.456", "12345678")
     lines = text_table(comparison).splitlines()
-    assert lines[0].split()[-2:] == ["bits", "ppl"]
-    assert lines[1].split()[-4:] == ["per", "byte", "per", "word"]
-    assert lines[3].split()[-2:] == ["2.0500", "123.46"]
-    assert lines[4].split()[-2:] == ["2.0561", "1.23e+07"]
+    assert lines[1].split()[-2:] == ["/token", "/word"]
+    assert lines[3].split()[-2:] == ["60.34", "123.46"]
+    assert lines[4].split()[-2:] == ["61.56", "1.23e+07"]
     assert "123.46" in html_table(comparison)
-    assert "per word" in html_table(comparison)
+    assert "/word" in html_table(comparison)
 
 
 @pytest.mark.parametrize("values", [("123.4", ""), ("", ""), ("nan", "5")])
 def test_word_perplexity_that_a_row_lacks_is_shown_for_none(make, values):
     comparison = with_words(make, *values)
-    assert "per word" not in text_table(comparison) + html_table(comparison)
+    assert "/word" not in text_table(comparison) + html_table(comparison)
     assert "123.4" not in text_table(comparison) + html_table(comparison)
 
 
@@ -185,7 +177,7 @@ def test_a_word_perplexity_that_is_no_number_is_refused(make):
 
 
 def test_a_table_without_rows_has_no_words(make):
-    assert "per word" not in text_table(with_words(make, rows=""))
+    assert "/word" not in text_table(with_words(make, rows=""))
 
 
 def test_the_table_with_words_fits_a_hundred_columns_too(make):
@@ -198,8 +190,83 @@ def test_the_table_with_words_fits_a_hundred_columns_too(make):
     assert "a d a d a d a d a d" in below
 
 
-def test_blanks_between_numbers_stay_in_html_those_of_a_layout_may_break(make):
+def test_a_layout_of_words_may_break_in_html(make):
     rows = row(layout="a wide d") + row(name="random-0", flops="2.5e6")
     table = html_table(read_comparison(make.comparison(rows)))
     assert "a wide d" in table
-    assert "54.60\u20071.000x" in table
+
+
+def with_relatives(make, *names, latency="3.4", layout="a d", words=None):
+    """A comparison as it is written today, beside interleaved."""
+    head = (
+        "name,layout,role,n,parameters,flops_per_token,latency_ms,nats_per_token,perplexity,"
+        "bits_per_byte,valid_nats_per_token,relative_latency,relative_perplexity,equal"
+    )
+    relative = "0.661234" if latency else ""
+    lines = [head + ",word_perplexity" * (words is not None)]
+    for place, name in enumerate(names):
+        role, equal = ("opponent", "FLOPs latency training") if place else ("front", "parameters")
+        line = f"{name},{layout},{role},3,1234567,2.41e6,{latency},4.1,60.34,2.05,4.0,{relative}"
+        line += f",1.04321,{equal}"
+        lines.append(line + (f",{words}" if words is not None else ""))
+    (make.run / "comparison.csv").write_text("\n".join(lines) + "\n")
+    said = {"reference": "interleaved", "verdict": "better"}
+    (make.run / "comparison.json").write_text(json.dumps(said))
+    return read_comparison(make.run)
+
+
+def test_what_is_relative_stands_side_by_side_and_what_is_equal_is_letters(make):
+    table = text_table(with_relatives(make, "argmax-0", "interleaved_short-4"))
+    lines = table.splitlines()
+    assert lines[0].split() == [
+        "name", "layout", "n", "params", "FLOPs", "latency", "nats", "bits", "ppl", "latency",
+        "ppl", "=",
+    ]  # fmt: skip
+    assert lines[1].split() == ["/token", "ms", "/token", "/byte", "/token", "x", "x"]
+    assert lines[3].split()[-7:] == ["3.40", "4.1000", "2.0500", "60.34", "0.66", "1.043", "P"]
+    assert lines[4].split()[-1] == "FLT"
+    assert lines[-2:] == [
+        "x: of interleaved; =: the first row's, within 3%, in P parameters, F FLOPs, L latency, "
+        "T training",
+        "better",
+    ]
+
+
+def test_bits_are_left_out_where_there_is_no_room_but_not_on_the_page(make):
+    names = ("argmax-0-latency0.65x", "interleaved_short-12")
+    comparison = with_relatives(make, *names, latency="123.456", words="12345.678")
+    assert "2.0500" not in text_table(comparison)
+    assert "2.0500" in html_table(comparison)
+    page = write_report(make.run).read_text()
+    assert "1.043" in page
+    assert "x: of interleaved;" in page
+
+
+def test_without_latencies_the_columns_stay_and_are_empty(make):
+    lines = text_table(with_relatives(make, "argmax-0", latency="")).splitlines()
+    assert lines[3].split()[-7:] == ["-", "4.1000", "2.0500", "60.34", "-", "1.043", "P"]
+
+
+@pytest.mark.parametrize("words", [None, "12345.678"])
+def test_the_table_of_today_fits_a_hundred_columns_and_tells_the_opponents_apart(make, words):
+    names = ("argmax-0-latency0.65x", "interleaved_short-12", "interleaved_narrow-1792")
+    for layout in ("a d" * 8, "a dense_1792 a dense_1792"):
+        comparison = with_relatives(make, *names, latency="123.456", layout=layout, words=words)
+        body, below, _ = text_table(comparison).split("\n\n")
+        lines = body.splitlines()
+        assert max(map(len, lines)) <= 100
+        assert len({line.split()[0] for line in lines[3:]}) == 3
+        assert layout in below
+
+
+def test_a_relative_figure_that_is_no_number_is_refused(make):
+    with_relatives(make, "argmax-0")
+    path = make.run / "comparison.csv"
+    path.write_text(path.read_text().replace("0.661234", "many"))
+    with pytest.raises(ValueError, match=r"comparison\.csv:2: relative_latency: .* found 'many'"):
+        read_comparison(make.run)
+
+
+def test_a_front_is_drawn_by_itself(make):
+    axes = scatter(with_relatives(make, "random-0", "interleaved")).axes[0]
+    assert [line.get_label() for line in axes.get_lines()] == ["front", "opponent"]

@@ -97,6 +97,22 @@ def test_nothing_is_cut_where_interleaved_costs_no_more() -> None:
         OPPONENTS["interleaved_short"](contest("iiiiii"))
 
 
+def test_sandwiches_of_every_k_are_cut_like_interleaved() -> None:
+    opponents = OPPONENTS["sandwich_k"](contest("adadai"))
+    assert letters(opponents) == ["aadad", "aaadd"]
+    assert [one.name for one in opponents] == ["sandwich-5-k1", "sandwich-5-k2"]
+    with pytest.raises(NoOpponent, match="no other sandwich of 1 slots"):
+        OPPONENTS["sandwich_k"](contest("dddiii"))
+
+
+def test_a_sandwich_that_costs_more_when_it_is_measured_or_takes_part_is_left_out() -> None:
+    def dearer(layout: Layout) -> float:
+        return cost(layout) * (1.1 if layout_letters(layout).startswith("a a d") else 1.0)
+
+    assert letters(OPPONENTS["sandwich_k"](contest("adaida", 1, dearer))) == ["aaadd"]
+    assert letters(OPPONENTS["sandwich_k"](contest("aadadi"))) == ["aaadd"]
+
+
 def test_interleaved_is_made_as_narrow_as_the_cost_asks() -> None:
     wide = tiny.candidates("attention", {"kind": "dense", "d_ffn": 160}, "identity")
     asked = contest("adadai", names=wide)

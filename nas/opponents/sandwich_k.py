@@ -1,0 +1,34 @@
+"""Sandwiches of every k, cut to the chosen layout's cost by leaving slots out."""
+
+from dataclasses import replace
+
+from nas.derivation.rules import sandwich
+from nas.opponents.base import TOLERANCE, Contest, NoOpponent, Opponent
+from nas.opponents.interleaved_short import most_slots
+
+
+def sandwich_k(contest: Contest) -> list[Opponent]:
+    """s^k (s f)^(n - k) f^k for every k > 0, of the most slots that interleaved may have.
+
+    Press et al. (2020, arXiv 1911.03864, section 5). The order of blocks hardly changes a cost,
+    but each is measured, and left out where it costs more by 3%. NoOpponent where none is left.
+    """
+    slots, _ = most_slots(contest, "sandwich_k")
+    request, opponents = contest.request, list[Opponent]()
+    ends = range(1, slots // 2 + 1)
+    layouts = [
+        sandwich(
+            replace(request, slots=slots, config=request.config.model_copy(update={"k": k}))
+        ).layout
+        for k in ends
+    ]
+    new = set(contest.new(layouts))
+    for k, layout, share in zip(ends, layouts, contest.measured(layouts), strict=True):
+        if share <= 1.0 + TOLERANCE and layout in new:
+            words = f"sandwich, k = {k}, of {slots} slots, {contest.cost} {share:.3f}x"
+            opponents.append(Opponent(f"sandwich-{slots}-k{k}", layout, words))
+    if not opponents:
+        raise NoOpponent(
+            f"sandwich_k: no other sandwich of {slots} slots has the chosen layout's {contest.cost}"
+        )
+    return opponents

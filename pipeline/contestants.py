@@ -1,0 +1,152 @@
+"""Who is compared: the chosen layout, a Pareto front, and the opponents; each network once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model import Architecture, load_architecture
+from nas.opponents import OPPONENTS, NoOpponent
+from pipeline.contest import equal_opponents
+from pipeline.context import RunPlan, say
+from pipeline.derive import check_tokenizer, derive, write_architecture
+from pipeline.pareto import SUMMARY
+from pipeline.retrain import retrain_trainer
+from utils.files import read_object
+
+
+@dataclass
+class Contestant:
+    """One network of the comparison, by the layout that is trained.
+
+    Attributes:
+        role: searched, chosen, front or opponent.
+        kinds: the names in compare.opponents that came to this network.
+        remarks: which opponents are the same network; of the chosen one also which there are not.
+    """
+
+    architecture: Architecture
+    role: str
+    kinds: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def remark(self, line: str) -> None:
+        """Print a remark and keep it for the table."""
+        print(line)
+        self.remarks.append(line)
+
+
+def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Contestant]:
+    """The chosen architecture, a front, and opponents; each network stands once.
+
+    Every folder is opened before anything trains, so that nothing is refused hours later.
+
+    Raises:
+        ValueError: nothing was derived yet, the chosen architecture is of other sizes, an opponent
+            cannot be made or measured, or a folder holds another experiment.
+    """
+    chosen = _chosen(plan)
+    say("preparing the opponents: their layouts, folders and forecasts of memory")
+    searched = chosen.evidence is not None and bool(chosen.evidence.pi)
+    entries = [Contestant(chosen, "searched" if searched else "chosen")]
+    for architecture in front:
+        if not _is_another_name(entries, architecture):
+            entries.append(Contestant(architecture, "front"))
+    for kind in plan.experiment.compare.opponents:
+        for architecture in _opponents(plan, entries, kind):
+            if not _is_another_name(entries, architecture, kind):
+                written = write_architecture(architecture, plan.experiment, plan.run_dir)
+                entries.append(Contestant(written, "opponent", [kind]))
+    for seed in plan.experiment.compare.seeds:
+        for entry in entries:
+            with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
+                trainer.open()
+    return entries
+
+
+def _is_another_name(
+    entries: Sequence[Contestant], architecture: Architecture, kind: str | None = None
+) -> bool:
+    """Whether a network takes part already; then its other name is kept there."""
+    for entry in entries:
+        if entry.architecture.network == architecture.network:
+            entry.kinds += [kind] if kind else []
+            if architecture.name != entry.architecture.name:
+                names = f"{architecture.name} = {entry.architecture.name}"
+                entry.remark(f"{names}: one network, trained and shown once")
+            return True
+    return False
+
+
+def _opponents(plan: RunPlan, entries: Sequence[Contestant], kind: str) -> list[Architecture]:
+    """The opponents of a kind; of those of equal cost as many as there are."""
+    if kind not in OPPONENTS:
+        return [derive(plan, method=kind)]
+    compare, chosen = plan.experiment.compare, entries[0]
+    wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
+    taken = frozenset(entry.architecture.network for entry in entries)
+    try:
+        opponents = equal_opponents(plan, kind, chosen.architecture, taken, wanted)
+    except NoOpponent as error:
+        chosen.remark(str(error))
+        return []
+    if len(opponents) < wanted:
+        chosen.remark(f"{kind}: there are no other networks; {len(opponents)} of {wanted}")
+    return opponents
+
+
+def front_of(plan: RunPlan) -> list[Architecture]:
+    """The architectures that derive.py --pareto named, the cheapest first.
+
+    Raises:
+        ValueError: there is no front, or it is damaged, or of another text.
+    """
+    path, remedy = plan.run_dir / SUMMARY, f"run derive.py {plan.run_dir} --pareto first"
+    if not path.exists():
+        raise ValueError(f"{path}: not found; {remedy}")
+    names = read_object(path, remedy).get("front")
+    if not isinstance(names, list) or not all(_is_file_name(name) for name in names):
+        raise ValueError(f"{path}: front: expected a list of names; {remedy}")
+    folder = plan.run_dir / "architectures"
+    front = [load_architecture(folder / f"{name}.json") for name in names]
+    for architecture in front:
+        _check_sizes(plan, folder / f"{architecture.name}.json", architecture)
+    return front
+
+
+def _is_file_name(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == name
+
+
+def _chosen(plan: RunPlan) -> Architecture:
+    path = plan.run_dir / "architecture.json"
+    if not path.exists():
+        raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first")
+    chosen = load_architecture(path)
+    _check_sizes(plan, path, chosen)
+    return chosen
+
+
+def _check_sizes(plan: RunPlan, path: Path, architecture: Architecture) -> None:
+    """ValueError where opponents would be of other sizes or read another text."""
+    check_tokenizer(plan.prepared.tokenizer, architecture)
+    for key, its_size, our_size in _sizes(plan, architecture):
+        if its_size != our_size:
+            raise ValueError(
+                f"{path}: {key} {its_size}, but model.{key} is {our_size}: opponents of other "
+                "sizes are no comparison; derive again, or use the experiment it came from"
+            )
+
+
+def _sizes(plan: RunPlan, architecture: Architecture) -> Iterator[tuple[str, object, object]]:
+    """What must be alike, in the architecture and in the experiment."""
+    yield "d_model", architecture.d_model, plan.sizes["d_model"]
+    yield "slots", len(architecture.slots), len(plan.slots)
+    yield "tie_slots", architecture.tie_slots, plan.sizes["tie_slots"]
+    yield "softmax", architecture.softmax, plan.softmax
+    candidates = {candidate.label: candidate for candidate in plan.candidates}
+    for slot in architecture.slots:
+        if slot.label in candidates:
+            theirs, ours = slot.model_dump(), candidates[slot.label].model_dump()
+            for name in sorted(theirs.keys() | ours.keys()):
+                yield f"candidates[{slot.label}].{name}", theirs.get(name), ours.get(name)

@@ -1,0 +1,89 @@
+"""What rows have beside others, what is equal, and the sentence."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nas.statistics.intervals import at_cost
+from pipeline.comparison_rows import COLUMNS, Row, reference_of, rows_of, saved
+from pipeline.contestants import Contestant
+from utils.files import csv_of
+
+NATS = {"argmax-0": [2.0, 2.02], "interleaved": [1.98, 2.03], "par-5": [2.2, 2.3]}
+PARAMETERS = {"argmax-0": 1000, "interleaved": 1031, "par-5": 1029}
+FLOPS = {"argmax-0": 500.0, "interleaved": 800.0, "par-5": 500.0}
+LATENCY_MS = {"argmax-0": 2.0, "interleaved": 4.0, "par-5": 2.05}
+
+
+def entries(*names: str) -> list[Contestant]:
+    made: list[Any] = [SimpleNamespace(name=name, letters=lambda: "a d") for name in names]
+    roles = ["searched", *["opponent"] * (len(made) - 1)]
+    return [
+        Contestant(one, role, [] if role == "searched" else [one.name.partition("-")[0]])
+        for one, role in zip(made, roles, strict=True)
+    ]
+
+
+def results(seeds: int) -> dict[str, list[dict[str, Any]]]:
+    def of(name: str, nats: float) -> dict[str, Any]:
+        scores = {"nats_per_token": nats, "tokens": 100, "bytes": 150}
+        sizes = {"parameters": PARAMETERS[name], "flops_per_token": FLOPS[name]}
+        return {**sizes, "valid": scores, "test": scores}
+
+    return {name: [of(name, one) for one in nats[:seeds]] for name, nats in NATS.items()}
+
+
+def rows(
+    latency_ms: Mapping[str, float] = LATENCY_MS,
+    train_step_ms: Mapping[str, float] | None = None,
+    seeds: int = 2,
+) -> list[Row]:
+    return rows_of(entries(*NATS), results(seeds), latency_ms, train_step_ms or {})
+
+
+def test_latency_and_perplexity_stand_beside_those_of_interleaved() -> None:
+    searched, interleaved, par = rows()
+    assert [row["relative_latency"] for row in (searched, interleaved, par)] == [0.5, 1, 0.5125]
+    assert interleaved["relative_perplexity"] == 1
+    ratio = searched["perplexity"] / interleaved["perplexity"]
+    assert searched["relative_perplexity"] == pytest.approx(ratio)
+    assert csv_of(rows(), COLUMNS).splitlines()[0] == ",".join(COLUMNS)
+
+
+def test_without_interleaved_they_stand_beside_the_first_row() -> None:
+    both = rows_of(entries("argmax-0", "par-5"), results(1), LATENCY_MS, {})
+    assert [row["relative_latency"] for row in both] == [1, 1.025]
+    assert reference_of(entries("argmax-0", "par-5")) == 0
+    assert saved(both, both[0], NATS) == []
+
+
+def test_a_network_that_interleaved_is_too_is_the_reference() -> None:
+    named = entries(*NATS)
+    named[1].kinds = ["sandwich"]
+    named[2].kinds += ["interleaved"]
+    assert reference_of(named) == 2
+
+
+def test_what_is_within_three_per_cent_of_the_chosen_layout_is_equal() -> None:
+    steps = {"argmax-0": 10.0, "interleaved": 10.29, "par-5": 9.69}
+    assert [row["equal"] for row in rows(train_step_ms=steps)] == [
+        "parameters FLOPs latency training",
+        "training",
+        "parameters FLOPs latency",
+    ]
+    assert [row["equal"] for row in rows(latency_ms={})] == [
+        "parameters FLOPs",
+        "",
+        "parameters FLOPs",
+    ]
+
+
+def test_the_sentence_is_of_latency_and_without_one_of_flops() -> None:
+    ones, others = NATS["argmax-0"], NATS["interleaved"]
+    table = rows()
+    assert saved(table, table[1], NATS) == [at_cost(0.5, "latency", "interleaved", ones, others)]
+    table = rows(latency_ms={})
+    assert [row["relative_latency"] for row in table] == [None, None, None]
+    assert saved(table, table[1], NATS) == [at_cost(0.625, "FLOPs", "interleaved", ones, others)]

@@ -124,7 +124,7 @@ def test_readme_tells_the_demo_in_its_figures() -> None:
     assert f"in another order have {100 * moved:.0f}% more" in readme
 
 
-@pytest.mark.parametrize("workload", ["latency", "decode", "train_step"])
+@pytest.mark.parametrize("workload", ["latency", "decode", "train_step", "throughput"])
 def test_the_page_of_costs_says_how_well_times_are_predicted(workload: str) -> None:
     table = CostTable.model_validate(record("latency_table.json"))
     times = table.workloads[workload]

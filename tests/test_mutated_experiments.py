@@ -260,7 +260,7 @@ FINE = [
     {"data.files.train": "2026-01-01", "data.files.valid": "1:30", "data.files.test": "no"},
     {"data.files.train": "&a 'x'", "data.files.valid": "*a"},
     {"data.files.train": r'"\u2028\x85\0"', "data.files.valid": "|\n      a\n      b"},
-    {"data.files": '{"train": a, "valid": b, "test": c}', "derive.flops": "1e308"},
+    {"data.files": '{"train": a, "valid": b, "test": c}', "derive.budget": "{flops: 1e308}"},
 ]  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, Considered, Derived, Layout, Request
 from nas.derivation.base import NoLayout
+from nas.derivation.ranking import pool
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
@@ -37,8 +38,8 @@ from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 
-# How often a pool that is over its budget is made anew.
-_TIGHTENED = 3
+# How often limits are tightened, and how many layouts and how often are measured whole for each.
+_TIGHTENED, _POOL, _POOLS = 3, 16, 4
 
 
 @dataclass(frozen=True)
@@ -120,20 +121,41 @@ def _within_budget(
             if not least:
                 raise
             break
-        pool = derived.ranked or (derived.layout,)
-        measured = measure_whole(plan, budget, pool)
-        excess = [over(measured.share(layout)) for layout in pool]
-        if {} in excess:
-            layout = pool[excess.index({})]
-            return replace(derived, layout=layout), measured.costs(layout)
-        least = min(excess, key=lambda of_layout: max(of_layout.values()))
-        say(f"of {len(pool)} layouts measured all are over, the least {over_text(least)}")
+        measured = _measured_in_order(plan, budget, derived.ranked or (derived.layout,))
+        for layout, (excess, times) in measured.items():
+            if not excess:
+                return replace(derived, layout=layout), times
+        least = min((excess for excess, _ in measured.values()), key=lambda of: max(of.values()))
+        say(f"of {len(measured)} layouts measured all are over, the least {over_text(least)}")
         factors |= {cost: factors[cost] / times for cost, times in least.items()}
     raise ValueError(
         f"derive.budget: no layout was within it when it was measured (the least over by "
         f"{over_text(least)}); give a larger one, or measure the table again on a quiet machine "
         "(tools.latency)"
     )
+
+
+def _measured_in_order(
+    plan: RunPlan, budget: Budget, ranked: Sequence[Layout]
+) -> dict[Layout, tuple[dict[str, float], tuple[TimedCost, ...]]]:
+    """By how much layouts are over, measured whole in pools of no near twins; in the given order.
+
+    A layout may have been passed over as the twin of one that then turned out to be over. Where
+    it comes before the first that is not, it is measured too.
+    """
+    known: dict[Layout, tuple[dict[str, float], tuple[TimedCost, ...]]] = {}
+    for _ in range(_POOLS):
+        within = (at for at, one in enumerate(ranked) if one in known and not known[one][0])
+        first = next(within, None)
+        if known and first is None:
+            break
+        members = pool([one for one in ranked[:first] if one not in known], _POOL)
+        if not members:
+            break
+        measured = measure_whole(plan, budget, members)
+        for layout in members:
+            known[layout] = over(measured.share(layout)), measured.costs(layout)
+    return {layout: known[layout] for layout in ranked if layout in known}
 
 
 def _rule_within_budget(

@@ -134,7 +134,7 @@ class Derived:
     """A fixed layout and what speaks for it.
 
     `considered` are the layouts among which it is the best, in the order in which they were scored,
-    each network once; `ranked` the best ones, the layout first, of which no two are near twins.
+    each network once; `ranked` the best ones in order, the layout first.
     """
 
     layout: Layout

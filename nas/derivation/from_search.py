@@ -15,12 +15,12 @@ import numpy as np
 
 from model import Measured, Network, layout_letters
 from nas.derivation.base import Choice, Considered, Derived, NoLayout, Request
-from nas.derivation.ranking import Ranked, networks_by_score, pool
+from nas.derivation.ranking import Ranked, networks_by_score
 from nas.derivation.searched import Array, Searched, check_method, read_searches
 
 _TRIES = 100
-# Of so many of the best layouts one is kept that holds its budgets when it is measured whole.
-POOL = 16
+# Among so many of the best layouts is one that keeps its budgets when it is measured whole.
+MOST_RANKED = 1024
 
 
 def argmax(request: Request) -> Derived:
@@ -35,7 +35,8 @@ def argmax(request: Request) -> Derived:
     choice: Choice = tuple(searched.log_pi_LC.argmax(axis=1).tolist())
     choices, budget = [choice], ""
     if request.limits:
-        choices = [likely for _, likely in pool(_likeliest(request, searched), POOL)]
+        likeliest = islice(_likeliest(request, searched), MOST_RANKED)
+        choices = [choice for _, choice in likeliest]
         budget = " within the budget"
         if not choices:
             raise _no_layout("argmax")
@@ -243,8 +244,7 @@ class Scores:
             f"{self.method}: {count} layouts scored, best {best.score.nats_per_token:.4f} nats: "
             f"{layout_letters(best.layout)}"
         )
-        best_ones = ((0.0, choice) for choice in self.best(count))
-        layouts = (self.request.networks.layout(choice) for _, choice in pool(best_ones, POOL))
+        layouts = (self.request.networks.layout(choice) for choice in self.best(MOST_RANKED))
         evidence = self.searched.evidence(
             f"{self.method}: best of {count} by the SuperNet's weights, {words} "
             f"{self.searched.averaged}"

@@ -11,7 +11,7 @@ import pytest
 from model import Network, layout_letters, network_of
 from nas.config import DeriveConfig
 from nas.costs.budget import Limit
-from nas.derivation import DERIVATIONS, Derived, Layout, Request, from_search
+from nas.derivation import DERIVATIONS, Derived, Layout, Request
 from nas.derivation.from_search import draws
 from nas.statistics.paired_scores import Score
 from tests import tiny
@@ -182,16 +182,18 @@ def test_argmax_takes_the_likeliest_layout_of_a_budget(by: Derive, flops: float)
     assert derived.layout == max(fitting, key=lambda each: each.log_pi).layout
     assert derived.evidence.method.startswith("argmax within the budget of the mean alpha")
     assert derived.ranked[0] == derived.layout
-    for one, two in itertools.combinations(derived.ranked, 2):
-        assert sum(a != b for a, b in zip(one, two, strict=True)) >= 2
+    log_pi = {each.layout: each.log_pi for each in fitting}
+    ranked = [log_pi[layout] for layout in derived.ranked]
+    assert ranked == sorted(ranked, reverse=True)
+    assert set(derived.ranked) == set(log_pi)
 
 
-def test_the_best_layouts_come_in_order_and_are_no_near_twins(by: Derive) -> None:
+def test_the_best_layouts_come_in_order(by: Derive) -> None:
     derived = by("evolution")
     assert derived.ranked[0] == derived.layout
     nats = [table_score(layout).nats_per_token for layout in derived.ranked]
     assert nats == sorted(nats)
-    assert len(nats) == from_search.POOL
+    assert len(nats) == len(derived.considered)
 
 
 def test_the_number_of_scored_layouts_is_bounded_and_said(by: Derive) -> None:

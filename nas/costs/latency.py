@@ -15,6 +15,9 @@ from utils.cores import MOST_OTHER_CORES, other_cores, read_cpu
 _REST_S = 2.0
 # The counters of the cores tick a hundred times a second: less is too short to be judged.
 _JUDGED_MS = 500.0
+# Few short passes would lie in one moment of the machine: up to so many times the rounds are taken,
+# until they took so long.
+_MOST_TIMES, _LEAST_MS = 16, 3000.0
 
 Times = Mapping[str, NDArray[np.float64]]
 
@@ -42,7 +45,7 @@ def time_in_turn(
     patience_s: float,
     device: torch.device,
 ) -> Times:
-    """Milliseconds of each pass in each of so many quiet rounds.
+    """Milliseconds of each pass in each of so many quiet rounds, or in more where they are short.
 
     In a round every pass runs once, so that a drift of the machine meets all of them. Where other
     processes use more than a quarter of a core meanwhile, rounds are thrown away and taken again.
@@ -51,17 +54,23 @@ def time_in_turn(
         Busy: they were thrown away and waited for longer than `patience_s`.
     """
     rows: list[list[float]] = []
-    waited_s = 0.0
-    while len(rows) < rounds:
-        before, batch = read_cpu(), list[list[float]]()
-        while len(rows) + len(batch) < rounds and sum(map(sum, batch)) < _JUDGED_MS:
+    timed_ms = waited_s = 0.0
+
+    def wanted(taken: int, in_ms: float) -> bool:
+        return taken < rounds or (in_ms < _LEAST_MS and taken < _MOST_TIMES * rounds)
+
+    while wanted(len(rows), timed_ms):
+        before, batch, batch_ms = read_cpu(), list[list[float]](), 0.0
+        while wanted(len(rows) + len(batch), timed_ms + batch_ms) and batch_ms < _JUDGED_MS:
             batch.append([_pass_ms(run, device) for run in passes.values()])
+            batch_ms += sum(batch[-1])
         after = read_cpu()
         others = other_cores(before, after) if before and after else 0.0
         if others <= MOST_OTHER_CORES:
             rows += batch
+            timed_ms += batch_ms
             continue
-        waited_s += sum(map(sum, batch)) / 1e3
+        waited_s += batch_ms / 1e3
         if waited_s >= patience_s:
             raise Busy(
                 f"other processes used {others:.1f} cores, after {waited_s:.0f} s of waiting for a "
@@ -98,8 +107,9 @@ def measure_latency(
         times = time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=device)
     except Busy as error:
         return Latencies({}, f"forward latency: not measured: {error}", key)
+    taken = len(next(iter(times.values())))
     note = (
-        f"forward latency: median of {rounds}, in turn, {key['device']}, {key['threads']} threads, "
+        f"forward latency: median of {taken}, in turn, {key['device']}, {key['threads']} threads, "
         f"{key['batch']} x {key['segment']} tokens"
     ) + ("" if read_cpu() else "; whether the machine was quiet could not be checked")
     return Latencies({name: float(np.median(ms_N)) for name, ms_N in times.items()}, note, key)

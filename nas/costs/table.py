@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from model import Candidate, LanguageModel, layout_letters
 from nas.costs.budget import LayoutCost
 from nas.costs.latency import time_in_turn
-from nas.costs.workloads import FEW_STREAMS, WORKLOADS, Shapes
+from nas.costs.workloads import WORKLOADS, Shapes
 from nas.statistics.kendall import kendall
 from utils.files import read_object, write_whole
 from utils.validation import Section, dotted, explain
@@ -26,8 +26,6 @@ from utils.validation import Section, dotted, explain
 Layout = tuple[Candidate, ...]
 # Above this mean error, or below this rank correlation, of whole layouts a table is warned of.
 MOST_ERROR, LEAST_TAU = 0.08, 0.9
-# Passes of few streams are short, and a short pass is disturbed by less.
-_MORE_OF_FEW = 4
 
 
 class Whole(Section):
@@ -137,7 +135,7 @@ class Measurement:
 
     Attributes:
         build: a model with one candidate in each slot, on the device; the layout may be empty.
-        rounds: how often each model is timed; short passes four times as often.
+        rounds: how often each model is timed; short passes more often (`time_in_turn`).
     """
 
     candidates: Sequence[Candidate]
@@ -151,9 +149,8 @@ class Measurement:
         """The median time of whole layouts, taken in turn; raises `Busy`."""
         models = {name: self.build(layout) for name, layout in layouts.items()}
         passes = {name: WORKLOADS[workload](model, self.shapes) for name, model in models.items()}
-        rounds = self.rounds * (_MORE_OF_FEW if workload in FEW_STREAMS else 1)
         times = time_in_turn(
-            passes, rounds=rounds, patience_s=self.patience_s, device=self.shapes.device
+            passes, rounds=self.rounds, patience_s=self.patience_s, device=self.shapes.device
         )
         return {name: float(np.median(ms_N)) for name, ms_N in times.items()}
 

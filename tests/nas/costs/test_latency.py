@@ -58,10 +58,10 @@ def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     readings(monkeypatch, [0.0])
-    # The passes of small take 1, 9, 2, of large 5, 6, 7 ms.
-    clock(monkeypatch, [1, 5, 9, 6, 2, 7])
+    # The passes of small take 100, 900, 200, of large 500, 600, 700 ms.
+    clock(monkeypatch, [100, 500, 900, 600, 200, 700])
     measured = measure(3)
-    assert measured.median_ms == pytest.approx({"small": 2, "large": 6})
+    assert measured.median_ms == pytest.approx({"small": 200, "large": 600})
     assert "median of 3, in turn" in measured.note
     assert measured.key["segment"] == 8
 
@@ -77,15 +77,28 @@ def times(passes: dict[str, Any], rounds: int, patience_s: float = 10.0) -> late
 def test_only_the_rounds_of_a_busy_time_are_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of passes is judged at once, and no more is lost."""
     rests = readings(monkeypatch, [0.1, 0.9, 0.2])
-    clock(monkeypatch, [300, 250, 400, 350, 100, 200])
+    clock(monkeypatch, [1300, 1250, 1400, 1350, 1100, 1200])
     calls = list[str]()
     measured = times(counted(calls, "one", "two"), 2)
     assert calls == ["one", "two"] * 3
     assert rests == [2.0]
     assert {name: ms_N.tolist() for name, ms_N in measured.items()} == {
-        "one": pytest.approx([300, 100]),
-        "two": pytest.approx([250, 200]),
+        "one": pytest.approx([1300, 1100]),
+        "two": pytest.approx([1250, 1200]),
     }
+
+
+@pytest.mark.parametrize(
+    ("each_ms", "rounds"), [(2000, 2), (700, 3), (500, 3), (499, 4), (90, 17), (48, 32), (1, 32)]
+)
+def test_short_passes_are_timed_more_often(
+    monkeypatch: pytest.MonkeyPatch, each_ms: float, rounds: int
+) -> None:
+    """Until two of them took three seconds, but no more than 16 times as often as asked."""
+    readings(monkeypatch, [0.0])
+    clock(monkeypatch, [each_ms] * 200)
+    measured = times(counted([], "one", "two"), 2)
+    assert {len(ms_N) for ms_N in measured.values()} == {rounds}
 
 
 def test_a_machine_that_stays_busy_is_given_up_and_the_time_waited_is_said(

@@ -149,7 +149,8 @@ def _measured_in_order(
         first = next(within, None)
         if known and first is None:
             break
-        members = pool([one for one in ranked[:first] if one not in known], _POOL)
+        rest = [one for one in ranked[:first] if one not in known]
+        members = rest[:_POOL] if known else pool(rest, _POOL)
         if not members:
             break
         measured = measure_whole(plan, budget, members)

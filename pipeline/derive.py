@@ -40,6 +40,8 @@ from utils.files import write_whole
 
 # How often limits are tightened, and how many layouts and how often are measured whole for each.
 _TIGHTENED, _POOL, _POOLS = 3, 16, 4
+# What is predicted over a limit by so many mean errors of predictions may be within it.
+_SLACK_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,16 @@ def _within_budget(
 ) -> tuple[Derived, tuple[TimedCost, ...]]:
     """The best layout that keeps the budget; where times are limited, by measuring it whole.
 
-    A table's prediction errs by some per cent. Where every layout of the pool turns out to be over,
-    the limits are tightened by how much the least of them is, and the pool is made anew.
+    A table's prediction errs by some per cent, so layouts that it puts just above the limit are
+    measured too. Where every layout of the pool turns out to be over, the limits are tightened by
+    how much the least of them is, and the pool is made anew.
     """
     method = DERIVATIONS[request.config.method]
     if budget is None:
         return method(request), ()
     if request.config.method in RULES and request.config.method != "random":
         return _rule_within_budget(plan, budget, method(request))
-    factors = dict.fromkeys(budget.amounts, 1.0)
+    factors = {name: 1.0 + _SLACK_ERRORS * cost.error for name, cost in budget.costs.items()}
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
         try:

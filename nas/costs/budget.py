@@ -66,12 +66,14 @@ class LayoutCost:
     """What a layout costs, added up over its slots from one table: all slots are alike.
 
     Where `tie_slots` is given, slots so many apart share what a candidate costs (parameters).
+    `error` is the mean relative error where costs are predicted; what is counted has none.
     """
 
     name: str
     by_label: Mapping[str, float]
     rest: float = 0.0
     tie_slots: int | None = None
+    error: float = 0.0
 
     @property
     def additive(self) -> bool:

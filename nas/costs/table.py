@@ -74,6 +74,7 @@ class WorkloadTimes(Section):
             name,
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
+            error=self.agreement.error if self.wholes or self.held_out else 0.0,
         )
 
 

@@ -1,0 +1,140 @@
+"""Search by trained probes: a regression on short trainings says what to train next.
+
+Performance predictors as in BANANAS (White et al. 2021, arXiv 1910.11858), BRP-NAS (Dudziak et al.
+2020, arXiv 2007.08668) and Composer (arXiv 2510.00379).
+
+Differs from the papers: the predictor is a Bayesian linear regression on how many blocks of each
+kind a network has and where; rules stand in the first design and in the finals; the answer is
+judged by fresh trainings of full length, with the same seeds for every finalist.
+
+N networks
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+
+import numpy as np
+
+from nas.probing.base import Answer, Results, Space, Training
+from nas.probing.features import Features, Priors, features_of
+from nas.probing.regression import Deviations, Posterior, posterior
+
+PROBE_SEED = 0
+# Proposals of a search that are probed.
+_PROPOSED = 2
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The method; a pure function of the space and of what was trained.
+
+    Attributes:
+        cap: probes in all, the first design included.
+        at_once: probes that are chosen together, each as if those before it gave what is expected.
+        margin_nats: by how much an untrained network must be better to be worth a probe.
+        least_chance: with less chance than this of such a network there are no more probes.
+        finalists: how many are trained at full length; the best rule comes on top.
+        final_seeds: of those trainings; none is the probes'.
+        caution: by how many standard deviations of its lead over the best probe a network is hoped
+            to be better than expected.
+    """
+
+    cap: int = 10
+    at_once: int = 2
+    margin_nats: float = 0.01
+    least_chance: float = 0.1
+    finalists: int = 3
+    final_seeds: tuple[int, ...] = (1, 2)
+    caution: float = 1.0
+    priors: Priors = field(default_factory=Priors)
+    deviations: Deviations = field(default_factory=Deviations)
+
+    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+        """See `Method`."""
+        features = features_of(space, self.priors)
+        known: dict[Training, float] = {}
+        for batch in self._batches(space, features, known):
+            probes = [Training(network, "half", PROBE_SEED) for network in batch]
+            if missing := [probe for probe in probes if probe not in results]:
+                return missing
+            known |= {probe: results[probe] for probe in probes}
+        chosen = finalists(space, self.posterior(features, known), self.finalists)
+        finals = [Training(number, "full", seed) for seed in self.final_seeds for number in chosen]
+        if missing := [final for final in finals if final not in results]:
+            return missing
+        known |= {final: results[final] for final in finals}
+        return best_of(chosen, self.posterior(features, known))
+
+    def _batches(self, space: Space, features: Features, known: Results) -> Iterator[Sequence[int]]:
+        """The first design, then pairs by what is known by then, until enough is."""
+        design = first_design(space)
+        yield design
+        probed = [*design]
+        while len(probed) < min(self.cap, len(space)):
+            now = self.posterior(features, known)
+            if self.chance(now, probed) < self.least_chance:
+                return
+            room = min(self.cap, len(space)) - len(probed)
+            batch = self._next(features, known, probed, min(self.at_once, room))
+            yield batch
+            probed += batch
+
+    def _next(
+        self, features: Features, known: Results, probed: Sequence[int], count: int
+    ) -> list[int]:
+        batch, imagined = list[int](), dict(known)
+        for _ in range(count):
+            now = self.posterior(features, imagined)
+            best = min(probed, key=lambda number: now.mean_N[number])
+            hoped_N = now.mean_N - self.caution * now.sd_beside_N(best)
+            hoped_N[[*probed, *batch]] = np.inf
+            batch.append(int(hoped_N.argmin()))
+            # As a training of its own: the common part of the probes is not known for it.
+            imagined[Training(batch[-1], "full", -1)] = float(now.mean_N[batch[-1]])
+        return batch
+
+    def chance(self, now: Posterior, probed: Sequence[int]) -> float:
+        """The largest chance that a network without a probe beats the best one by the margin."""
+        best = min(probed, key=lambda number: now.mean_N[number])
+        beside_N = (now.mean_N, now.sd_beside_N(best))
+        mean_N, sd_N = (np.delete(value_N, probed) for value_N in beside_N)
+        ahead_N = now.mean_N[best] - self.margin_nats - mean_N
+        return NormalDist().cdf(float((ahead_N / np.maximum(sd_N, 1e-12)).max()))
+
+    def posterior(self, features: Features, known: Results) -> Posterior:
+        """What is expected of every network; of what diverged, the worst of the others."""
+        worst = max((nats for nats in known.values() if nats < np.inf), default=0.0)
+        finite = {training: min(nats, worst) for training, nats in known.items()}
+        return posterior(features, finite, self.deviations)
+
+
+def first_design(space: Space) -> list[int]:
+    """Rules with few and with many attention blocks, a mirror, and what a search proposes.
+
+    Attention first with the least, the most and two numbers of attention blocks between; with the
+    middle number spread, early and dense first.
+    """
+    counts = sorted({int(name.rsplit(" ", 1)[1]) for name in space.rules})
+    names = list[str]()
+    if counts:
+        last, middle = len(counts) - 1, counts[len(counts) // 2]
+        places = [0, round(last / 3), round(2 * last / 3), last]
+        names += [f"attention first {counts[place]}" for place in places]
+        names += [f"{rule} {middle}" for rule in ("spread", "early", "dense first")]
+    chosen = [space.rules[name] for name in names if name in space.rules]
+    return list(dict.fromkeys([*chosen, *space.proposed[:_PROPOSED]]))
+
+
+def finalists(space: Space, now: Posterior, count: int) -> list[int]:
+    """The best networks, and the best rule."""
+    order = now.mean_N.argsort(kind="stable").tolist()
+    rules = sorted(set(space.rules.values()), key=lambda number: (now.mean_N[number], number))
+    return list(dict.fromkeys([*order[:count], *rules[:1]]))
+
+
+def best_of(chosen: Sequence[int], now: Posterior) -> Answer:
+    """The finalist of least expected nats."""
+    ordered = sorted(chosen, key=lambda number: (now.mean_N[number], number))
+    judged = {number: (float(now.mean_N[number]), float(now.sd_N[number])) for number in ordered}
+    return Answer(ordered[0], judged)

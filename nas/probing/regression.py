@@ -1,0 +1,103 @@
+"""Bayesian linear regression of nats on the features of networks, in closed form.
+
+A training of network n with seed s, at full or at half length, gives
+
+    nats = m + x_n w + r_n + [half] (d + x_n v + q_n) + u + e
+
+with x_n the features, r_n what they do not see of the network, d, v and q_n what half length gets
+wrong, u what trainings of one seed and length have in common, and e noise. All are Gaussian with
+mean 0 and a stated standard deviation, so the posterior of a network's expected nats at full
+length, m + x_n w + r_n, is Gaussian and known (Rasmussen and Williams 2006, Gaussian Processes for
+Machine Learning, eq. 2.23 and 2.24, with the covariance that these terms give).
+
+N networks   P features   O trainings that are known
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.probing.base import Array, Training
+from nas.probing.features import Features
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Standard deviations of the terms, in nats; `offset` is v's as a part of w's."""
+
+    mean: float = 1.0
+    residual: float = 0.03
+    half_mean: float = 1.0
+    offset: float = 0.5
+    half_residual: float = 0.01
+    seed: float = 0.02
+    noise_half: float = 0.02
+    noise_full: float = 0.015
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Mean of every network's expected nats at full length, and a root of their covariance.
+
+    Covariances of networks n and k are `prior_NR[n] @ prior_NR[k]`, and `residual` squared where n
+    is k, less `white_ON[:, n] @ white_ON[:, k]`.
+    """
+
+    mean_N: Array
+    prior_NR: Array
+    residual: float
+    white_ON: Array
+
+    @property
+    def sd_N(self) -> Array:
+        """Standard deviation of every network's expected nats."""
+        prior_N = (self.prior_NR**2).sum(axis=1) + self.residual**2
+        return _root(prior_N - (self.white_ON**2).sum(axis=0))
+
+    def sd_beside_N(self, network: int) -> Array:
+        """Standard deviation of what every network is above this one.
+
+        What both have in common does not count, such as what half length gets wrong of both.
+        """
+        prior_NR = self.prior_NR - self.prior_NR[network]
+        white_ON = self.white_ON - self.white_ON[:, [network]]
+        residual_N = np.full(len(self.mean_N), 2 * self.residual**2)
+        residual_N[network] = 0.0
+        return _root((prior_NR**2).sum(axis=1) + residual_N - (white_ON**2).sum(axis=0))
+
+
+def posterior(
+    features: Features, known: Mapping[Training, float], deviations: Deviations
+) -> Posterior:
+    """The posterior after these trainings; nats count from their mean."""
+    d, trainings = deviations, sorted(known)
+    network_O = np.array([training.network for training in trainings])
+    half_O = np.array([training.length == "half" for training in trainings])
+    stream_O = np.array([2 * training.seed + (training.length == "half") for training in trainings])
+    nats_O = np.array([known[training] for training in trainings])
+    weighted_NP = features.value_NP * features.prior_P
+    weighted_OP = weighted_NP[network_O]
+    seen_OO = weighted_OP @ weighted_OP.T
+    unseen_OO = _equal(network_O)
+    cov_OO = d.mean**2 + seen_OO + d.residual**2 * unseen_OO
+    of_half_OO = d.half_mean**2 + d.offset**2 * seen_OO + d.half_residual**2 * unseen_OO
+    cov_OO += np.outer(half_O, half_O) * of_half_OO + d.seed**2 * _equal(stream_O)
+    cov_OO += np.diag(np.where(half_O, d.noise_half, d.noise_full) ** 2)
+    cov_NO = d.mean**2 + weighted_NP @ weighted_OP.T
+    cov_NO[network_O, np.arange(len(network_O))] += d.residual**2
+    root_OO = np.linalg.cholesky(cov_OO)
+    white_ON = np.linalg.solve(root_OO, cov_NO.T)
+    white_O = np.linalg.solve(root_OO, nats_O - nats_O.mean())
+    prior_NR = np.hstack([np.full((len(weighted_NP), 1), d.mean), weighted_NP])
+    return Posterior(nats_O.mean() + white_O @ white_ON, prior_NR, d.residual, white_ON)
+
+
+def _root(variance_N: Array) -> Array:
+    # Rounding may leave less than nothing.
+    return np.sqrt(np.maximum(variance_N, 0.0))
+
+
+def _equal(value_O: NDArray[np.int64]) -> Array:
+    return (value_O[:, None] == value_O).astype(float)

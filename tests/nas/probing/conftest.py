@@ -1,0 +1,48 @@
+"""Spaces of networks: LayoutBench's 64, and all of attention, dense and nothing in a few slots."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas.probing.base import NONE, Space, Training
+from nas.probing.rules import rules_of
+from nas.tabular.table import read_table
+
+TABLE = Path(__file__).parents[3] / "benchmarks" / "results" / "layoutbench.csv"
+KINDS = ("attention", "dense")
+
+
+def space_of(rows: list[str], slots: int) -> Space:
+    """Networks by their letters."""
+    kind_NL = np.full((len(rows), slots), NONE, dtype=np.int8)
+    for row, letters in zip(kind_NL, rows, strict=True):
+        row[: len(letters)] = ["ad".index(letter) for letter in letters]
+    flops_N = np.array([10.0 + 3 * row.count("a") + 2 * row.count("d") for row in rows])
+    space = Space(kind_NL, KINDS, flops_N)
+    return replace(space, rules=rules_of(space, *KINDS))
+
+
+def letters_of(space: Space, number: int) -> str:
+    """A network in letters."""
+    return "".join("ad"[kind] for kind in space.kind_NL[number] if kind != NONE)
+
+
+@pytest.fixture(scope="session")
+def bench() -> Space:
+    return space_of(read_table(TABLE).layouts, 6)
+
+
+@pytest.fixture(scope="session")
+def bench_results(bench: Space) -> dict[Training, float]:
+    """The table's trainings, and half-length ones made up of it: worse, and noisy."""
+    nats = read_table(TABLE).nats("valid")
+    generator = np.random.default_rng(0)
+    results = dict[Training, float]()
+    for number in range(len(bench)):
+        of_seeds = nats[letters_of(bench, number)]
+        results[Training(number, "half", 0)] = of_seeds[0] + 0.3 + generator.normal(scale=0.02)
+        for seed, value in enumerate(of_seeds, start=1):
+            results[Training(number, "full", seed)] = value
+    return results

@@ -1,0 +1,135 @@
+"""The predictor on LayoutBench: its design, its next probes, its end, against a slow reference."""
+
+import itertools
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from nas.probing.base import Answer, Length, Space, Training
+from nas.probing.features import features_of
+from nas.probing.predictor import Predictor, first_design
+from nas.probing.regression import Deviations
+from nas.probing.rules import rules_of
+from tests.nas.probing.conftest import KINDS, letters_of, space_of
+from tests.nas.probing.test_regression import beside, by_weights
+
+Results = dict[Training, float]
+LENGTHS: tuple[tuple[Length, int], ...] = (("half", 0), ("full", 1), ("full", 2))
+
+
+def trained(method: Predictor, space: Space, table: Results) -> tuple[Answer, list[list[Training]]]:
+    """Run a method on a table to its end; the batches it asked for."""
+    results, batches = Results(), list[list[Training]]()
+    while not isinstance(step := method(space, results), Answer):
+        assert step
+        assert not set(step) & results.keys(), "none twice"
+        batches.append(list(step))
+        results |= {training: table[training] for training in step}
+    return step, batches
+
+
+def test_the_first_design_has_rules_of_few_and_of_many_attention_blocks(bench: Space) -> None:
+    design = [letters_of(bench, number) for number in first_design(bench)]
+    assert design == ["addddd", "aadddd", "aaaadd", "aaaaad", "adadad", "aaaddd", "dddaaa"]
+    proposing = replace(bench, proposed=(0, 63, 5))
+    assert first_design(proposing) == [*first_design(bench), 0, 63]
+
+
+def test_rules_take_as_many_dense_blocks_as_there_may_be() -> None:
+    space = space_of(["aadd", "aad", "adad", "ada", "add", "adda", "ddaa"], 4)
+    assert {name: letters_of(space, number) for name, number in space.rules.items()} == {
+        "attention first 1": "add",
+        "spread 1": "add",
+        "early 1": "add",
+        "attention first 2": "aadd",
+        "spread 2": "adad",
+        "early 2": "aadd",
+        "dense first 2": "ddaa",
+    }
+    assert rules_of(space, "attention", "convolution") == {}
+
+
+def test_every_choice_is_that_of_a_slow_reference(bench: Space, bench_results: Results) -> None:
+    method = Predictor(cap=13, least_chance=0.0)
+    answer, batches = trained(method, bench, bench_results)
+    *probes, finals = batches
+    features = features_of(bench, method.priors)
+    known: Results = {}
+    for asked, batch in enumerate(probes):
+        if asked:
+            imagined = dict(known)
+            for training in batch:
+                mean_N, cov_NN = by_weights(features, imagined, method.deviations)
+                best = min((t.network for t in known), key=lambda n: mean_N[n])
+                hoped_N = mean_N - np.sqrt(beside(cov_NN, best).clip(0))
+                waiting = set(range(64)) - {t.network for t in imagined}
+                assert training.network == min(waiting, key=lambda n: hoped_N[n])
+                imagined[Training(training.network, "full", -1)] = mean_N[training.network]
+        known |= {training: bench_results[training] for training in batch}
+    assert [len(batch) for batch in probes] == [7, 2, 2, 2]
+    assert all(t.length == "half" and t.seed == 0 for batch in probes for t in batch)
+
+    mean_N, _ = by_weights(features, known, method.deviations)
+    chosen = set(mean_N.argsort()[:3].tolist())
+    chosen.add(min(bench.rules.values(), key=lambda n: mean_N[n]))
+    assert {(t.network, t.length, t.seed) for t in finals} == {
+        (number, "full", seed) for number in chosen for seed in (1, 2)
+    }
+    known |= {training: bench_results[training] for training in finals}
+    mean_N, cov_NN = by_weights(features, known, method.deviations)
+    assert answer.network == min(chosen, key=lambda n: mean_N[n])
+    assert list(answer.judged) == sorted(chosen, key=lambda n: mean_N[n])
+    for number, (mean, sd) in answer.judged.items():
+        assert (mean, sd**2) == pytest.approx((mean_N[number], cov_NN[number, number]), abs=1e-10)
+
+
+def test_probes_end_where_no_untrained_network_is_likely_to_be_better(
+    bench: Space, bench_results: Results
+) -> None:
+    method = Predictor(cap=64, margin_nats=0.02, deviations=Deviations(residual=0.004))
+    _, batches = trained(method, bench, bench_results)
+    probes = list(itertools.chain.from_iterable(batches[:-1]))
+    assert 7 < len(probes) < 64
+    features = features_of(bench, method.priors)
+    for count, ended in ((len(probes) - 2, False), (len(probes), True)):
+        known = {training: bench_results[training] for training in probes[:count]}
+        mean_N, cov_NN = by_weights(features, known, method.deviations)
+        probed = [training.network for training in known]
+        best = min(probed, key=lambda n: mean_N[n])
+        lead_N, sd_N = mean_N[best] - mean_N, np.sqrt(beside(cov_NN, best).clip(1e-24))
+        chances = [
+            NormalDist(lead_N[n], sd_N[n]).cdf(np.inf)
+            - NormalDist(lead_N[n], sd_N[n]).cdf(method.margin_nats)
+            for n in set(range(64)) - set(probed)
+        ]
+        assert (max(chances) < 0.1) == ended
+
+
+def test_a_probe_that_diverged_is_evidence_and_no_end(bench: Space, bench_results: Results) -> None:
+    lost = Training(first_design(bench)[2], "half", 0)
+    answer, batches = trained(Predictor(), bench, bench_results | {lost: np.inf})
+    assert answer.network != lost.network
+    assert np.isfinite([value for pair in answer.judged.values() for value in pair]).all()
+    assert len(batches) > 1
+
+
+def test_a_final_that_diverged_loses(bench: Space, bench_results: Results) -> None:
+    method = Predictor()
+    answer, (*_, finals) = trained(method, bench, bench_results)
+    lost = {t: np.inf for t in finals if t.network == answer.network}
+    assert trained(method, bench, bench_results | lost)[0].network != answer.network
+
+
+def test_a_space_smaller_than_the_cap_is_probed_whole() -> None:
+    space = space_of(["ad", "da", "aad", "dd"], 3)
+    table = {
+        Training(n, length, seed): 4.0 + 0.1 * n + (length == "half")
+        for n in range(4)
+        for length, seed in LENGTHS
+    }
+    answer, batches = trained(Predictor(least_chance=0.0), space, table)
+    assert {t.network for batch in batches[:-1] for t in batch} == set(range(4))
+    assert answer.network == 0
+    assert space.kinds == KINDS

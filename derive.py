@@ -5,7 +5,12 @@
     python derive.py runs/quickstart --seeds 0,1,2
     python derive.py configs/quickstart.yaml --method layout --set 'derive.layout=a d a d d d'
     python derive.py runs/quickstart --set derive.budget.latency=0.65x
+    python derive.py configs/quickstart.yaml --method predictor --workers 2
     python derive.py runs/quickstart --pareto
+
+predictor trains a few layouts for half the steps, learns from them which to train next, and judges
+the best ones by full trainings beside the best rule. It needs no search; where there is one, what
+it proposes is tried too. Started again it goes on.
 
 top_k, sampled, beam and evolution score layouts by the SuperNet's weights on the validation text.
 From a search, the discretisation gap is measured too (derive.gap). Several --seeds: from the mean
@@ -19,10 +24,16 @@ Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/archite
 chosen one. Next: python retrain.py RUN
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
+
+if TYPE_CHECKING:
+    from pipeline.context import RunPlan
+    from pipeline.derive import Derivation
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,9 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__)
     parser.add_argument(
         "--method",
-        help="argmax, top_k, sampled, beam, evolution; interleaved, par, sandwich, random, layout "
-        "(default: derive.method, argmax where the file has none)",
+        help="argmax, top_k, sampled, beam, evolution; predictor; interleaved, par, sandwich, "
+        "random, layout (default: derive.method, argmax where the file has none)",
     )
+    cli.add_workers(parser, "trainings at a time (predictor)")
     cli.add_seeds(parser, "searches to derive from together, e.g. 0,1,2 (default: run.seed)")
     parser.add_argument(
         "--pareto", nargs="?", const="latency", metavar="COST",
@@ -47,11 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         exit_codes.refuse_several("derive.py")
         from pipeline.context import set_up
-        from pipeline.derive import choose, chosen_before, derivation, others_left_out
-        from pipeline.experiment import carried, experiment_of
+        from pipeline.derive import derivation
+        from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
-        from pipeline.supernet_scores import considered_text, describe
+        from pipeline.probing import Probes
         from report.pareto import write_pareto_figure
+        from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -61,11 +74,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(derive_front(plan, arguments.pareto))
             print(f"figure: {write_pareto_figure(run_dir)}")
             return 0
-        derived = derivation(plan, experiment.derive)
-        before = chosen_before(run_dir)
-        architecture = choose(derived, experiment, run_dir)
+        stop = StopRequest()
+        train = Probes(plan, arguments.workers, stop)
+    with exit_codes.run_errors() as ending:
+        with stop.listening():
+            derived = derivation(plan, experiment.derive, train)
+        show(plan, derived, arguments)
+    return ending.code
+
+
+def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) -> None:
+    """Write the architecture and print what speaks for it."""
+    from pipeline.derive import choose, chosen_before, others_left_out
+    from pipeline.experiment import carried
+    from pipeline.probing import tried_text
+    from pipeline.supernet_scores import considered_text, describe
+
+    experiment, run_dir = plan.experiment, plan.run_dir
+    before = chosen_before(run_dir)
+    architecture = choose(derived, experiment, run_dir)
     if derived.considered:
         print(considered_text(derived.considered))
+    if derived.tried:
+        print(tried_text(derived.tried))
+        print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):
         print(line)
@@ -73,7 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
     print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")
-    return 0
 
 
 if __name__ == "__main__":

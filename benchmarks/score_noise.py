@@ -56,15 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
     commands = parser.add_subparsers(required=True)
-    training: cli.Parser = commands.add_parser("train")
+    options: dict[str, Any] = {"formatter_class": cli.HelpWithDefaults}
+    training: cli.Parser = commands.add_parser("train", **options)
     training.add_argument("experiment", type=Path)
-    training.add_argument("--set", action="append", default=[])
-    training.add_argument("--share", choices=SHARES, default="nothing")
+    training.add_argument("--set", action="append", default=[], help="override one key")
+    training.add_argument(
+        "--share",
+        choices=SHARES,
+        default="nothing",
+        help="what layouts of one seed begin with alike",
+    )
     training.add_argument("--layouts", nargs="+", required=True)
     cli.add_seeds(training, "of the trainings", (0, 1, 2, 3))
     training.add_argument("--csv", type=Path, required=True)
     training.set_defaults(act=train)
-    reporting = commands.add_parser("report")
+    reporting = commands.add_parser("report", **options)
     reporting.add_argument("csv", type=Path, nargs="+")
     reporting.set_defaults(act=report)
     arguments = parser.parse_args(argv)

@@ -277,6 +277,37 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
     )
 
 
+class ProbesConfig(Section):
+    """How many layouts `predictor` trains, and how sure it must be."""
+
+    most: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="Trainings of half length at most, the first design included.",
+    )
+    margin_nats: float = Field(
+        default=0.01,
+        ge=0,
+        description="By how much a layout must be better than the best one to be worth a probe.",
+    )
+    least_chance: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Where the chance of such a layout is smaller there are no more probes.",
+    )
+    finalists: int = Field(
+        default=3,
+        ge=1,
+        le=100,
+        description="Layouts that are trained at full length; the best rule comes on top.",
+    )
+    final_seeds: int = Field(
+        default=2, ge=1, le=100, description="Trainings of each finalist, with the same seeds."
+    )
+
+
 class DeriveConfig(Section):
     """How the choice is made discrete."""
 
@@ -329,8 +360,12 @@ class DeriveConfig(Section):
         description="sandwich: slots at each end; null: 2, or half of the slots if less.",
     )
     seed: int = Field(
-        default=0, ge=0, description="random, sampled, evolution, gap: seed of the draws."
+        default=0,
+        ge=0,
+        description="random, sampled, evolution, gap: seed of the draws; predictor: which seeds it "
+        "trains with.",
     )
+    probes: ProbesConfig = ProbesConfig()
     budget: BudgetConfig = BudgetConfig()
     reference: str = Field(
         default="interleaved",

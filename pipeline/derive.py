@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,18 @@ from model import (
 from nas.config import DeriveConfig
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
-from nas.derivation import DERIVATIONS, RULES, SEARCHED, Considered, Derived, Layout, Request
+from nas.derivation import (
+    DERIVATIONS,
+    RULES,
+    SEARCHED,
+    TRAINED,
+    Considered,
+    Derived,
+    Layout,
+    Request,
+    Trial,
+    Tried,
+)
 from nas.derivation.base import NoLayout
 from nas.derivation.ranking import pool
 from nas.derivation.rules import sandwich_ends
@@ -32,6 +43,7 @@ from pipeline.context import RunPlan, as_saved, say
 from pipeline.costs import budget_of, counted_share, measure_whole, over, over_text
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.fill import fill_width
+from pipeline.probing import Probes, tried_csv
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
@@ -42,14 +54,16 @@ from utils.files import write_whole
 _TIGHTENED, _POOL, _POOLS = 3, 16, 4
 # What is predicted over a limit by so many mean errors of predictions may be within it.
 _SLACK_ERRORS = 2.0
+Train = Callable[[Sequence[Trial]], Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """An architecture and the layouts among which it was chosen, if any were scored."""
+    """An architecture, and the layouts that were scored or trained to choose it, if any were."""
 
     architecture: Architecture
     considered: tuple[Considered, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 def derive(plan: RunPlan, **options: Any) -> Architecture:
@@ -60,19 +74,22 @@ def derive(plan: RunPlan, **options: Any) -> Architecture:
     return derivation(plan, config).architecture
 
 
-def derivation(plan: RunPlan, config: DeriveConfig) -> Derivation:
+def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
 
+    `train` trains what a method asks for; None: one training at a time.
+
     Raises:
-        ValueError: the method is unknown or cannot serve here, a search's caveats are damaged, or
-            no layout keeps the budget.
+        ValueError: the method is unknown or cannot serve here, a search's caveats are damaged, a
+            training failed, or no layout keeps the budget.
+        Stopped: a signal came while layouts were trained; everything is saved.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
-    read = [] if config.method in RULES else seeds
-    request = replace(request_of(plan, config, read), score=scores.score, say=say)
+    request = request_of(plan, config, _searches_read(plan, config, seeds))
+    request = replace(request, score=scores.score, train=train or Probes(plan), say=say)
     budget = _budget(plan, request)
     derived, times = _within_budget(plan, request, budget)
     name = _name(config, seeds, derived)
@@ -90,7 +107,15 @@ def derivation(plan: RunPlan, config: DeriveConfig) -> Derivation:
         caveats = (*evidence.caveats, *of_searches)
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
     architecture = architecture_of(plan, derived, name, seeds, times)
-    return Derivation(architecture, derived.considered)
+    return Derivation(architecture, derived.considered, derived.tried)
+
+
+def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:
+    if config.method in RULES:
+        return []
+    if config.method in TRAINED and not config.searches:  # it serves without one too
+        return [seed for seed in seeds if (plan.search_folder(seed) / "pi.npz").exists()]
+    return seeds
 
 
 def _budget(plan: RunPlan, request: Request) -> Budget | None:
@@ -182,7 +207,7 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
     chosen = {"method": name} if name in RULES else {"method": "layout", "layout": name}
     config = request.config.model_copy(update=chosen)
     try:
-        if name in ("random", "layout", *SEARCHED):
+        if name in ("random", "layout", *SEARCHED, *TRAINED):
             raise ValueError(f"{name} is no one layout")
         return RULES[config.method](replace(request, config=config)).layout
     except ValueError as error:
@@ -216,6 +241,7 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
         "par": str(config.p),
         "sandwich": str(sandwich_ends(config, len(derived.layout))),
         "random": str(config.seed),
+        "predictor": str(config.seed),
         "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)
     if derived.evidence.pi:
@@ -360,7 +386,7 @@ def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> str | Non
     names = [path.parent.name for path in (run_dir / "search").glob("seed-*/pi.npz")]
     numbers = [name.removeprefix("seed-") for name in names]
     seeds = sorted(int(number) for number in numbers if number.isdecimal())
-    if config.method in RULES or config.searches or seeds == [seed]:
+    if config.method not in SEARCHED or config.searches or seeds == [seed]:
         return None
     shown = ",".join(map(str, seeds))
     return f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"
@@ -378,8 +404,10 @@ def chosen_before(run_dir: Path) -> Architecture | None:
 def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
+    table = run_dir / "architectures" / f"{architecture.name}.csv"
     if derivation.considered:
-        table = run_dir / "architectures" / f"{architecture.name}.csv"
         write_whole(table, considered_csv(derivation.considered))
+    if derivation.tried:
+        write_whole(table, tried_csv(derivation.tried))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.exit_codes import DIVERGED
 from pipeline.experiment import Experiment, with_settings
 from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import Watcher
-from pipeline.sweep.trial import Limits, run_scripts
+from pipeline.sweep.trial import Failed, Limits, run_scripts
 from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
@@ -42,15 +43,18 @@ def run_all(
     workers: int,
     stop: StopRequest,
     done: Callable[[Job], None],
+    diverged: Callable[[Job, str], None] | None = None,
     option: str = "--workers",
 ) -> None:
     """Run jobs in order, so many at a time, each with its share of the cores unless it says.
 
-    `done` is called after each, from several threads. Where `stop` is asked for, every run saves
-    its state. `option` is what a command calls the number of workers.
+    `done` is called after each, from several threads, and `diverged`, with its last words, after
+    one whose loss was no number. Where `stop` is asked for, every run saves its state. `option` is
+    what a command calls the number of workers.
 
     Raises:
-        ValueError: a run failed; those that had begun have gone on to their end.
+        ValueError: a run failed, or diverged and that is no result; those that had begun have gone
+            on to their end.
         Stopped: a signal came.
     """
     cores = usable_cores()
@@ -59,7 +63,7 @@ def run_all(
     if warning := too_many_threads(asked, min(workers, len(jobs)), cores, option):
         print(warning, flush=True)
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(_run, job, threads, stop, done) for job in jobs]
+        futures = [pool.submit(_run, job, threads, stop, done, diverged) for job in jobs]
         _, rest = wait(futures, return_when=FIRST_EXCEPTION)
         for future in rest:
             future.cancel()
@@ -71,7 +75,13 @@ def run_all(
             raise ValueError(f"{job.name}: {error}")
 
 
-def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None]) -> None:
+def _run(
+    job: Job,
+    threads: int,
+    stop: StopRequest,
+    done: Callable[[Job], None],
+    diverged: Callable[[Job, str], None] | None,
+) -> None:
     if stop.number is not None:
         return
     experiment, environment = job.experiment, {"OMP_NUM_THREADS": str(threads)}
@@ -81,18 +91,24 @@ def _run(job: Job, threads: int, stop: StopRequest, done: Callable[[Job], None])
         experiment, environment = with_settings(job.experiment, settings), {}
     watcher = Watcher(is_ending=lambda: stop.number is not None, environment=environment)
     limits = Limits(None, _SILENT_S)
-    run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
-    done(job)
+    try:
+        run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
+    except Failed as failed:
+        if failed.code != DIVERGED or diverged is None:
+            raise
+        diverged(job, str(failed))
+    else:
+        done(job)
 
 
-def layout_job(experiment: Experiment, letters: str, seed: int, run_dir: Path) -> Job:
-    """Train a layout alone, as retrain.py does, in `run_dir/layouts/LAYOUT/seed-N`."""
+def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) -> Job:
+    """Train a layout alone, as retrain.py does, in `folder/LAYOUT/seed-N`."""
     settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
     return Job(
         f"{letters}, seed {seed}",
         with_settings(experiment, settings),
         ("derive", "retrain"),
-        run_dir / "layouts" / layout_name(letters) / f"seed-{seed}",
+        folder / layout_name(letters) / f"seed-{seed}",
     )
 
 
@@ -140,6 +156,13 @@ def train_layouts(
             print(f"{count}/{total} {job.name}: validation {nats:.4f} nats", flush=True)
 
     run_all(jobs, workers=workers, stop=stop, done=done)
+
+
+def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """What a table belongs to: rows under another key are not comparable with its rows."""
+    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
+    sections = experiment.model_dump(mode="json", include={"data", "model", "retrain"})
+    return {"run": run, **sections, **inputs}
 
 
 def check_key(

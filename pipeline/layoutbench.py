@@ -27,13 +27,13 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, check_key, layout_job, run_all, train_layouts
+from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, train_layouts
 from pipeline.search import VALIDATED
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole
 
-TABLE, KEY = "layoutbench.csv", "layoutbench.json"
+TABLE, KEY, LAYOUTS = "layoutbench.csv", "layoutbench.json", "layouts"
 _OWN_TABLE = (
     "make a table of your own (built-in texts differ between versions of Python) and give --table"
 )
@@ -65,13 +65,6 @@ def layouts_of(model: ModelConfig) -> list[str]:
     return layouts
 
 
-def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """What a table belongs to: rows under another key are not comparable with its rows."""
-    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
-    sections = experiment.model_dump(mode="json", include={"data", "model", "retrain"})
-    return {"run": run, **sections, **inputs}
-
-
 def make_table(
     plan: RunPlan, layouts: Sequence[str], seeds: Sequence[int], *, workers: int, stop: StopRequest
 ) -> Path:
@@ -85,7 +78,7 @@ def make_table(
     networks = networks_of([*layouts, *(row.layout for row in rows)], tie_slots)
     trained = {(networks[row.layout], row.seed) for row in rows}
     jobs = [
-        layout_job(experiment, layout, seed, plan.run_dir)
+        layout_job(experiment, layout, seed, plan.run_dir / LAYOUTS)
         for seed in seeds
         for layout in layouts
         if (networks[layout], seed) not in trained

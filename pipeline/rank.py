@@ -19,11 +19,10 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, check_key, layout_job, train_layouts, training_result
-from pipeline.layoutbench import key_of
-from pipeline.run_files import check_validations, read_result
+from pipeline.jobs import Job, check_key, key_of, layout_job, train_layouts, training_result
+from pipeline.layoutbench import LAYOUTS
+from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.supernet_scores import SupernetScores
-from pipeline.sweep.results import remove_weights
 from training.signals import StopRequest
 
 TOLERANCE = 0.03
@@ -206,7 +205,9 @@ class Ranked:
     def _job(self, layout: Layout, seed: int) -> Job:
         forms = [layout_letters(form) for form in self.sample.forms(layout)]
         # With fewer layouts in a group another one may have stood for the network.
-        jobs = [layout_job(self._trained, letters, seed, self.folder) for letters in forms]
+        jobs = [
+            layout_job(self._trained, letters, seed, self.folder / LAYOUTS) for letters in forms
+        ]
         return next((job for job in jobs if job.folder.parent.exists()), jobs[0])
 
     def latencies(self) -> Latencies:

@@ -1,6 +1,8 @@
-"""Files of a run: names of its folders, which folders hold a run, and result.json read."""
+"""Files of a run: names of its folders, which hold a run, result.json read, weights removed."""
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pipeline.cli import SAVED
 from utils.files import read_object
 
 MOST_NAME = 60
+MODEL_FOLDER = "model"
 # Each command writes one of these before anything else that could be taken for text; where a line
 # has several, all must be there.
 _MARKS = (
@@ -103,3 +106,16 @@ def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
             f"run.validate_every: differed between the retrainings (validations: {shown}), so "
             "their best steps were chosen among more or fewer; train them alike in another --run"
         )
+
+
+def remove_weights(run: Path) -> None:
+    """Remove checkpoints and models of a run that is done; several processes may do so at once."""
+    # Not a glob: that one ends with an error where another process removes a folder meanwhile.
+    for folder, subfolders, files in os.walk(run):
+        of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
+        if MODEL_FOLDER in subfolders and of_a_seed:
+            subfolders.remove(MODEL_FOLDER)
+            shutil.rmtree(Path(folder) / MODEL_FOLDER, ignore_errors=True)
+        for name in files:
+            if name.endswith(".safetensors"):
+                (Path(folder) / name).unlink(missing_ok=True)

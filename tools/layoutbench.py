@@ -119,7 +119,8 @@ def again(arguments: argparse.Namespace) -> int:
     with exit_codes.user_errors():
         import numpy as np
 
-        from pipeline.layoutbench import check_table, key_of, remake
+        from pipeline.jobs import key_of
+        from pipeline.layoutbench import check_table, remake
         from training.signals import StopRequest
 
         plan = _plan(arguments)
@@ -154,7 +155,8 @@ def again(arguments: argparse.Namespace) -> int:
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
     with exit_codes.user_errors():
-        from pipeline.layoutbench import REGRET_FILE, check_table, key_of, search_all, weigh
+        from pipeline.jobs import key_of
+        from pipeline.layoutbench import REGRET_FILE, check_table, search_all, weigh
         from training.signals import StopRequest
 
         plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from nas.derivation.base import Considered, Derived, Layout, Request
+from nas.derivation.base import Considered, Derived, Layout, Request, Trial, Tried
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
+from nas.derivation.predictor import predictor
 from nas.derivation.rules import explicit, interleaved, par, random_layout, sandwich
 from nas.derivation.searched import NEED_PI, check_method
 
@@ -24,16 +25,21 @@ RULES: dict[str, Method] = {
     "random": random_layout,
     "layout": explicit,
 }
-DERIVATIONS = SEARCHED | RULES
+# By training layouts, with or without a search.
+TRAINED: dict[str, Method] = {"predictor": predictor}
+DERIVATIONS = SEARCHED | TRAINED | RULES
 
 __all__ = [
     "DERIVATIONS",
     "NEED_PI",
     "RULES",
     "SEARCHED",
+    "TRAINED",
     "Considered",
     "Derived",
     "Layout",
     "Request",
+    "Trial",
+    "Tried",
     "check_method",
 ]

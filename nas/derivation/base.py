@@ -82,6 +82,15 @@ class NoLayout(ValueError):
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A layout to be trained, at full or at half length, with the number of a seed."""
+
+    layout: Layout
+    half: bool
+    seed: int
+
+
+@dataclass(frozen=True)
 class Request:
     """What a derivation may use.
 
@@ -92,6 +101,7 @@ class Request:
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
+        train: validation nats of trainings, infinite where one diverged; for methods that train.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_slots: slots so many apart share their weights; None: none do.
     """
@@ -103,6 +113,7 @@ class Request:
     trajectories: Mapping[int, Path] = field(default_factory=dict)
     search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
+    train: Callable[[Sequence[Trial]], Sequence[float]] | None = None
     say: Callable[[str], None] = lambda line: None
     alpha_learned: bool = True
     tie_slots: int | None = None
@@ -134,10 +145,27 @@ class Derived:
     """A fixed layout and what speaks for it.
 
     `considered` are the layouts among which it is the best, in the order in which they were scored,
-    each network once; `ranked` the best ones in order, the layout first.
+    each network once; `ranked` the best ones in order, the layout first. `tried` is what was
+    trained for it, in order.
     """
 
     layout: Layout
     evidence: Evidence
     considered: tuple[Considered, ...] = ()
     ranked: tuple[Layout, ...] = ()
+    tried: tuple["Tried", ...] = ()
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A training that a method asked for, and what it expects of the layout in the end.
+
+    `expected_nats` at full length, with their posterior standard deviation; `rule` names the rule
+    whose layout it is.
+    """
+
+    trial: Trial
+    nats: float
+    expected_nats: float
+    expected_sd: float
+    rule: str = ""

@@ -56,7 +56,9 @@ class Space:
 
     @cached_property
     def _numbers(self) -> dict[bytes, int]:
-        return {row_L.tobytes(): number for number, row_L in enumerate(self.kind_NL)}
+        # Where slots share weights several networks may have these blocks: the first one counts.
+        rows = reversed([*enumerate(self.kind_NL)])
+        return {row_L.tobytes(): number for number, row_L in rows}
 
     def number_of(self, row: Sequence[int]) -> int | None:
         """The number of the network with these kinds of blocks; None where there is none."""
@@ -73,12 +75,16 @@ class Answer:
 
     Attributes:
         network: its number.
-        judged: those that were in the last choice, with their expected nats and their standard
-            deviation, the best first; empty where a method expects nothing.
+        finalists: those of the last choice, the best first; empty where there was none.
+        best_rule: the best network among them that a rule names; None where there is none.
+        lead: by how many nats the chosen one is expected to be better than that, and the standard
+            deviation of this.
     """
 
     network: int
-    judged: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    finalists: tuple[int, ...] = ()
+    best_rule: int | None = None
+    lead: tuple[float, float] = (0.0, 0.0)
 
 
 Results = Mapping[Training, float]

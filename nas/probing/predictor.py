@@ -59,12 +59,12 @@ class Predictor:
             if missing := [probe for probe in probes if probe not in results]:
                 return missing
             known |= {probe: results[probe] for probe in probes}
-        chosen = finalists(space, self.posterior(features, known), self.finalists)
+        chosen = finalists(space, self.expected(features, known), self.finalists)
         finals = [Training(number, "full", seed) for seed in self.final_seeds for number in chosen]
         if missing := [final for final in finals if final not in results]:
             return missing
         known |= {final: results[final] for final in finals}
-        return best_of(chosen, self.posterior(features, known))
+        return best_of(space, chosen, self.expected(features, known))
 
     def _batches(self, space: Space, features: Features, known: Results) -> Iterator[Sequence[int]]:
         """The first design, then pairs by what is known by then, until enough is."""
@@ -72,7 +72,7 @@ class Predictor:
         yield design
         probed = [*design]
         while len(probed) < min(self.cap, len(space)):
-            now = self.posterior(features, known)
+            now = self.expected(features, known)
             if self.chance(now, probed) < self.least_chance:
                 return
             room = min(self.cap, len(space)) - len(probed)
@@ -85,7 +85,7 @@ class Predictor:
     ) -> list[int]:
         batch, imagined = list[int](), dict(known)
         for _ in range(count):
-            now = self.posterior(features, imagined)
+            now = self.expected(features, imagined)
             best = min(probed, key=lambda number: now.mean_N[number])
             hoped_N = now.mean_N - self.caution * now.sd_beside_N(best)
             hoped_N[[*probed, *batch]] = np.inf
@@ -102,7 +102,7 @@ class Predictor:
         ahead_N = now.mean_N[best] - self.margin_nats - mean_N
         return NormalDist().cdf(float((ahead_N / np.maximum(sd_N, 1e-12)).max()))
 
-    def posterior(self, features: Features, known: Results) -> Posterior:
+    def expected(self, features: Features, known: Results) -> Posterior:
         """What is expected of every network; of what diverged, the worst of the others."""
         worst = max((nats for nats in known.values() if nats < np.inf), default=0.0)
         finite = {training: min(nats, worst) for training, nats in known.items()}
@@ -133,8 +133,13 @@ def finalists(space: Space, now: Posterior, count: int) -> list[int]:
     return list(dict.fromkeys([*order[:count], *rules[:1]]))
 
 
-def best_of(chosen: Sequence[int], now: Posterior) -> Answer:
+def best_of(space: Space, chosen: Sequence[int], now: Posterior) -> Answer:
     """The finalist of least expected nats."""
-    ordered = sorted(chosen, key=lambda number: (now.mean_N[number], number))
-    judged = {number: (float(now.mean_N[number]), float(now.sd_N[number])) for number in ordered}
-    return Answer(ordered[0], judged)
+    first, *others = sorted(chosen, key=lambda number: (now.mean_N[number], number))
+    ordered, rules = (first, *others), set(space.rules.values())
+    rule = next((number for number in ordered if number in rules), None)
+    lead = (0.0, 0.0)
+    if rule is not None:
+        sd_N = now.sd_beside_N(rule)
+        lead = float(now.mean_N[rule] - now.mean_N[first]), float(sd_N[first])
+    return Answer(first, ordered, rule, lead)

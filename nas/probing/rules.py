@@ -2,7 +2,7 @@
 
 attention first: all attention, then all dense (a sandwich without a middle, Press et al. 2020,
     arXiv 1911.03864).
-spread: attention spread evenly; with half of the blocks it is `interleaved`.
+spread: attention spread evenly; half of the blocks, rounded up, make it `interleaved`.
 early: attention spread over the first two thirds (PAR, Mandava et al. 2020, arXiv 2009.04534).
 dense first: the mirror of attention first.
 """
@@ -15,7 +15,7 @@ from nas.probing.base import NONE, Space
 
 
 def _spread(attention: int, blocks: int) -> set[int]:
-    return {number * blocks // attention for number in range(attention)}
+    return {-(-number * blocks // attention) for number in range(attention)}
 
 
 def _early(attention: int, blocks: int) -> set[int]:

@@ -1,12 +1,9 @@
 """The table of a sweep, latencies of its best trials, and whose checkpoints stay."""
 
-import os
-import shutil
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -19,6 +16,7 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
 from pipeline.resources import FLOAT32_BYTES, memory_bytes
+from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline
 from utils.pareto import dominates
 
@@ -37,7 +35,6 @@ _STATES = {
 }
 # Where the last attempt ran, and with which version of the program.
 _FACTS = ("host", "threads", "gpu", "torch", "commit")
-_MODEL = "model"
 
 
 def objectives(sweep: Sweep) -> list[dict[str, str]]:
@@ -230,19 +227,6 @@ def clean(queue: Queue, sweep: Sweep) -> None:
             remove_weights(sweep.paths.seed(entry.number, seed))
         with suppress(FileNotFoundError):  # the folder was moved aside
             done.touch()
-
-
-def remove_weights(run: Path) -> None:
-    """Remove checkpoints and models of a run that is done; several processes may do so at once."""
-    # Not a glob: that one ends with an error where another process removes a folder meanwhile.
-    for folder, subfolders, files in os.walk(run):
-        of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
-        if _MODEL in subfolders and of_a_seed:
-            subfolders.remove(_MODEL)
-            shutil.rmtree(Path(folder) / _MODEL, ignore_errors=True)
-        for name in files:
-            if name.endswith(".safetensors"):
-                (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:

@@ -176,7 +176,11 @@ def last_words(log: Path) -> str:
 
 
 class Failed(Exception):
-    """The trial failed for a reason of its own."""
+    """The trial failed for a reason of its own; `code` is its process's exit code, if it ended."""
+
+    def __init__(self, words: str, code: int | None = None) -> None:
+        super().__init__(words)
+        self.code = code
 
 
 class Pruned(Exception):
@@ -271,7 +275,7 @@ def run_scripts(
         watcher.check(None)
         watcher.confirm()
     if code:
-        raise Failed(reason_of(code, process.log))
+        raise Failed(reason_of(code, process.log), code)
 
 
 def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher: Watcher) -> int:

@@ -12,7 +12,8 @@ from nas.costs.latency import Latencies
 from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
-from pipeline.layoutbench import key_of, layouts_of, make_table, remake
+from pipeline.jobs import key_of
+from pipeline.layoutbench import layouts_of, make_table, remake
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest

@@ -80,9 +80,12 @@ def test_every_choice_is_that_of_a_slow_reference(bench: Space, bench_results: R
     known |= {training: bench_results[training] for training in finals}
     mean_N, cov_NN = by_weights(features, known, method.deviations)
     assert answer.network == min(chosen, key=lambda n: mean_N[n])
-    assert list(answer.judged) == sorted(chosen, key=lambda n: mean_N[n])
-    for number, (mean, sd) in answer.judged.items():
-        assert (mean, sd**2) == pytest.approx((mean_N[number], cov_NN[number, number]), abs=1e-10)
+    assert list(answer.finalists) == sorted(chosen, key=lambda n: mean_N[n])
+    rule = min(chosen & set(bench.rules.values()), key=lambda n: mean_N[n])
+    assert answer.best_rule == rule
+    lead, sd = answer.lead
+    assert lead == pytest.approx(mean_N[rule] - mean_N[answer.network], abs=1e-10)
+    assert sd**2 == pytest.approx(beside(cov_NN, rule)[answer.network], abs=1e-10)
 
 
 def test_probes_end_where_no_untrained_network_is_likely_to_be_better(
@@ -111,7 +114,7 @@ def test_a_probe_that_diverged_is_evidence_and_no_end(bench: Space, bench_result
     lost = Training(first_design(bench)[2], "half", 0)
     answer, batches = trained(Predictor(), bench, bench_results | {lost: np.inf})
     assert answer.network != lost.network
-    assert np.isfinite([value for pair in answer.judged.values() for value in pair]).all()
+    assert np.isfinite(answer.lead).all()
     assert len(batches) > 1
 
 

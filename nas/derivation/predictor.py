@@ -1,0 +1,125 @@
+"""The layout that short trainings and a regression on them find, judged by full ones.
+
+See `nas.probing.predictor` for the method; here it meets an experiment's layouts and budget.
+"""
+
+from collections.abc import Sequence
+
+from model import Evidence, layout_letters
+from nas.derivation.base import Derived, Layout, Request, Trial, Tried
+from nas.derivation.from_search import argmax, beam, top_k
+from nas.probing.base import Answer, Results, Training
+from nas.probing.features import features_of
+from nas.probing.predictor import Predictor, first_design
+from nas.probing.space import LayoutSpace, layout_space
+
+
+def predictor(request: Request) -> Derived:
+    """Train a few layouts shortly, choose what to train next by a regression, judge the best.
+
+    All networks within the limits are candidates; where a search was made, what it chooses is
+    probed too. Trainings that are there already are not made again.
+
+    Raises:
+        NoLayout: no network keeps the limits.
+        ValueError: `derive.probes.most` is less than the first design.
+    """
+    assert request.train is not None
+    candidates = layout_space(request, _proposals(request))
+    method = _method(request, candidates)
+    results: dict[Training, float] = {}
+    while not isinstance(step := method(candidates.space, results), Answer):
+        request.say(_progress(method, candidates, results, step))
+        trials = [_trial(candidates, training) for training in step]
+        results |= zip(step, request.train(trials), strict=True)
+    ranked = tuple(candidates.layouts[number] for number in step.finalists)
+    return Derived(
+        layout=ranked[0],
+        evidence=Evidence(method=_words(method, candidates, results, step)),
+        ranked=ranked,
+        tried=_tried(method, candidates, results),
+    )
+
+
+def _proposals(request: Request) -> list[Layout]:
+    """What a search chooses within the limits, where one was made."""
+    if not request.trajectories:
+        return []
+    methods = (argmax, top_k) if request.alpha_learned else (beam,)
+    return [method(request).layout for method in methods]
+
+
+def _method(request: Request, candidates: LayoutSpace) -> Predictor:
+    config, design = request.config.probes, first_design(candidates.space)
+    if config.most < len(design):
+        raise ValueError(
+            f"derive.probes.most: {config.most} probes are less than the first design has "
+            f"({len(design)}: rules of several numbers of attention blocks, and what a search "
+            f"proposes); give {len(design)} or more"
+        )
+    return Predictor(
+        cap=config.most,
+        margin_nats=config.margin_nats,
+        least_chance=config.least_chance,
+        finalists=config.finalists,
+        final_seeds=tuple(range(1, config.final_seeds + 1)),
+    )
+
+
+def _trial(candidates: LayoutSpace, training: Training) -> Trial:
+    layout = candidates.layouts[training.network]
+    return Trial(layout, training.length == "half", training.seed)
+
+
+def _progress(
+    method: Predictor, candidates: LayoutSpace, results: Results, step: Sequence[Training]
+) -> str:
+    """What is known so far, and what is trained now."""
+    space, probes = candidates.space, [t.network for t in results if t.length == "half"]
+    if step[0].length == "full":
+        count = len({training.network for training in step})
+        begin = f"{len(probes)} probes done; finals: {count} layouts at full length"
+    else:
+        begin = f"probes {len(probes) + 1} to {len(probes) + len(step)} of at most {method.cap}"
+    if not probes:
+        return f"predictor: {len(space):,} networks; {begin}, the first design"
+    now = method.expected(features_of(space, method.priors), results)
+    best = min(probes, key=lambda number: now.mean_N[number])
+    chance = f"{method.chance(now, probes):.0%}" if len(probes) < len(space) else "0%"
+    return (
+        f"{begin}; best so far {layout_letters(candidates.layouts[best])}; largest chance of "
+        f"another one that is better by {method.margin_nats:g} nats: {chance}"
+    )
+
+
+def _words(method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer) -> str:
+    halves = sum(training.length == "half" for training in results)
+    words = (
+        f"predictor: best of {len(candidates.space):,} networks by {halves} trainings of half and "
+        f"{len(results) - halves} of full length"
+    )
+    if answer.best_rule is None:
+        return f"{words}; no rule is within reach"
+    names = [name for name, number in candidates.space.rules.items() if number == answer.best_rule]
+    rule = f"{layout_letters(candidates.layouts[answer.best_rule])} ({names[0]})"
+    if answer.network == answer.best_rule:
+        return f"{words}; the rule is the answer: {names[0]}"
+    lead, sd = answer.lead
+    return f"{words}; {lead:.4f} nats (sd {sd:.4f}) better than the best rule, {rule}"
+
+
+def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tuple[Tried, ...]:
+    space = candidates.space
+    now = method.expected(features_of(space, method.priors), results)
+    sd_N = now.sd_N
+    rule_of = {number: name for name, number in reversed([*space.rules.items()])}
+    return tuple(
+        Tried(
+            _trial(candidates, training),
+            nats,
+            float(now.mean_N[training.network]),
+            float(sd_N[training.network]),
+            rule_of.get(training.network, ""),
+        )
+        for training, nats in results.items()
+    )

@@ -1,0 +1,150 @@
+"""Trainings that a derivation asks for: each in a folder of its own, kept, and never made twice."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from statistics import fmean
+
+from model import layout_letters
+from nas.derivation import Trial, Tried
+from pipeline.context import RunPlan, say
+from pipeline.experiment import Experiment, with_settings
+from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, training_result
+from pipeline.run_files import read_result, remove_weights
+from training.run_dir import commit
+from training.signals import StopRequest
+from utils.files import csv_of, read_object, write_whole
+
+PROBES, FINALS, KEY = "probes", "finals", "key.json"
+_DIVERGED = "diverged.json"
+# Seeds of trainings: far from those of searches and retrainings, and others for each derive.seed.
+_FIRST_SEED, _SEEDS = 1000, 100
+
+
+@dataclass
+class Probes:
+    """Trains layouts as retrain.py does, one thread each, so that workers change no figure.
+
+    Of half length in RUN/probes/LAYOUT/seed-N, with a whole schedule of their own; of full length
+    in RUN/finals/LAYOUT/seed-N. Results stay there and serve the next derivation; weights do not.
+    """
+
+    plan: RunPlan
+    workers: int = 1
+    stop: StopRequest = field(default_factory=StopRequest)
+
+    def __call__(self, trials: Sequence[Trial]) -> list[float]:
+        """Validation nats of trainings; infinite where one diverged.
+
+        Raises:
+            ValueError: a folder holds results of another experiment or text, a result is damaged,
+                or a training failed.
+            Stopped: a signal came; everything is saved.
+        """
+        for half in sorted({trial.half for trial in trials}):
+            self._claim(half)
+        jobs = [self._job(trial) for trial in trials]
+        waiting = [job for job in jobs if _nats_of(job) is None]
+        run_all(
+            waiting,
+            workers=self.workers,
+            stop=self.stop,
+            done=_trained,
+            diverged=_remember_diverged,
+        )
+        return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
+
+    def _claim(self, half: bool) -> None:
+        path = self._folder(half) / KEY
+        key = key_of(self._experiment(half), self.plan.inputs())
+        if path.exists():
+            check_key(path, key, f"give another --run, or remove {path.parent} to train again")
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+
+    def _folder(self, half: bool) -> Path:
+        return self.plan.run_dir / (PROBES if half else FINALS)
+
+    def _experiment(self, half: bool) -> Experiment:
+        settings: dict[str, object] = {"run.threads": 1}
+        if not half:
+            return with_settings(self.plan.experiment, settings)
+        settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
+        return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
+
+    def _job(self, trial: Trial) -> Job:
+        seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + trial.seed
+        letters = layout_letters(trial.layout)
+        return layout_job(self._experiment(trial.half), letters, seed, self._folder(trial.half))
+
+
+def tried_csv(tried: Sequence[Tried]) -> str:
+    """What was trained, in order: what it came to, and what is expected of it at full length."""
+    rows = [
+        {
+            "layout": layout_letters(one.trial.layout),
+            "length": "half" if one.trial.half else "full",
+            "seed": one.trial.seed,
+            "valid_nats": one.nats,
+            "expected_nats": round(one.expected_nats, 6),
+            "expected_sd": round(one.expected_sd, 6),
+            "rule": one.rule,
+        }
+        for one in tried
+    ]
+    return csv_of(rows, list(rows[0]))
+
+
+def tried_text(tried: Sequence[Tried]) -> str:
+    """The layouts that were trained, the best expected one first, for the screen."""
+    by_layout: dict[str, list[Tried]] = {}
+    for one in sorted(tried, key=lambda one: one.expected_nats):
+        by_layout.setdefault(layout_letters(one.trial.layout), []).append(one)
+    width = max(map(len, ["layout", *by_layout]))
+    lines = [f"{'layout':<{width}}  {'half':>7}  {'full':>7}  expected"]
+    for letters, rows in by_layout.items():
+        half = _mean([one.nats for one in rows if one.trial.half])
+        full = _mean([one.nats for one in rows if not one.trial.half])
+        first = rows[0]
+        lines.append(
+            f"{letters:<{width}}  {half:>7}  {full:>7}  {first.expected_nats:.4f} "
+            f"(sd {first.expected_sd:.4f})  {first.rule}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def _mean(nats: Sequence[float]) -> str:
+    return f"{fmean(nats):.4f}" if nats else ""
+
+
+def _nats_of(job: Job) -> float | None:
+    """What a training came to; None before its end."""
+    if (marker := job.folder / _DIVERGED).exists():
+        read_object(marker, f"remove {job.folder} to train it again")
+        return inf
+    path = training_result(job)
+    if path is None:
+        return None
+    result = read_result(path)
+    asked = job.experiment.derive.layout, job.experiment.run.seed
+    if (result["layout"], result["seed"]) != asked:
+        raise ValueError(
+            f"{path}: is of layout {result['layout']} and seed {result['seed']}, expected "
+            f"{asked[0]} and {asked[1]}; remove {job.folder} to train it again"
+        )
+    return float(result["valid"]["nats_per_token"])
+
+
+def _trained(job: Job) -> None:
+    say(f"{job.name}: validation {_nats_of(job):.4f} nats")
+    remove_weights(job.folder)
+
+
+def _remember_diverged(job: Job, words: str) -> None:
+    # Begun again it would diverge again: what is drawn does not change.
+    write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
+    say(f"{job.name}: {words}; it counts as the worst")
+    remove_weights(job.folder)

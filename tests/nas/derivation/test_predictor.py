@@ -1,0 +1,103 @@
+"""The method `predictor` on made-up nats: what it asks for, what it says, when it refuses."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from nas.config import DeriveConfig
+from nas.costs.budget import LayoutCost, Limit
+from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial
+from tests import tiny
+
+COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
+
+
+def nats_of(layout: Layout) -> float:
+    """Early attention is good, one or two of them, and more blocks are better."""
+    labels = [slot.label for slot in layout if slot.label != "identity"]
+    places = [place / len(labels) for place, label in enumerate(labels) if label == "attention"]
+    return 5.0 - 0.02 * len(labels) + 0.04 * abs(len(places) - 2) + 0.05 * sum(places)
+
+
+@dataclass
+class Training:
+    """Trainings of exactly those nats; half length is 0.3 worse."""
+
+    asked: list[list[Trial]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def __call__(self, trials: Sequence[Trial]) -> list[float]:
+        self.asked.append([*trials])
+        return [nats_of(trial.layout) + 0.3 * trial.half for trial in trials]
+
+    def derive(self, budget: float | None = 14.0, slots: int = 6, **probes: Any) -> Derived:
+        """The answer within so many FLOPs."""
+        config = DeriveConfig.model_validate({"method": "predictor", "probes": probes})
+        candidates = tiny.candidates("attention", "dense", "identity")
+        limits = () if budget is None else (Limit(COST, budget),)
+        request = Request(
+            config, candidates, slots, COST, limits=limits, train=self, say=self.said.append
+        )
+        return DERIVATIONS["predictor"](request)
+
+
+def test_it_finds_the_best_network_of_a_budget() -> None:
+    training = Training()
+    derived = training.derive(12.5)
+    *probes, finals = training.asked
+    every = itertools.product(tiny.candidates("attention", "dense", "identity"), repeat=6)
+    within = [nats_of(layout) for layout in every if 1.0 < COST(layout) <= 12.5]
+    assert len(within) > 300
+    assert nats_of(derived.layout) <= sorted(within)[0] + 0.001
+    assert derived.ranked[0] == derived.layout
+    assert all(trial.half for batch in probes for trial in batch)
+    assert sum(map(len, probes)) == 10
+    assert not any(trial.half for trial in finals)
+    assert {trial.seed for trial in finals} == {1, 2}
+    assert COST(derived.layout) <= 12.5
+
+
+def test_every_training_is_reported_with_what_is_expected() -> None:
+    training = Training()
+    derived = training.derive()
+    trials = [trial for batch in training.asked for trial in batch]
+    assert [one.trial for one in derived.tried] == trials
+    for one in derived.tried:
+        assert one.nats == nats_of(one.trial.layout) + 0.3 * one.trial.half
+        assert one.expected_nats == pytest.approx(nats_of(one.trial.layout), abs=0.06)
+        assert one.expected_sd > 0
+    assert {one.rule for one in derived.tried} >= {"attention first 1", ""}
+    words = derived.evidence.method
+    assert words.startswith("predictor: best of ")
+    assert "networks by 10 trainings of half and" in words
+
+
+def test_progress_says_what_is_trained_and_the_chance_of_better() -> None:
+    training = Training()
+    training.derive()
+    first, second, *_, last = training.said
+    assert first.startswith("predictor: ")
+    assert "; probes 1 to " in first
+    assert first.endswith("of at most 10, the first design")
+    assert "best so far" in second
+    assert "largest chance of another one that is better by 0.01 nats: " in second
+    assert last.startswith("10 probes done; finals: ")
+
+
+def test_the_rule_may_be_the_answer() -> None:
+    training = Training()
+    derived = training.derive(6.0, slots=2)
+    assert derived.evidence.method.endswith("; the rule is the answer: attention first 1")
+
+
+def test_fewer_probes_than_the_first_design_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^derive\.probes\.most: 3 probes are less than the fi"):
+        Training().derive(None, most=3)
+
+
+def test_no_layout_within_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no layout keeps all of derive\.budget"):
+        Training().derive(1.5)

@@ -1,0 +1,105 @@
+"""The networks of an experiment's candidates within limits, against all layouts one by one."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import Candidate
+from nas.config import DeriveConfig
+from nas.costs.budget import LayoutCost, Limit
+from nas.derivation.base import NoLayout, Request
+from nas.probing import space as probing_space
+from nas.probing.base import NONE
+from nas.probing.space import layout_space
+from tests import tiny
+
+COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0}, 1.0)
+
+
+def request(slots: int, most: float | None = None, *labels: str, **options: Any) -> Request:
+    candidates = tiny.candidates(*(labels or ("attention", "dense", "identity")))
+    limits = () if most is None else (Limit(COST, most),)
+    return Request(DeriveConfig(), candidates, slots, COST, limits=limits, **options)
+
+
+def networks_of(asked: Request) -> set[object]:
+    """Every network that keeps the limits and has a block, from every layout."""
+    every = itertools.product(range(len(asked.candidates)), repeat=asked.slots)
+    of = asked.networks.of
+    return {of(choice) for choice in every if asked.allowed(choice) and of(choice).order}
+
+
+@pytest.mark.parametrize("labels", [("attention", "dense", "identity"), ("dense", "attention")])
+@pytest.mark.parametrize("tie_slots", [None, 2])
+@pytest.mark.parametrize("most", [None, 7.0, 10.5])
+def test_every_network_within_the_limits_comes_once(
+    labels: tuple[str, ...], tie_slots: int | None, most: float | None
+) -> None:
+    asked = request(5 if most is None else 4, most, *labels, tie_slots=tie_slots)
+    expected = networks_of(asked)
+    if not expected:
+        with pytest.raises(NoLayout, match=r"no layout keeps all of derive\.budget"):
+            layout_space(asked)
+        return
+    listed = layout_space(asked)
+    numbers = [[asked.candidates.index(slot) for slot in layout] for layout in listed.layouts]
+    networks = [asked.networks.of(tuple(choice)) for choice in numbers]
+    assert len(set(networks)) == len(networks)
+    assert set(networks) == expected
+    for row_L, layout, flops in zip(
+        listed.space.kind_NL, listed.layouts, listed.space.flops_N, strict=True
+    ):
+        blocks = [slot.label for slot in layout if slot.label != "identity"]
+        assert [listed.space.kinds[k] for k in row_L if k != NONE] == blocks
+        assert flops == COST(layout)
+    assert listed.space.kinds[-1] == "dense", "what the others are compared with"
+
+
+def letters(listed: probing_space.LayoutSpace, number: int) -> str:
+    return "".join(slot.label[0] for slot in listed.layouts[number])
+
+
+def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
+    asked = request(4, 9.0)
+    attention, dense, identity = asked.candidates
+    proposed = [
+        (identity, dense, attention, identity),
+        (attention,) * 4,
+        (dense, identity, identity, attention),  # the first one's network
+        (dense, dense, dense, identity),
+    ]
+    listed = layout_space(asked, proposed)
+    assert [letters(listed, number) for number in listed.space.proposed] == ["idai", "dddi"]
+    rules = {name: letters(listed, number) for name, number in listed.space.rules.items()}
+    assert rules == {
+        "attention first 1": "addi", "spread 1": "addi", "early 1": "addi",
+        "dense first 1": "ddai", "attention first 2": "aadi", "spread 2": "adai",
+        "early 2": "aadi", "dense first 2": "daai",
+    }  # fmt: skip
+
+
+def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probing_space, "MOST_LISTED", 1000)
+    monkeypatch.setattr(probing_space, "DRAWN", 500)
+    asked = request(10, 22.0)
+    one, again = layout_space(asked), layout_space(asked)
+    assert one.layouts == again.layouts
+    assert len(one.layouts) == 500
+    assert all(COST(layout) <= 22.0 for layout in one.layouts)
+    assert letters(one, one.space.rules["attention first 3"]) == "aaaddddddi"
+    blocks = np.bincount((one.space.kind_NL != NONE).sum(axis=1))
+    assert (blocks[5:] > 0).all()
+    assert len(np.unique(one.space.kind_NL, axis=0)) == 500
+
+
+def test_blocks_of_one_kind_by_two_labels_are_one_kind() -> None:
+    attention, dense, identity = tiny.candidates("attention", "dense", "identity")
+    again: Candidate = dense.model_copy(update={"label": "again"})
+    asked = Request(DeriveConfig(), [attention, dense, again, identity], 3, lambda layout: 1.0)
+    listed = layout_space(asked)
+    assert listed.space.kinds == ("attention", "dense")
+    assert len(listed.layouts) == 2 + 4 + 8

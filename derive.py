@@ -64,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.pareto import derive_front
         from pipeline.probing import Probes
         from report.pareto import write_pareto_figure
-        from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -74,13 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(derive_front(plan, arguments.pareto))
             print(f"figure: {write_pareto_figure(run_dir)}")
             return 0
-        stop = StopRequest()
-        train = Probes(plan, arguments.workers, stop)
-    with exit_codes.run_errors() as ending:
-        with stop.listening():
-            derived = derivation(plan, experiment.derive, train)
+        with exit_codes.stops():
+            derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
         show(plan, derived, arguments)
-    return ending.code
+    return 0
 
 
 def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ USER_MISTAKE = 2
 DIVERGED = 3
 LOST = 4
 INTERRUPTED = 130
+_STOPPED = "stopped by {}; the state is saved. Go on with:\n  {}"
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def run_errors() -> Iterator[Ending]:
         yield ending
         sys.stdout.flush()
     except Stopped as stopped:
-        _complain(f"stopped by {stopped}; the state is saved. Go on with:\n  {line}")
+        _complain(_STOPPED.format(stopped, line))
         ending.code = stopped.exit_code
     except KeyboardInterrupt:
         _complain(f"interrupted; go on from the last checkpoint with:\n  {line}")
@@ -99,6 +100,18 @@ def run_errors() -> Iterator[Ending]:
         _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {line}")
         ending.code = USER_MISTAKE
     _at_once(ending.code)
+
+
+@contextmanager
+def stops() -> Iterator[None]:
+    """Turn a stop by a signal into its line and exit code, inside `user_errors`."""
+    from training.signals import Stopped
+
+    try:
+        yield
+    except Stopped as stopped:
+        _complain(_STOPPED.format(stopped, resume_command()))
+        raise SystemExit(stopped.exit_code) from None
 
 
 def refuse_several(script: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -33,7 +33,6 @@ class Probes:
 
     plan: RunPlan
     workers: int = 1
-    stop: StopRequest = field(default_factory=StopRequest)
 
     def __call__(self, trials: Sequence[Trial]) -> list[float]:
         """Validation nats of trainings; infinite where one diverged.
@@ -47,13 +46,12 @@ class Probes:
             self._claim(half)
         jobs = [self._job(trial) for trial in trials]
         waiting = [job for job in jobs if _nats_of(job) is None]
-        run_all(
-            waiting,
-            workers=self.workers,
-            stop=self.stop,
-            done=_trained,
-            diverged=_remember_diverged,
-        )
+        # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
+        stop = StopRequest()
+        with stop.listening():
+            run_all(
+                waiting, workers=self.workers, stop=stop, done=_trained, diverged=_remember_diverged
+            )
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
     def _claim(self, half: bool) -> None:

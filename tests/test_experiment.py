@@ -205,10 +205,10 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
          "'pydoc-topics'?"),
         ("[interleaved, par]", "[interlaved, par]",
          "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
-         "interleaved, par, sandwich, random, layout, permuted, interleaved_short, "
+         "predictor, interleaved, par, sandwich, random, layout, permuted, interleaved_short, "
          "interleaved_narrow, sandwich_k; found 'interlaved'; did you mean 'interleaved'?"),
         ("compare:", "derive: {method: argmx}\ncompare:",
-         "23: derive.method: must be one of argmax, top_k, sampled, beam, evolution, "
+         "23: derive.method: must be one of argmax, top_k, sampled, beam, evolution, predictor, "
          "interleaved, par, sandwich, random, layout; found 'argmx'; did you mean 'argmax'?"),
         ("slots: 4", "slots: 4\n  slots: 5",
          "8: model.slots: given twice, first in line 7; leave one out"),

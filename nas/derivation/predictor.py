@@ -10,7 +10,7 @@ from nas.derivation.base import Derived, Layout, Request, Trial, Tried
 from nas.derivation.from_search import argmax, beam, top_k
 from nas.probing.base import Answer, Results, Training
 from nas.probing.features import features_of
-from nas.probing.predictor import Predictor, first_design
+from nas.probing.predictor import Predictor
 from nas.probing.space import LayoutSpace, layout_space
 
 
@@ -50,20 +50,23 @@ def _proposals(request: Request) -> list[Layout]:
 
 
 def _method(request: Request, candidates: LayoutSpace) -> Predictor:
-    config, design = request.config.probes, first_design(candidates.space)
-    if config.most < len(design):
-        raise ValueError(
-            f"derive.probes.most: {config.most} probes are less than the first design has "
-            f"({len(design)}: rules of several numbers of attention blocks, and what a search "
-            f"proposes); give {len(design)} or more"
-        )
-    return Predictor(
+    config = request.config.probes
+    method = Predictor(
         cap=config.most,
         margin_nats=config.margin_nats,
         least_chance=config.least_chance,
         finalists=config.finalists,
         final_seeds=tuple(range(1, config.final_seeds + 1)),
     )
+    features = features_of(candidates.space, method.priors)
+    design = method.first_design(candidates.space, features)
+    if config.most < len(design):
+        raise ValueError(
+            f"derive.probes.most: {config.most} probes are less than the first design has "
+            f"({len(design)}: rules of several numbers of attention blocks, and what a search "
+            f"proposes); give {len(design)} or more"
+        )
+    return method
 
 
 def _trial(candidates: LayoutSpace, training: Training) -> Trial:
@@ -81,8 +84,9 @@ def _progress(
         begin = f"{len(probes)} probes done; finals: {count} layouts at full length"
     else:
         begin = f"probes {len(probes) + 1} to {len(probes) + len(step)} of at most {method.cap}"
+    begin = f"predictor: {begin}"
     if not probes:
-        return f"predictor: {len(space):,} networks; {begin}, the first design"
+        return f"{begin}, the first design, of {len(space):,} networks"
     now = method.expected(features_of(space, method.priors), results)
     best = min(probes, key=lambda number: now.mean_N[number])
     chance = f"{method.chance(now, probes):.0%}" if len(probes) < len(space) else "0%"

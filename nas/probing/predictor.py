@@ -23,6 +23,8 @@ from nas.probing.regression import Deviations, Posterior, posterior
 PROBE_SEED = 0
 # Proposals of a search that are probed.
 _PROPOSED = 2
+# Where rules and proposals are fewer, others make up for them.
+_LEAST_DESIGN = 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Predictor:
 
     def _batches(self, space: Space, features: Features, known: Results) -> Iterator[Sequence[int]]:
         """The first design, then pairs by what is known by then, until enough is."""
-        design = first_design(space)
+        design = self.first_design(space, features)
         yield design
         probed = [*design]
         while len(probed) < min(self.cap, len(space)):
@@ -79,6 +81,16 @@ class Predictor:
             batch = self._next(features, known, probed, min(self.at_once, room))
             yield batch
             probed += batch
+
+    def first_design(self, space: Space, features: Features) -> list[int]:
+        """`rules_of_design`, and where they are few, the networks of which least is known."""
+        design = rules_of_design(space)
+        while len(design) < min(_LEAST_DESIGN, len(space)):
+            # What a training gives does not change how sure it makes.
+            sd_N = self.expected(features, {Training(n, "full", n): 0.0 for n in design}).sd_N
+            sd_N[design] = -1.0
+            design.append(int(sd_N.argmax()))
+        return design
 
     def _next(
         self, features: Features, known: Results, probed: Sequence[int], count: int
@@ -109,7 +121,7 @@ class Predictor:
         return posterior(features, finite, self.deviations)
 
 
-def first_design(space: Space) -> list[int]:
+def rules_of_design(space: Space) -> list[int]:
     """Rules with few and with many attention blocks, a mirror, and what a search proposes.
 
     Attention first with the least, the most and two numbers of attention blocks between; with the

@@ -71,11 +71,12 @@ class Posterior:
 def posterior(
     features: Features, known: Mapping[Training, float], deviations: Deviations
 ) -> Posterior:
-    """The posterior after these trainings; nats count from their mean."""
+    """The posterior after these trainings; nats count from their mean, without any from 0."""
     d, trainings = deviations, sorted(known)
-    network_O = np.array([training.network for training in trainings])
-    half_O = np.array([training.length == "half" for training in trainings])
-    stream_O = np.array([2 * training.seed + (training.length == "half") for training in trainings])
+    network_O = np.array([training.network for training in trainings], dtype=np.int64)
+    half_O = np.array([training.length == "half" for training in trainings], dtype=bool)
+    seed_O = np.array([training.seed for training in trainings], dtype=np.int64)
+    stream_O = 2 * seed_O + half_O
     nats_O = np.array([known[training] for training in trainings])
     weighted_NP = features.value_NP * features.prior_P
     weighted_OP = weighted_NP[network_O]
@@ -89,9 +90,10 @@ def posterior(
     cov_NO[network_O, np.arange(len(network_O))] += d.residual**2
     root_OO = np.linalg.cholesky(cov_OO)
     white_ON = np.linalg.solve(root_OO, cov_NO.T)
-    white_O = np.linalg.solve(root_OO, nats_O - nats_O.mean())
+    centre = nats_O.mean() if trainings else 0.0
+    white_O = np.linalg.solve(root_OO, nats_O - centre)
     prior_NR = np.hstack([np.full((len(weighted_NP), 1), d.mean), weighted_NP])
-    return Posterior(nats_O.mean() + white_O @ white_ON, prior_NR, d.residual, white_ON)
+    return Posterior(centre + white_O @ white_ON, prior_NR, d.residual, white_ON)
 
 
 def _root(variance_N: Array) -> Array:

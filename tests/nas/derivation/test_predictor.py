@@ -79,12 +79,11 @@ def test_progress_says_what_is_trained_and_the_chance_of_better() -> None:
     training = Training()
     training.derive()
     first, second, *_, last = training.said
-    assert first.startswith("predictor: ")
-    assert "; probes 1 to " in first
-    assert first.endswith("of at most 10, the first design")
+    assert first.startswith("predictor: probes 1 to ")
+    assert " of at most 10, the first design, of " in first
     assert "best so far" in second
     assert "largest chance of another one that is better by 0.01 nats: " in second
-    assert last.startswith("10 probes done; finals: ")
+    assert last.startswith("predictor: 10 probes done; finals: ")
 
 
 def test_the_rule_may_be_the_answer() -> None:

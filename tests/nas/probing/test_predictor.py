@@ -9,7 +9,7 @@ import pytest
 
 from nas.probing.base import Answer, Length, Space, Training
 from nas.probing.features import features_of
-from nas.probing.predictor import Predictor, first_design
+from nas.probing.predictor import Predictor, rules_of_design
 from nas.probing.regression import Deviations
 from nas.probing.rules import rules_of
 from tests.nas.probing.conftest import KINDS, letters_of, space_of
@@ -31,10 +31,10 @@ def trained(method: Predictor, space: Space, table: Results) -> tuple[Answer, li
 
 
 def test_the_first_design_has_rules_of_few_and_of_many_attention_blocks(bench: Space) -> None:
-    design = [letters_of(bench, number) for number in first_design(bench)]
+    design = [letters_of(bench, number) for number in rules_of_design(bench)]
     assert design == ["addddd", "aadddd", "aaaadd", "aaaaad", "adadad", "aaaddd", "dddaaa"]
     proposing = replace(bench, proposed=(0, 63, 5))
-    assert first_design(proposing) == [*first_design(bench), 0, 63]
+    assert rules_of_design(proposing) == [*rules_of_design(bench), 0, 63]
 
 
 def test_rules_take_as_many_dense_blocks_as_there_may_be() -> None:
@@ -111,7 +111,7 @@ def test_probes_end_where_no_untrained_network_is_likely_to_be_better(
 
 
 def test_a_probe_that_diverged_is_evidence_and_no_end(bench: Space, bench_results: Results) -> None:
-    lost = Training(first_design(bench)[2], "half", 0)
+    lost = Training(rules_of_design(bench)[2], "half", 0)
     answer, batches = trained(Predictor(), bench, bench_results | {lost: np.inf})
     assert answer.network != lost.network
     assert np.isfinite(answer.lead).all()
@@ -136,3 +136,19 @@ def test_a_space_smaller_than_the_cap_is_probed_whole() -> None:
     assert {t.network for batch in batches[:-1] for t in batch} == set(range(4))
     assert answer.network == 0
     assert space.kinds == KINDS
+
+
+def test_where_no_rule_is_known_the_design_is_of_what_is_least_known() -> None:
+    space = replace(space_of(["aa", "ad", "da", "dd", "aad", "add"], 3), rules={})
+    method = Predictor()
+    features = features_of(space, method.priors)
+    design = method.first_design(space, features)
+    assert len(set(design)) == 4
+    for count, number in enumerate(design):
+        known = {Training(n, "full", n): 0.0 for n in design[:count]}
+        if known:
+            _, cov_NN = by_weights(features, known, method.deviations)
+            waiting = set(range(6)) - set(design[:count])
+            assert number == max(waiting, key=lambda n: cov_NN[n, n])
+    short = replace(space, kind_NL=space.kind_NL[:2], flops_N=space.flops_N[:2])
+    assert sorted(method.first_design(short, features_of(short, method.priors))) == [0, 1]

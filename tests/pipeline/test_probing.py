@@ -1,0 +1,189 @@
+"""What `predictor` trains: where it lies, that nothing is trained twice, and what is refused."""
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import derive
+from model import load_architecture
+from pipeline import probing
+from tests.runs import refused, run, run_jobs_here, settings
+
+METHOD = ("--method", "predictor")
+# A space of six networks: all of them are probed.
+SMALL = settings(
+    "model.slots=2", "model.candidates=[attention, dense, identity]", "derive.probes.finalists=1",
+    "retrain.steps=8", "retrain.optimiser.warmup_steps=1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the trainings, which run in this process."""
+    names = list[str]()
+
+    def run_here(jobs: Any, **how: Any) -> None:
+        names.extend(job.name for job in jobs)
+        run_jobs_here(jobs, **how)
+
+    monkeypatch.setattr(probing, "run_all", run_here)
+    return names
+
+
+Derive = Callable[..., Any]
+
+
+@pytest.fixture
+def predict(experiment_file: Path, tmp_path: Path, jobs: list[str]) -> Derive:
+    """Derive by trainings in tmp_path/run; the architecture."""
+
+    def derived(*texts: str) -> Any:
+        folder = tmp_path / "run"
+        run(derive, experiment_file, "--run", folder, *METHOD, *SMALL, *settings(*texts))
+        return load_architecture(folder / "architecture.json")
+
+    return derived
+
+
+def tried(folder: Path) -> list[dict[str, str]]:
+    (path,) = (folder / "architectures").glob("predictor*.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_probes_are_of_half_length_and_finals_of_full(
+    predict: Derive, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture = predict()
+    shown = capsys.readouterr().out
+    run_dir = tmp_path / "run"
+    results = {
+        kind: {
+            path.relative_to(run_dir / kind).parts[:2]: json.loads(path.read_text())
+            for path in (run_dir / kind).glob("*/seed-*/retrain/*/seed-*/result.json")
+        }
+        for kind in ("probes", "finals")
+    }
+    assert {result["steps"] for result in results["probes"].values()} == {4}
+    assert {result["steps"] for result in results["finals"].values()} == {8}
+    assert {seed for _, seed in results["probes"]} == {"seed-1000"}
+    assert {seed for _, seed in results["finals"]} == {"seed-1001", "seed-1002"}
+    assert len(results["probes"]) == 6
+    assert len(jobs) == 6 + len(results["finals"])
+    assert not list(run_dir.glob("*/*/seed-*/**/*.safetensors")), "weights are not kept"
+
+    rows = tried(run_dir)
+    assert [row["length"] for row in rows] == ["half"] * 6 + ["full"] * len(results["finals"])
+    for row in rows:
+        kind, seed = ("probes", 1000) if row["length"] == "half" else ("finals", 1000)
+        folder = row["layout"].replace(" ", ""), f"seed-{seed + int(row['seed'])}"
+        assert float(row["valid_nats"]) == results[kind][folder]["valid"]["nats_per_token"]
+    assert architecture.name == "predictor-0"
+    assert architecture.letters() in {row["layout"] for row in rows if row["length"] == "full"}
+    assert architecture.evidence.method in shown
+    assert min(rows, key=lambda row: float(row["expected_nats"]))["layout"] in shown
+
+
+def test_what_is_trained_is_not_trained_again(
+    predict: Derive, tmp_path: Path, jobs: list[str]
+) -> None:
+    first = predict()
+    count = len(jobs)
+    before = tried(tmp_path / "run")
+    assert predict() == first
+    assert tried(tmp_path / "run") == before
+    assert len(jobs) == count
+    name, seed = jobs[2].split(", seed ")
+    shutil.rmtree(tmp_path / "run" / "probes" / name.replace(" ", "") / f"seed-{seed}")
+    assert predict() == first
+    assert jobs[count:] == [jobs[2]]
+
+
+def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list[str]) -> None:
+    predict()
+    count = len(jobs)
+    architecture = predict("derive.budget.parameters=0.99x")
+    assert architecture.letters() in {"a i", "d i", "i a", "i d", "d d", "a a"}
+    assert not any(name.endswith("seed 1000") for name in jobs[count:])
+
+
+def test_other_seeds_are_trained_for_another_seed_of_the_derivation(
+    predict: Derive, jobs: list[str]
+) -> None:
+    predict()
+    count = len(jobs)
+    predict("derive.seed=1")
+    assert {name.split("seed ")[1] for name in jobs[count:]} == {"1100", "1101", "1102"}
+
+
+def test_probes_of_another_experiment_or_text_are_refused(
+    predict: Derive, experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict()
+    line = refused(
+        derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL,
+        *settings("model.d_model=24"),
+    )  # fmt: skip
+    assert "probes/key.json: model.d_model is 16, now 24" in line
+    assert "to train again" in line
+    for text in tmp_path.glob("*.txt"):
+        text.write_text(text.read_text() + "More.\n")
+    line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
+    assert "probes/key.json: corpus is " in line
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"seed": 5}, "expected "), ({"layout": "d d"}, "expected "), ({"valid": 3}, "valid: ")],
+)
+def test_a_damaged_probe_is_refused_by_name(
+    predict: Derive, experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any], words: str,
+) -> None:  # fmt: skip
+    predict()
+    (path,) = (tmp_path / "run").glob("probes/ai/seed-1000/retrain/*/seed-*/result.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
+    assert str(path.relative_to(tmp_path)) in line
+    assert words in line
+
+
+def test_a_training_that_diverged_counts_and_is_not_begun_again(
+    predict: Derive, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    run_here = probing.run_all
+
+    def diverging(jobs: Any, *, diverged: Any, **how: Any) -> None:
+        lost = [job for job in jobs if job.name == "d d, seed 1000"]
+        for job in lost:
+            job.folder.mkdir(parents=True)
+            diverged(job, "exit code 3: diverged at step 2: the loss is nan nats")
+        run_here([job for job in jobs if job not in lost], diverged=diverged, **how)
+
+    monkeypatch.setattr(probing, "run_all", diverging)
+    first = predict()
+    assert "d d, seed 1000: exit code 3: diverged at step 2" in capsys.readouterr().err
+    assert "d d, seed 1000" not in jobs
+    (row,) = (row for row in tried(tmp_path / "run") if row["layout"] == "d d")
+    assert row["valid_nats"] == "inf"
+    assert first.letters() != "d d"
+    count = len(jobs)
+    assert predict() == first
+    assert len(jobs) == count
+
+
+def test_a_cap_below_the_first_design_is_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(
+        derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD,
+        *settings("derive.probes.most=2"),
+    )  # fmt: skip
+    assert line.startswith("derive.probes.most: 2 probes are less than the first design has (")
+    assert not (tmp_path / "run" / "probes").exists()

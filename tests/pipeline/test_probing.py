@@ -2,7 +2,11 @@
 
 import csv
 import json
+import random
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ import pytest
 import derive
 from model import load_architecture
 from pipeline import probing
-from tests.runs import refused, run, run_jobs_here, settings
+from tests.runs import ROOT, refused, run, run_jobs_here, settings
 
 METHOD = ("--method", "predictor")
 # A space of six networks: all of them are probed.
@@ -187,3 +191,40 @@ def test_a_cap_below_the_first_design_is_refused(
     )  # fmt: skip
     assert line.startswith("derive.probes.most: 2 probes are less than the first design has (")
     assert not (tmp_path / "run" / "probes").exists()
+
+
+def finished(folder: Path) -> dict[Path, int]:
+    """Results of trainings, with the time at which each was written."""
+    paths = folder.glob("*/*/seed-*/retrain/*/seed-*/result.json")
+    return {path.relative_to(folder): path.stat().st_mtime_ns for path in paths}
+
+
+@pytest.mark.slow
+def test_five_kills_with_two_workers_change_nothing(
+    experiment_file: Path, tmp_path: Path, predict: Derive
+) -> None:
+    """At random moments after a little more was done; nothing that is done is done again."""
+    expected = predict()
+    folder, generator = tmp_path / "killed", random.Random(0)
+    arguments = [
+        sys.executable, "derive.py", str(experiment_file), "--run", str(folder), *METHOD, *SMALL,
+        "--workers", "2",
+    ]  # fmt: skip
+    known: dict[Path, int] = {}
+    for goal in range(5):
+        process = subprocess.Popen(
+            arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while process.poll() is None and len(finished(folder)) <= goal:
+            time.sleep(0.01)
+        time.sleep(generator.random())
+        assert process.poll() is None, "ended before it could be killed"
+        process.kill()
+        process.wait()
+        known |= finished(folder)
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert finished(folder).items() >= known.items(), "none was trained twice"
+    assert finished(folder).keys() == finished(tmp_path / "run").keys()
+    assert load_architecture(folder / "architecture.json") == expected
+    assert tried(folder) == tried(tmp_path / "run")

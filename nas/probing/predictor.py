@@ -38,6 +38,8 @@ class Predictor:
         least_chance: with less chance than this of such a network there are no more probes.
         finalists: how many are trained at full length; the best rule comes on top.
         final_seeds: of those trainings; none is the probes'.
+        drawn_by: draw the probes behind the first design by this seed, as what choosing them must
+            beat; None: choose them.
         caution: by how many standard deviations of its lead over the best probe a network is hoped
             to be better than expected.
     """
@@ -48,6 +50,7 @@ class Predictor:
     least_chance: float = 0.1
     finalists: int = 3
     final_seeds: tuple[int, ...] = (1, 2)
+    drawn_by: int | None = None
     caution: float = 1.0
     priors: Priors = field(default_factory=Priors)
     deviations: Deviations = field(default_factory=Deviations)
@@ -74,11 +77,13 @@ class Predictor:
         yield design
         probed = [*design]
         while len(probed) < min(self.cap, len(space)):
-            now = self.expected(features, known)
-            if self.chance(now, probed) < self.least_chance:
+            count = min(self.at_once, min(self.cap, len(space)) - len(probed))
+            if self.drawn_by is not None:
+                batch = _drawn(space, probed, count, [self.drawn_by, len(probed)])
+            elif self.chance(self.expected(features, known), probed) < self.least_chance:
                 return
-            room = min(self.cap, len(space)) - len(probed)
-            batch = self._next(features, known, probed, min(self.at_once, room))
+            else:
+                batch = self._next(features, known, probed, count)
             yield batch
             probed += batch
 
@@ -119,6 +124,11 @@ class Predictor:
         worst = max((nats for nats in known.values() if nats < np.inf), default=0.0)
         finite = {training: min(nats, worst) for training, nats in known.items()}
         return posterior(features, finite, self.deviations)
+
+
+def _drawn(space: Space, probed: Sequence[int], count: int, seed: list[int]) -> list[int]:
+    rest = np.setdiff1d(np.arange(len(space)), probed)
+    return np.random.default_rng(seed).choice(rest, size=count, replace=False).tolist()
 
 
 def rules_of_design(space: Space) -> list[int]:

@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from model import Architecture, ModelConfig, layout_letters, load_architecture, parse_layout
+from model import (
+    Architecture,
+    ModelConfig,
+    layout_letters,
+    load_architecture,
+    network_of,
+    parse_layout,
+)
+from nas.costs.budget import ROUNDING, parse_amount
 from nas.costs.latency import Latencies
 from nas.derivation import RULES
 from nas.derivation.base import Networks
@@ -25,7 +33,7 @@ from nas.tabular.table import (
 )
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
-from pipeline.derive import derive
+from pipeline.derive import derive, reference_layout, request_of
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, train_layouts
 from pipeline.search import VALIDATED
@@ -63,6 +71,30 @@ def layouts_of(model: ModelConfig) -> list[str]:
             f"at most {_MOST_LAYOUTS:,} are trained; take fewer slots or candidates"
         )
     return layouts
+
+
+def layouts_within(plan: RunPlan, layouts: Sequence[str], amount: str) -> list[str]:
+    """The layouts that have a block and whose FLOPs are within a limit such as `0.75x`.
+
+    Raises:
+        ValueError: it is no amount of FLOPs, or no layout is within it.
+    """
+    try:
+        parsed = parse_amount("flops", amount)
+    except ValueError as error:
+        raise ValueError(f"--within: {error}") from None
+    reference = reference_layout(request_of(plan, plan.experiment.derive, []))
+    most = parsed.of(plan.costs(reference)) * (1 + ROUNDING)
+    slots = {layout: tuple(parse_layout(layout, plan.candidates)) for layout in layouts}
+    tie_slots = plan.sizes["tie_slots"]
+    within = [
+        layout
+        for layout in layouts
+        if network_of(slots[layout], tie_slots).order and plan.costs(slots[layout]) <= most
+    ]
+    if not within:
+        raise ValueError(f"--within {amount}: no layout with a block costs so little; give more")
+    return within
 
 
 def make_table(

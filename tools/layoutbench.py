@@ -55,6 +55,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
     make_ = command("make", make, "train all layouts", "runs/layoutbench")
     cli.add_seeds(make_, "of the trainings", (0, 1))
+    make_.add_argument(
+        "--within", metavar="AMOUNT",
+        help="only layouts of so many FLOPs at most, e.g. 0.75x of derive.reference (default: all)",
+    )  # fmt: skip
     command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
     again_.add_argument("--rows", **positive, default=10, help="how many")
@@ -89,11 +93,15 @@ def _plan(arguments: argparse.Namespace) -> Any:
 def make(arguments: argparse.Namespace) -> int:
     """Train what is missing."""
     with exit_codes.user_errors():
-        from pipeline.layoutbench import layouts_of, make_table
+        from pipeline.layoutbench import layouts_of, layouts_within, make_table
         from training.signals import StopRequest
 
         plan = _plan(arguments)
         layouts = layouts_of(plan.experiment.model)
+        if arguments.within is not None:
+            layouts = layouts_within(plan, layouts, arguments.within)
+        seeds = len(arguments.seeds)
+        print(f"{len(layouts)} layouts, {seeds} seed{'s' if seeds > 1 else ''} each", flush=True)
         stop = StopRequest()
 
     with exit_codes.run_errors() as ending:

@@ -13,7 +13,7 @@ from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
 from pipeline.jobs import key_of
-from pipeline.layoutbench import layouts_of, make_table, remake
+from pipeline.layoutbench import layouts_of, layouts_within, make_table, remake
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest
@@ -106,7 +106,7 @@ def test_a_table_is_made_timed_checked_and_searched(
 
 
 def _none(jobs: list[object]) -> None:
-    assert jobs == []
+    assert jobs == ["ai", "dd", "di"]
 
 
 def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
@@ -146,6 +146,40 @@ def test_every_network_of_a_space_with_identity_is_trained_once(
     assert layouts_of(tied.experiment.model) == ["aa", "ad", "ai", "da", "dd", "di", "ii"]
     make_table(bench, layouts_of(bench.experiment.model), [0], workers=1, stop=StopRequest())
     assert jobs == layouts_of(bench.experiment.model)
+
+
+def test_the_networks_within_a_share_of_the_references_flops(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], ADI]), tmp_path / "run")
+    layouts = layouts_of(bench.experiment.model)
+    a, d, rest = (
+        bench.costs.by_label["attention"],
+        bench.costs.by_label["dense"],
+        bench.costs.rest,
+    )
+    flops = {"aa": 2 * a, "ad": a + d, "ai": a, "da": a + d, "dd": 2 * d, "di": d}
+    for share in (1.0, (a + rest) / (a + d + rest), 0.9, 3.0):
+        expected = [
+            layout
+            for layout in layouts
+            if layout != "ii" and flops[layout] + rest <= share * (a + d + rest) * (1 + 1e-9)
+        ]
+        assert layouts_within(bench, layouts, f"{share!r}x") == expected
+    assert layouts_within(bench, layouts, str(d + rest)) == ["di"]
+    with pytest.raises(ValueError, match=r"--within 0\.01x: no layout with a block"):
+        layouts_within(bench, layouts, "0.01x")
+    with pytest.raises(ValueError, match=r"^--within: "):
+        layouts_within(bench, layouts, "3 seconds")
+
+
+def test_a_table_of_the_cheap_networks_alone_is_made(
+    experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = [str(experiment_file), *SMALL, "--set", ADI, "--run", str(tmp_path / "run")]
+    assert layoutbench.main(["make", *base, "--within", "0.9x", "--seeds", "3"]) == 0
+    assert "3 layouts, 1 seed each" in capsys.readouterr().out
+    assert jobs == ["ai", "dd", "di"]
 
 
 def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(

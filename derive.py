@@ -17,8 +17,8 @@ From a search, the discretisation gap is measured too (derive.gap). Several --se
 alpha of these searches, with their agreement.
 
 --pareto scores networks of every cost and writes those that no other one beats in cost and score:
-RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. compare.py --pareto trains
-them.
+RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. They keep the limits of
+derive.budget on other costs. compare.py --pareto trains them.
 
 Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
 chosen one. Next: python retrain.py RUN

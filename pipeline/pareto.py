@@ -17,7 +17,8 @@ from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
 from pipeline.context import RunPlan, say
-from pipeline.costs import costs_of, measure_whole
+from pipeline.costs import Measured as MeasuredTimes
+from pipeline.costs import budget_of, costs_of, measure_whole, over
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
 from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
@@ -36,12 +37,16 @@ _MOST_TIMED = 24
 
 @dataclass(frozen=True)
 class Point:
-    """A layout with its cost and its score; of one that was measured whole the times."""
+    """A layout with its cost and its score; of one that was measured whole the times.
+
+    `over`: it breaks a limit on another cost, so it is no part of a front.
+    """
 
     layout: Layout
     cost: float
     score: Score
     times: tuple[TimedCost, ...] = ()
+    over: bool = False
 
     @property
     def values(self) -> tuple[float, float]:
@@ -52,6 +57,7 @@ class Point:
 def front(points: Sequence[Point]) -> list[Point]:
     """The points that no other one dominates, the cheapest first; of equal ones the first."""
     unbeaten = dict[tuple[float, float], Point]()
+    points = [point for point in points if not point.over]
     for point in points:
         if not any(dominates(other.values, point.values) for other in points):
             unbeaten.setdefault(point.values, point)
@@ -60,18 +66,21 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 @dataclass(frozen=True)
 class Front:
-    """What is weighed: the searches of a run, one cost, and the layout whose cost is 1x."""
+    """What is weighed: the searches of a run, one cost, and the layout whose cost is 1x.
+
+    `request.limits` are those of derive.budget on other costs; on its own cost a front has none.
+    """
 
     plan: RunPlan
     request: Request
     searched: Searched
     budget: Budget
+    name: str
 
     @property
     def cost(self) -> LayoutCost:
         """Counted, or predicted from the table."""
-        (cost,) = self.budget.costs.values()
-        return cost
+        return self.budget.costs[self.name]
 
     def network(self, layout: Layout) -> Network:
         """The network of a layout."""
@@ -97,7 +106,7 @@ class Front:
         if not self.searched.learned:
             score_LC = np.random.default_rng(self.request.config.seed).normal(size=score_LC.shape)
         for most in np.linspace(min(stacks), max(stacks), _LEVELS):
-            limits = (Limit(self.cost, float(most)),)
+            limits = (*self.request.limits, Limit(self.cost, float(most)))
             ranked = networks_by_score(score_LC, self.request.networks, limits)
             for _, choice in islice(ranked, self.request.config.top):
                 yield self.request.networks.layout(choice)
@@ -109,22 +118,35 @@ class Front:
         for layout in layouts:
             by_network.setdefault(self.network(layout), layout)
         say(f"pareto: {len(by_network)} networks are scored")
-        score = self.request.score
-        return [Point(one, self.cost(one), score(one)) for one in by_network.values()]
+        score, limits = self.request.score, self.request.limits
+        return [
+            Point(
+                one,
+                self.cost(one),
+                score(one),
+                over=not all(limit.holds(one) for limit in limits),
+            )
+            for one in by_network.values()
+        ]
 
     def timed(self, points: Sequence[Point], rules: Set[Network]) -> list[Point]:
-        """Where the cost is a time, the most promising points with what they take when measured."""
-        if self.cost.name not in WORKLOADS:
+        """Where a cost is a time, the most promising points with what they take when measured."""
+        if not any(name in WORKLOADS for name in self.budget.costs):
             return list(points)
         by_score = sorted(points, key=lambda point: point.score.nats_per_token)
         of_rules = [point for point in points if self.network(point.layout) in rules]
         ordered = {self.network(one.layout): one for one in [*of_rules, *front(points), *by_score]}
         chosen = [*ordered.values()][:_MOST_TIMED]
         measured = measure_whole(self.plan, self.budget, [point.layout for point in chosen])
-        times = [measured.costs(point.layout) for point in chosen]
-        return [
-            replace(one, cost=of[0].ms, times=of) for one, of in zip(chosen, times, strict=True)
-        ]
+        return [self._measured(point, measured) for point in chosen]
+
+    def _measured(self, point: Point, measured: MeasuredTimes) -> Point:
+        times, share = measured.costs(point.layout), measured.share(point.layout)
+        ms = next((timed.ms for timed in times if timed.name == self.name), point.cost)
+        limited = {name: part for name, part in share.items() if name != self.name}
+        counted = [limit for limit in self.request.limits if limit.cost.name not in WORKLOADS]
+        kept = not over(limited) and all(limit.holds(point.layout) for limit in counted)
+        return replace(point, cost=ms, times=times, over=not kept)
 
     def architecture(self, point: Point, seeds: Sequence[int]) -> Architecture:
         """The architecture of a point of the front."""
@@ -144,7 +166,8 @@ class Front:
 def derive_front(plan: RunPlan, cost: str) -> str:
     """Score networks of every cost, measure the best whole; write table and JSONs.
 
-    Rules are scored and measured beside them. RUN/pareto.csv has every layout that was measured
+    All keep the limits of derive.budget on other costs; rules and the reference, which are scored
+    and measured beside them, need not. RUN/pareto.csv has every layout that was measured
     (counted costs: scored), RUN/pareto.json names the architectures of the front.
 
     Returns:
@@ -161,16 +184,27 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = replace(request_of(plan, config, seeds), score=scores.score)
     searched, reference = read_searches(request, "pareto"), reference_layout(request)
-    amounts = {cost: Amount(1.0, relative=True)}
-    budget = Budget(amounts, costs_of(plan, [cost]), reference, config.reference, 0)
-    weighed = Front(plan, request, searched, budget)
+    others = {name: most for name, most in config.budget.amounts.items() if name != cost}
+    limited = budget_of(plan, others, reference, config.reference, filled=False)
+    request = replace(request, limits=limited.limits())
+    budget = replace(
+        limited,
+        amounts={**others, cost: Amount(1.0, relative=True)},
+        costs={**limited.costs, **costs_of(plan, [cost])},
+    )
+    weighed = Front(plan, request, searched, budget, cost)
     rules = weighed.rules()
     points = weighed.points([*rules.values(), reference, *weighed.layouts()])
     rule_of = {weighed.network(layout): name for name, layout in rules.items()}
     points = weighed.timed(points, {*rule_of, weighed.network(reference)})
+    unbeaten = front(points)
+    if not unbeaten:
+        raise ValueError(
+            f"derive.budget: of {len(points)} layouts none keeps {', '.join(others)}; give more"
+        )
     names = [
         write_architecture(weighed.architecture(one, seeds), plan.experiment, plan.run_dir).name
-        for one in front(points)
+        for one in unbeaten
     ]
     unit = _UNITS.get(cost, "ms")
     summary: dict[str, Any] = {"cost": cost, "unit": unit, "measured": cost in WORKLOADS}
@@ -193,6 +227,7 @@ def _rows(
         {
             "rule": rule_of.get(networks[id(point)], ""),
             "front": int(id(point) in unbeaten),
+            "over": int(point.over),
             "layout": layout_letters(point.layout),
             "cost": round(point.cost, 6),
             "times_reference": round(point.cost / one_x, 6),
@@ -210,7 +245,7 @@ def front_text(rows: Sequence[Mapping[str, Any]], cost: str, reference: str) -> 
         if row["front"] or row["rule"]:
             numbers = [f"{row['cost']:.4g}", f"{row['times_reference']:.3f}"]
             numbers += [f"{row[name]:.4f}" for name in ("nats_per_token", "standard_error")]
-            beaten = "" if row["front"] else ", beaten"
+            beaten = ", over the budget" if row["over"] else "" if row["front"] else ", beaten"
             cells.append([row["layout"], *numbers, f"{row['rule']}{beaten}"])
     note = "nats: validation text, the SuperNet's weights; what a training gives is another matter"
     return "\n".join([*aligned(cells, left=1), note])

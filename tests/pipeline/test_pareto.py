@@ -110,6 +110,39 @@ def test_a_front_of_times_is_measured_whole(
     assert [timed.name for timed in architecture.costs.times] == ["latency"]
 
 
+def test_a_front_keeps_the_budget_of_other_costs(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counted limits hold before layouts are scored, limits of times when they are measured."""
+    clock.whole = {"d d i i": 9.0}
+    plan = plan_of_run(searched)
+    flops = plan.costs(parse_layout("a d i i", plan.candidates))
+    limits = f"derive.budget={{flops: {flops!r}, decode: 0.9x, latency: 0.1x}}"
+    run(derive, searched, "--pareto", *settings("derive.top=4", limits))
+    rows = table(searched)
+    for row in rows:
+        layout = parse_layout(row["layout"], plan.candidates)
+        slow = row["layout"] == "d d i i"
+        assert row["over"] == str(int(plan.costs(layout) > flops * (1 + 1e-9) or slow)), row
+        assert row["front"] <= str(1 - int(row["over"]))
+    (reference,) = [row for row in rows if row["rule"] == "interleaved"]
+    assert (reference["over"], float(reference["times_reference"])) == ("1", 1.0)
+    assert max(float(row["times_reference"]) for row in rows if row["over"] == "0") > 0.1
+    assert ", over the budget" in capsys.readouterr().out
+    names = json.loads((searched / "pareto.json").read_text())["front"]
+    assert len(names) == sum(int(row["front"]) for row in rows) > 0
+
+
+def test_a_front_that_no_layout_keeps_is_refused(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(
+        derive, capsys, searched, "--pareto", "flops", *settings("derive.budget.parameters=3")
+    )
+    assert line.startswith("derive.budget.parameters: 3 (")
+    assert not (searched / "pareto.json").exists()
+
+
 def test_an_unknown_cost_is_refused(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(derive, capsys, searched, "--pareto", "latencie")
     assert line.startswith("--pareto: must be one of latency, decode, ")

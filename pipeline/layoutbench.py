@@ -16,7 +16,7 @@ from model import (
     network_of,
     parse_layout,
 )
-from nas.costs.budget import ROUNDING, parse_amount
+from nas.costs.budget import Limit, parse_amount
 from nas.costs.latency import Latencies
 from nas.derivation import RULES
 from nas.derivation.base import Networks
@@ -73,24 +73,32 @@ def layouts_of(model: ModelConfig) -> list[str]:
     return layouts
 
 
-def layouts_within(plan: RunPlan, layouts: Sequence[str], amount: str) -> list[str]:
-    """The layouts that have a block and whose FLOPs are within a limit such as `0.75x`.
+def flops_limit(plan: RunPlan, amount: str) -> Limit:
+    """FLOPs per token at most, such as `0.75x` of what derive.reference costs.
 
     Raises:
-        ValueError: it is no amount of FLOPs, or no layout is within it.
+        ValueError: it is no amount of FLOPs.
     """
     try:
         parsed = parse_amount("flops", amount)
     except ValueError as error:
         raise ValueError(f"--within: {error}") from None
     reference = reference_layout(request_of(plan, plan.experiment.derive, []))
-    most = parsed.of(plan.costs(reference)) * (1 + ROUNDING)
+    return Limit(plan.costs, parsed.of(plan.costs(reference)))
+
+
+def layouts_within(plan: RunPlan, layouts: Sequence[str], amount: str) -> list[str]:
+    """The layouts that have a block and whose FLOPs are within a limit.
+
+    Raises:
+        ValueError: it is no amount of FLOPs, or no layout is within it.
+    """
+    limit, tie_slots = flops_limit(plan, amount), plan.sizes["tie_slots"]
     slots = {layout: tuple(parse_layout(layout, plan.candidates)) for layout in layouts}
-    tie_slots = plan.sizes["tie_slots"]
     within = [
         layout
         for layout in layouts
-        if network_of(slots[layout], tie_slots).order and plan.costs(slots[layout]) <= most
+        if network_of(slots[layout], tie_slots).order and limit.holds(slots[layout])
     ]
     if not within:
         raise ValueError(f"--within {amount}: no layout with a block costs so little; give more")

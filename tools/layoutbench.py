@@ -5,6 +5,7 @@
     python -m tools.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
     python -m tools.layoutbench search configs/layoutbench.yaml --seeds 10,11,12 --workers 2
     python -m tools.layoutbench regret --layouts aadadd aaaddd --trainings 4
+    python -m tools.layoutbench replay configs/layoutbench2.yaml --table FILE --half FILE
 
 make: trains all layouts of the experiment's candidates and slots, those that are one network once;
 started again it goes on. Writes RUN/layoutbench.csv and RUN/layoutbench.json, what the rows belong
@@ -12,7 +13,8 @@ to. latency: times the forward passes of all layouts and writes them into that t
 some rows of a table with a fresh seed; exit code 1 where one lies more than 4 standard deviations
 off. search: searches and derives with several seeds and says how far the chosen layouts lie above
 the best, beside random search at equal cost. regret: the same for given layouts, and the noise
-ceiling.
+ceiling. replay: what methods that train layouts reach on the table, with so much training as the
+predictor takes; --half is the table of trainings of half length. Writes RUN/replay.json.
 """
 
 import argparse
@@ -38,7 +40,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     parser = cli.tool_parser("layoutbench", __doc__)
     commands = parser.add_subparsers(
-        required=True, metavar="make | latency | again | search | regret"
+        required=True, metavar="make | latency | again | search | regret | replay"
     )
     positive: dict[str, Any] = {"type": cli.number_from(1), "metavar": "N"}
 
@@ -71,11 +73,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
     regret_.add_argument("--trainings", **positive, help="what the search cost (default: 1 to 16)")
-    for one in (search_, regret_):
-        one.add_argument("--replays", **positive, default=200, help="of random search")
+    replay_ = command("replay", replay, "what methods that train are worth", "runs/replay")
+    replay_.add_argument("--half", type=Path, required=True, metavar="FILE",
+                         help="the layouts at half length")  # fmt: skip
+    replay_.add_argument("--within", nargs="+", default=[None], metavar="AMOUNT",
+                         help="budgets of FLOPs, e.g. 0.5x 0.65x (default: none)")  # fmt: skip
+    for one, count in ((search_, 200), (regret_, 200), (replay_, 300)):
+        one.add_argument("--replays", **positive, default=count, help="how many")
     for one in (make_, again_, search_):
         cli.add_workers(one)
-    for one in (again_, search_, regret_):
+    for one in (again_, search_, regret_, replay_):
         one.add_argument(
             "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
         )
@@ -213,6 +220,19 @@ def regret(arguments: argparse.Namespace) -> int:
                 less = difference(table, arguments.layouts, random)
                 lines.append(f"chosen less random search: {less}")
         print("\n".join(lines), flush=True)
+    return 0
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """Replay all methods on a table and say what they reached."""
+    with exit_codes.user_errors():
+        from pipeline.replays import contest_text, read_tables, replay_all
+
+        plan = _plan(arguments)
+        tables = read_tables(plan, arguments.table, arguments.half)
+        contests = replay_all(plan, tables, arguments.within, replays=arguments.replays)
+        print("\n\n".join(contest_text(*each) for each in contests.items()))
+        print(f"written: {plan.run_dir / 'replay.json'}")
     return 0
 
 

@@ -8,13 +8,16 @@ the table has a seed more than a method needs.
 N networks   S seeds
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.probing.base import Answer, Array, Method, Space, Training
+from nas.probing.base import Answer, Array, Method, Results, Space, Training
+from nas.probing.features import features_of
+from nas.probing.predictor import Predictor
 
 # Of the networks that no rule names a replay has this part.
 SHARE = 0.75
@@ -59,20 +62,24 @@ class Outcome:
     """One replay of a method.
 
     Attributes:
+        network: its answer.
         regret: test nats of the answer above those of the best network, by seeds that judge.
         cost: of all its trainings, in full trainings of a network of mean FLOPs.
-        trainings: how many there were.
+        results: what was trained.
     """
 
+    network: int
     regret: float
     cost: float
-    trainings: int
+    results: Results = field(repr=False, compare=False)
 
 
-def replay(truth: Truth, method: Method, judges: Sequence[int]) -> Outcome:
+def replay(truth: Truth, method: Method, judges: Sequence[int], spent: float = 0.0) -> Outcome:
     """Run a method on a table to its answer; seeds 1, 2, ... are the table's in order.
 
-    `judges` are the columns of test nats that judge.
+    `judges` are the columns of test nats that judge; the best network is that by the mean of the
+    others, where there are others, so that its luck counts no more than the answer's. `spent` is
+    what was paid before, such as a search.
 
     Raises:
         ValueError: the method asks for a seed that the table has not.
@@ -81,10 +88,13 @@ def replay(truth: Truth, method: Method, judges: Sequence[int]) -> Outcome:
     while not isinstance(step := method(truth.space, results), Answer):
         results |= {training: _nats(truth, training) for training in step}
     judged_N = truth.test_NS[:, list(judges)].mean(axis=1)
+    others = [seed for seed in range(truth.test_NS.shape[1]) if seed not in judges]
+    best = int(truth.test_NS[:, others or list(judges)].mean(axis=1).argmin())
     return Outcome(
-        regret=float(judged_N[step.network] - judged_N.min()),
-        cost=sum(truth.space.cost(training) for training in results),
-        trainings=len(results),
+        network=step.network,
+        regret=float(judged_N[step.network] - judged_N[best]),
+        cost=spent + sum(truth.space.cost(training) for training in results),
+        results=results,
     )
 
 
@@ -100,23 +110,45 @@ def _nats(truth: Truth, training: Training) -> float:
     return float(truth.valid_NS[training.network, training.seed - 1])
 
 
-def replays(
-    truth: Truth, methods: Mapping[str, Callable[[int], Method]], count: int, seed: int = 0
-) -> dict[str, list[Outcome]]:
-    """So many replays of each method, all methods on the same parts of the table.
+@dataclass(frozen=True)
+class Part:
+    """The table that one replay sees, and the columns of seeds that judge."""
 
-    A method is made of the number of the replay, by which it may draw. The last of the shuffled
-    seeds judges alone where there are three or more, else all judge.
+    number: int
+    truth: Truth
+    judges: tuple[int, ...]
+
+
+def parts(truth: Truth, count: int, seed: int = 0) -> Iterator[Part]:
+    """So many parts of a table, each with all networks that are named and `SHARE` of the others.
+
+    The last of the shuffled seeds judges alone where there are three or more, else all judge.
     """
     generator = np.random.default_rng(seed)
     named = np.unique([*truth.space.rules.values(), *truth.space.proposed]).astype(np.int64)
     others = np.setdiff1d(np.arange(len(truth.space)), named)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in methods}
     for number in range(count):
         kept = generator.choice(others, size=round(SHARE * len(others)), replace=False)
         seeds = generator.permutation(truth.valid_NS.shape[1]).tolist()
-        part = truth.part(np.sort(np.concatenate([named, kept])), seeds)
-        judges = [len(seeds) - 1] if len(seeds) > 2 else [*range(len(seeds))]
-        for name, method_of in methods.items():
-            outcomes[name].append(replay(part, method_of(number), judges))
-    return outcomes
+        judges = (len(seeds) - 1,) if len(seeds) > 2 else (*range(len(seeds)),)
+        yield Part(number, truth.part(np.sort(np.concatenate([named, kept])), seeds), judges)
+
+
+def covered(part: Part, method: Predictor, outcome: Outcome, level: float = 0.8) -> float | None:
+    """Of the networks without a full training, how many lie in their interval of this level.
+
+    Of a network's validation nats less the answer's, by a seed that judges, an interval is expected
+    from all that the method trained. None: no network is left, or no seed.
+    """
+    truth, (judge, *_) = part.truth, part.judges
+    trained = {one.network for one in outcome.results if one.length == "full"}
+    rest = np.setdiff1d(np.arange(len(truth.space)), [*trained])
+    if len(part.judges) > 1 or not len(rest):
+        return None
+    now = method.expected(features_of(truth.space, method.priors), outcome.results)
+    noise = 2 * method.deviations.noise_full**2
+    sd_N = np.sqrt(now.sd_beside_N(outcome.network) ** 2 + noise)
+    above_N = truth.valid_NS[:, judge] - truth.valid_NS[outcome.network, judge]
+    off_N = above_N - (now.mean_N - now.mean_N[outcome.network])
+    inside_N = np.abs(off_N) <= NormalDist().inv_cdf((1 + level) / 2) * sd_N
+    return float(inside_N[rest].mean())

@@ -1,0 +1,92 @@
+"""The predictor and its opponents on parts of one table, each with as much training as it took."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nas.probing.base import Array, Method
+from nas.probing.opponents import Halving, LocalEvolution, RandomSearch, RulesAlone
+from nas.probing.predictor import Predictor
+from nas.probing.replay import Outcome, Part, Truth, covered, parts, replay
+from nas.statistics.intervals import paired_interval
+
+PREDICTOR = "predictor"
+# By name what spends as much as the predictor did, with draws of its own in every replay.
+OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
+    "random search": RandomSearch,
+    "successive halving": Halving,
+    "local evolution": LocalEvolution,
+    "rules alone": lambda cost, seed: RulesAlone(cost),
+    "random probes": lambda cost, seed: Predictor(drawn_by=seed),
+}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What methods reached, replay by replay, on the same parts of a table.
+
+    Attributes:
+        regrets_nats: by method; "best rule" is that of least validation nats by the seeds that do
+            not judge, "oracle rule" that of least test nats by all. Neither pays for its choice.
+        costs: by method, in full trainings of a network of mean FLOPs.
+        networks: how many there are to choose from.
+        rules: how many of them rules name.
+        coverage: how many networks lie within the predictor's 80% intervals; None: no seed is left
+            that could say so.
+    """
+
+    regrets_nats: Mapping[str, Array]
+    costs: Mapping[str, Array]
+    networks: int
+    rules: int
+    coverage: float | None
+
+    def ahead(self, opponent: str) -> tuple[float, float]:
+        """The predictor's mean regret less an opponent's, and the half-width of its interval."""
+        less = self.regrets_nats[PREDICTOR] - self.regrets_nats[opponent]
+        return paired_interval(less.tolist())
+
+
+def contest(truth: Truth, count: int, seed: int = 0) -> Contest:
+    """Replay all methods on so many parts of a table."""
+    outcomes: dict[str, list[Outcome]] = {PREDICTOR: [], **{name: [] for name in OPPONENTS}}
+    rules: dict[str, list[float]] = {"best rule": [], "oracle rule": []}
+    coverage = list[float]()
+    predictor = Predictor()
+    for part in parts(truth, count, seed):
+        first = replay(part.truth, predictor, part.judges)
+        outcomes[PREDICTOR].append(first)
+        for name, method_of in OPPONENTS.items():
+            method = method_of(first.cost, part.number)
+            outcomes[name].append(replay(part.truth, method, part.judges))
+        for name, regret in _rule_regrets(part).items():
+            rules[name].append(regret)
+        inside = covered(part, predictor, first)
+        coverage += [] if inside is None else [inside]
+    regrets = {name: [one.regret for one in of] for name, of in outcomes.items()} | rules
+    return Contest(
+        regrets_nats={name: np.array(of) for name, of in regrets.items() if of},
+        costs={name: np.array([one.cost for one in of]) for name, of in outcomes.items()},
+        networks=len(truth.space),
+        rules=len(set(truth.space.rules.values())),
+        coverage=float(np.mean(coverage)) if coverage else None,
+    )
+
+
+def _rule_regrets(part: Part) -> dict[str, float]:
+    numbers = list(dict.fromkeys(part.truth.space.rules.values()))
+    if not numbers:
+        return {}
+    test_NS, judges = part.truth.test_NS, list(part.judges)
+    others = [seed for seed in range(test_NS.shape[1]) if seed not in judges] or judges
+    judged_N, chosen_N = (
+        test_NS[:, judges].mean(axis=1),
+        part.truth.valid_NS[:, others].mean(axis=1),
+    )
+    best = test_NS[:, others].mean(axis=1).argmin()
+    chosen = {"best rule": chosen_N, "oracle rule": test_NS.mean(axis=1)}
+    return {
+        name: float(judged_N[min(numbers, key=lambda n: nats_N[n])] - judged_N[best])
+        for name, nats_N in chosen.items()
+    }

@@ -105,6 +105,7 @@ def replay_all(
         "commit": commit(),
         "budgets": {amount: _summary(of) for amount, of in contests.items()},
     }
+    plan.run_dir.mkdir(parents=True, exist_ok=True)
     write_whole(plan.run_dir / REPLAY_FILE, json.dumps(summary, indent=1) + "\n")
     return contests
 

@@ -78,8 +78,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
                          help="the layouts at half length")  # fmt: skip
     replay_.add_argument("--within", nargs="+", default=[None], metavar="AMOUNT",
                          help="budgets of FLOPs, e.g. 0.5x 0.65x (default: none)")  # fmt: skip
-    for one, count in ((search_, 200), (regret_, 200), (replay_, 300)):
-        one.add_argument("--replays", **positive, default=count, help="how many")
+    for one in (search_, regret_):
+        one.add_argument("--replays", **positive, default=200, help="of random search")
+    replay_.add_argument("--replays", type=cli.number_from(2), metavar="N", default=300,
+                         help="how many")  # fmt: skip
     for one in (make_, again_, search_):
         cli.add_workers(one)
     for one in (again_, search_, regret_, replay_):

@@ -323,3 +323,69 @@ def test_a_table_is_weighed_on_the_screen(
     assert "the chosen layouts and random search at equal cost: no difference shown (" in said
     unknown = refused(layoutbench.main, capsys, *command[:-1], "aaa")
     assert "layout 'aaa' is not among the table's" in unknown
+
+
+FOUR = [*SMALL, "--set", "model.slots=4"]
+
+
+def write_tables(experiment_file: Path, folder: Path) -> list[str]:
+    """Made-up tables of all layouts of four slots, at full and at half length, as arguments."""
+    arguments = list[str]()
+    for name, steps, seeds in (("table", 4, (0, 1, 2)), ("half", 2, (7,))):
+        settings = [*FOUR[1::2], f"retrain.steps={steps}"]
+        bench = set_up(load_experiment(experiment_file, settings), folder / "run")
+        rows = [
+            Row(layout, seed, 10, 20.0, nats, nats + 0.001 * seed)
+            for layout in all_layouts("ad", 4)
+            for seed in seeds
+            for nats in [4.0 - 0.1 * layout.count("a") - 0.02 * layout.find("d")]
+        ]
+        path = folder / f"{name}.csv"
+        path.write_text(as_csv(rows))
+        path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
+        arguments += [f"--{name}", str(path)]
+    return arguments
+
+
+def test_methods_are_replayed_on_tables_of_full_and_half_length(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
+    base = ["replay", str(experiment_file), *FOUR, "--run", str(run), *tables, "--replays", "4"]
+    assert layoutbench.main(base) == 0
+    assert "all layouts: 16 networks, " in capsys.readouterr().out
+    assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^within 1x: 11 networks, \d of them by rules$", said, re.M)
+    assert re.search(r"^within 0.95x: 5 networks, \d of them by rules$", said, re.M)
+    assert re.search(r"^random search +0\.\d{4} +± 0\.\d{4} +\d+\.\d  [-+]0\.\d{4} \[", said, re.M)
+    assert "the predictor's 80% intervals hold " in said
+    summary = json.loads((run / "replay.json").read_text())
+    assert (summary["replays"], [*summary["budgets"]]) == (4, ["1x", "0.95x"])
+    methods = summary["budgets"]["1x"]["methods"]
+    assert methods["predictor"]["regret_nats"] == pytest.approx(0.0, abs=1e-9)
+    assert methods["random search"]["predictor_less"][0] <= 0
+
+
+def test_tables_that_do_not_serve_for_replays_are_refused(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = write_tables(experiment_file, tmp_path)
+    base = ["replay", str(experiment_file), *FOUR, "--run", str(tmp_path / "replay")]
+    swapped = ["--table", tables[3], "--half", tables[1]]
+    line = refused(layoutbench.main, capsys, *base, *swapped)
+    assert "half.json: retrain.steps is 2, now 4" in line
+    wrong = refused(layoutbench.main, capsys, *base, *tables, "--within", "much")
+    assert "--within: expected an amount" in wrong
+    assert "--replays: " in refused(layoutbench.main, capsys, *base, *tables, "--replays", "1")
+    full, half = Path(tables[1]), Path(tables[3])
+    whole = half.read_text()
+    half.write_text("\n".join(whole.splitlines()[:-1]) + "\n")
+    line = refused(layoutbench.main, capsys, *base, *tables)
+    assert "half.csv: 1 trainings are missing, such as dddd with seed 7; go on with" in line
+    half.write_text(whole)
+    rows = [row for row in full.read_text().splitlines() if not row.startswith("adaa")]
+    full.write_text("\n".join(rows) + "\n")
+    assert "the table has no adaa, which is within it" in refused(
+        layoutbench.main, capsys, *base, *tables
+    )

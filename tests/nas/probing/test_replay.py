@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 import pytest
 
 from nas.probing.base import Answer, Method, Space, Training
+from nas.probing.contest import OPPONENTS, PREDICTOR, contest
+from nas.probing.features import features_of
 from nas.probing.opponents import Halving, LocalEvolution, RandomSearch, RulesAlone
 from nas.probing.predictor import Predictor
-from nas.probing.replay import Truth, replay, replays
+from nas.probing.replay import Part, Truth, covered, parts, replay
 from tests.nas.probing.conftest import letters_of
 
 COST = 9.0
@@ -110,42 +112,88 @@ def test_random_probes_share_the_design_and_the_finals(truth: Truth) -> None:
 
 
 def test_an_answer_is_judged_by_test_nats_of_the_seeds_that_judge(truth: Truth) -> None:
-    outcome = replay(truth, RulesAlone(1000.0), [2])
-    judged_N = truth.test_NS[:, 2]
+    outcome = replay(truth, RulesAlone(1000.0), [2], spent=3.0)
     best = truth.space.number_of([0, 0, 0, 1, 1, 1])
-    assert outcome.regret == pytest.approx(judged_N[best] - judged_N.min())
-    assert outcome.trainings == 2 * len(set(truth.space.rules.values()))
-    assert outcome.cost == pytest.approx(outcome.trainings, rel=0.05)
+    assert outcome.network == best
+    judged_N = truth.test_NS[:, 2]
+    by_others = truth.test_NS[:, :2].mean(axis=1).argmin()
+    assert outcome.regret == pytest.approx(judged_N[best] - judged_N[by_others])
+    alone = replay(truth, RulesAlone(1000.0), [0, 1, 2])
+    assert alone.regret == pytest.approx(
+        truth.test_NS.mean(axis=1)[best] - truth.test_NS.mean(axis=1).min()
+    )
+    assert len(outcome.results) == 2 * len(set(truth.space.rules.values()))
+    assert outcome.cost == pytest.approx(3.0 + len(outcome.results), rel=0.05)
     with pytest.raises(ValueError, match="the table has 1 seeds of full length, and a method asks"):
         replay(replace(truth, valid_NS=truth.valid_NS[:, :1]), RulesAlone(1000.0), [0])
 
 
-def test_replays_are_of_other_parts_and_the_same_for_a_seed(truth: Truth) -> None:
-    sizes = list[int]()
+def test_the_best_network_is_not_chosen_by_the_seed_that_judges(truth: Truth) -> None:
+    """Else its luck would count for it, and every regret would be too large."""
+    test_NS = truth.test_NS.copy()
+    test_NS[5, 2] = 0.0
+    regret = replay(replace(truth, test_NS=test_NS), RulesAlone(1000.0), [2]).regret
+    assert abs(regret) < 0.01
 
-    def method_of(number: int) -> Method:
-        search = RandomSearch(COST, number)
 
-        def counted(space: Space, results: dict[Training, float]) -> object:
-            sizes.append(len(space))
-            assert len(set(space.rules.values())) == len(set(truth.space.rules.values()))
-            for name, place in space.rules.items():
-                old = truth.space.rules[name]
-                assert (space.kind_NL[place] == truth.space.kind_NL[old]).all()
-            return search(space, results)
-
-        return counted  # type: ignore[return-value]
-
-    one = replays(truth, {"it": method_of}, 6, seed=1)["it"]
-    assert one == replays(truth, {"it": method_of}, 6, seed=1)["it"]
-    assert one != replays(truth, {"it": method_of}, 6, seed=2)["it"]
+def test_parts_are_other_ones_and_the_same_for_a_seed(truth: Truth) -> None:
     named = len(set(truth.space.rules.values()))
-    assert set(sizes) == {named + round(0.75 * (64 - named))}
+    some = [*parts(truth, 6, seed=1)]
+    for part in some:
+        space = part.truth.space
+        assert len(space) == named + round(0.75 * (64 - named))
+        assert part.judges == (2,)
+        for name, place in space.rules.items():
+            old = truth.space.rules[name]
+            assert (space.kind_NL[place] == truth.space.kind_NL[old]).all()
+            assert set(part.truth.valid_NS[place]) == set(truth.valid_NS[old])
+            assert part.truth.half_N[place] == truth.half_N[old]
+    assert len({part.truth.space.kind_NL.tobytes() for part in some}) == 6
+    assert len({part.truth.valid_NS[0].tobytes() for part in some}) > 1, "seeds in other orders"
+    again, other = parts(truth, 6, seed=1), parts(truth, 6, seed=2)
+    rows = [part.truth.space.kind_NL.tobytes() for part in some]
+    assert [part.truth.space.kind_NL.tobytes() for part in again] == rows
+    assert [part.truth.space.kind_NL.tobytes() for part in other] != rows
+    two = replace(truth, valid_NS=truth.valid_NS[:, :2], test_NS=truth.test_NS[:, :2])
+    assert next(parts(two, 1)).judges == (0, 1)
 
 
-def test_the_predictor_wins_where_its_features_are_right(truth: Truth) -> None:
-    outcomes = replays(truth, METHODS, 8)
-    regret = {name: np.mean([one.regret for one in of]) for name, of in outcomes.items()}
-    assert regret["predictor"] <= 0.01
+def test_intervals_hold_as_many_networks_as_they_say_where_the_model_is_right() -> None:
+    """Networks of nats that are drawn from the regression's own prior."""
+    rows = np.array([*product((0, 1), repeat=7)], dtype=np.int8)
+    space = Space(rows, ("attention", "dense"), np.ones(len(rows)))
+    method = Predictor(cap=8)
+    features, d = features_of(space, method.priors), method.deviations
+    inside = list[float]()
+    for number in range(60):
+        draw = np.random.default_rng(number).normal
+        weight_P, offset_P = draw(size=(2, len(features.prior_P))) * features.prior_P
+        worth_N = features.value_NP @ weight_P + d.residual * draw(size=len(rows))
+        valid_NS = worth_N[:, None] + d.noise_full * draw(size=(len(rows), 3))
+        half_N = worth_N + d.offset * features.value_NP @ offset_P
+        half_N += d.half_residual * draw(size=len(rows)) + d.noise_half * draw(size=len(rows))
+        truth = Truth(space, 4 + valid_NS, 4 + valid_NS, 4.3 + half_N)
+        part = Part(number, truth, (2,))
+        inside.append(covered(part, method, replay(truth, method, (2,))) or 0.0)
+    assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
+
+
+def test_without_a_seed_that_only_judges_nothing_is_said_of_intervals(truth: Truth) -> None:
+    outcome = replay(truth, Predictor(), (0, 1, 2))
+    assert covered(Part(0, truth, (0, 1, 2)), Predictor(), outcome) is None
+
+
+def test_a_contest_spends_the_same_on_all(truth: Truth) -> None:
+    one = contest(truth, 8)
+    assert [*one.costs] == [PREDICTOR, *OPPONENTS]
+    for cost_R in one.costs.values():
+        assert (np.abs(cost_R - one.costs[PREDICTOR]) < 1.3).all()
+    regret = {name: regret_R.mean() for name, regret_R in one.regrets_nats.items()}
+    assert regret.keys() == {PREDICTOR, *OPPONENTS, "best rule", "oracle rule"}
+    assert regret[PREDICTOR] <= 0.01
     assert regret["random search"] > 0.02
-    assert regret["evolution"] > 0.02 or regret["halving"] > 0.02
+    assert regret["oracle rule"] <= 0.005
+    mean, half_width = one.ahead("random search")
+    assert mean == pytest.approx(regret[PREDICTOR] - regret["random search"])
+    assert half_width > 0
+    assert (one.networks, one.rules) == (64, len(set(truth.space.rules.values())))

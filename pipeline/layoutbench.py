@@ -259,7 +259,9 @@ def weigh(
     folders = [plan.run_dir / f"seed-{seed}" for seed in seeds]
     chosen = [load_architecture(folder / "architecture.json") for folder in folders]
     layouts = tuple(_letters(architecture) for architecture in chosen)
-    cost = max(_cost(plan, folder) for folder in folders)
+    slots, flops = len(plan.slots), [*plan.costs.by_label.values()]
+    of_mean = plan.costs.rest + slots * sum(flops) / len(flops)
+    cost = max(_cost_of(plan, folder) for folder in folders) / of_mean
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
     weighed = SearchRegrets(
@@ -298,15 +300,18 @@ def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
 
 
-def _cost(plan: RunPlan, folder: Path) -> float:
-    """A search's FLOPs over those of training a layout whose slots cost the candidates' mean.
+def _cost_of(plan: RunPlan, folder: Path) -> float:
+    return 0.0 if plan.experiment.derive.method in RULES else search_cost(plan, _scored(folder))
 
-    Both validate as often; a search validates the soft net and the one-hot one, or some layouts
-    where alpha does not learn.
+
+def search_cost(plan: RunPlan, scored: int) -> float:
+    """What a search and the scores of so many layouts cost.
+
+    Over the forward FLOPs per token of a layout it is the number of that layout's trainings that
+    cost as much. Both validate as often; a search validates the soft net and the one-hot one, or
+    some layouts where alpha does not learn.
     """
     experiment, costs = plan.experiment, plan.costs
-    if experiment.derive.method in RULES:
-        return 0.0
     flops, slots = list(costs.by_label.values()), len(plan.slots)
     layout = costs.rest + slots * sum(flops) / len(flops)
     schedules = plan.schedules()
@@ -319,12 +324,11 @@ def _cost(plan: RunPlan, folder: Path) -> float:
     validated = soft + layout if experiment.search.alpha_learns else VALIDATED * layout
     spent = tokens * sum(search_flops(schedules, flops, costs.rest, slots))
     spent += in_search * valid * validated
-    spent += _scored_layouts(folder) * min(experiment.derive.score_tokens or valid, valid) * layout
-    training = tokens * steps * TRAINING + in_training * valid
-    return spent / (layout * training)
+    spent += scored * min(experiment.derive.score_tokens or valid, valid) * layout
+    return spent / (tokens * steps * TRAINING + in_training * valid)
 
 
-def _scored_layouts(folder: Path) -> int:
+def _scored(folder: Path) -> int:
     name = load_architecture(folder / "architecture.json").name
     path = folder / "architectures" / f"{name}.csv"
     if not path.exists():

@@ -1,7 +1,7 @@
 """Methods that train, replayed on a table of layouts at full and at half length."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from model import layout_letters
-from nas.probing.contest import PREDICTOR, Contest, contest
+from nas.probing.contest import PREDICTOR, Contest, Proposals, contest
 from nas.probing.predictor import Predictor
 from nas.probing.replay import SHARE, Truth
 from nas.probing.space import layout_space
@@ -20,6 +20,7 @@ from pipeline.derive import request_of
 from pipeline.experiment import with_settings
 from pipeline.jobs import check_key, key_of
 from pipeline.layoutbench import flops_limit
+from pipeline.proposals import Proposal
 from training.run_dir import commit
 from utils.files import write_whole
 from utils.text import aligned
@@ -63,8 +64,37 @@ def read_tables(plan: RunPlan, full: Path, half: Path) -> Tables:
     return tables
 
 
-def truth_of(plan: RunPlan, tables: Tables, amount: str | None) -> Truth:
-    """What all networks within a limit of FLOPs are worth by the tables.
+@dataclass(frozen=True)
+class Within:
+    """All networks within a limit of FLOPs: what they are worth, and their layouts by number."""
+
+    truth: Truth
+    layouts: tuple[str, ...]
+
+    def searches(self, proposals: Sequence[Proposal], table: LayoutTable) -> list[Proposals]:
+        """What searches propose, by number, with costs in trainings.
+
+        Raises:
+            ValueError: a layout is not among these.
+        """
+        number = {layout: n for n, layout in enumerate(self.layouts)}
+        unit = float(self.truth.space.flops_N.mean())
+        searches = list[Proposals]()
+        for one in proposals:
+            names = [table.layout_of(layout) for layout in one.layouts]
+            numbers = [number.get(name or "") for name in names]
+            if None in numbers:
+                raise ValueError(
+                    f"--proposals: {one.layouts[numbers.index(None)]} of search {one.search} is "
+                    "not among the table's layouts within that budget; make them again (propose)"
+                )
+            known = tuple(n for n in numbers if n is not None)
+            searches.append(Proposals(known, one.cost / unit))
+        return searches
+
+
+def within(plan: RunPlan, tables: Tables, amount: str | None) -> Within:
+    """The networks within a limit of FLOPs by the tables.
 
     Raises:
         ValueError: the limit is none, or the tables lack a network within it.
@@ -83,21 +113,29 @@ def truth_of(plan: RunPlan, tables: Tables, amount: str | None) -> Truth:
         layouts.append(name)
     valid, test = (tables.full.nats(split) for split in ("valid", "test"))
     half = tables.half.nats("valid")
-    return Truth(
+    truth = Truth(
         space=candidates.space,
         valid_NS=np.array([valid[layout] for layout in layouts]),
         test_NS=np.array([test[layout] for layout in layouts]),
         half_N=np.array([half[layout][0] for layout in layouts]),
     )
+    return Within(truth, tuple(layouts))
 
 
 def replay_all(
-    plan: RunPlan, tables: Tables, amounts: Sequence[str | None], *, replays: int
+    plan: RunPlan,
+    tables: Tables,
+    amounts: Sequence[str | None],
+    *,
+    replays: int,
+    proposals: Mapping[str, Sequence[Proposal]],
 ) -> dict[str, Contest]:
     """Replay all methods within each limit and write RUN/replay.json."""
-    contests = {
-        amount or ALL: contest(truth_of(plan, tables, amount), replays) for amount in amounts
-    }
+    contests = dict[str, Contest]()
+    for amount in amounts:
+        networks = within(plan, tables, amount)
+        searches = networks.searches(proposals.get(amount or "", ()), tables.full)
+        contests[amount or ALL] = contest(networks.truth, replays, searches=searches)
     summary = {
         "replays": replays,
         "share": SHARE,

@@ -14,7 +14,8 @@ some rows of a table with a fresh seed; exit code 1 where one lies more than 4 s
 off. search: searches and derives with several seeds and says how far the chosen layouts lie above
 the best, beside random search at equal cost. regret: the same for given layouts, and the noise
 ceiling. replay: what methods that train layouts reach on the table, with so much training as the
-predictor takes; --half is the table of trainings of half length. Writes RUN/replay.json.
+predictor takes; --half is the table of trainings of half length. Writes RUN/replay.json. propose:
+searches, and what they propose within budgets, for replays (--proposals).
 """
 
 import argparse
@@ -40,7 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments."""
     parser = cli.tool_parser("layoutbench", __doc__)
     commands = parser.add_subparsers(
-        required=True, metavar="make | latency | again | search | regret | replay"
+        required=True, metavar="make | latency | again | search | regret | propose | replay"
     )
     positive: dict[str, Any] = {"type": cli.number_from(1), "metavar": "N"}
 
@@ -73,16 +74,22 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
                          help="the chosen ones, such as aaaddd")  # fmt: skip
     regret_.add_argument("--trainings", **positive, help="what the search cost (default: 1 to 16)")
+    propose_ = command("propose", propose, "what searches propose", "runs/layoutbench-propose")
+    cli.add_seeds(propose_, "one search each; none of the table's", (10, 11, 12))
+    propose_.add_argument("--within", nargs="+", required=True, metavar="AMOUNT",
+                          help="budgets of FLOPs, e.g. 0.5x 0.65x")  # fmt: skip
     replay_ = command("replay", replay, "what methods that train are worth", "runs/replay")
     replay_.add_argument("--half", type=Path, required=True, metavar="FILE",
                          help="the layouts at half length")  # fmt: skip
     replay_.add_argument("--within", nargs="+", default=[None], metavar="AMOUNT",
                          help="budgets of FLOPs, e.g. 0.5x 0.65x (default: none)")  # fmt: skip
+    replay_.add_argument("--proposals", type=Path, metavar="FILE",
+                         help="what searches propose (propose)")  # fmt: skip
     for one in (search_, regret_):
         one.add_argument("--replays", **positive, default=200, help="of random search")
     replay_.add_argument("--replays", type=cli.number_from(2), metavar="N", default=300,
                          help="how many")  # fmt: skip
-    for one in (make_, again_, search_):
+    for one in (make_, again_, search_, propose_):
         cli.add_workers(one)
     for one in (again_, search_, regret_, replay_):
         one.add_argument(
@@ -225,14 +232,33 @@ def regret(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def propose(arguments: argparse.Namespace) -> int:
+    """Search with several seeds and write what they propose within budgets."""
+    with exit_codes.user_errors():
+        from pipeline.proposals import propose as make_proposals
+        from training.signals import StopRequest
+
+        plan, stop = _plan(arguments), StopRequest()
+
+    with exit_codes.run_errors() as ending:
+        with stop.listening():
+            how = {"workers": arguments.workers, "stop": stop}
+            path = make_proposals(plan, arguments.seeds, arguments.within, **how)
+        print(f"proposals: {path}")
+    return ending.code
+
+
 def replay(arguments: argparse.Namespace) -> int:
     """Replay all methods on a table and say what they reached."""
     with exit_codes.user_errors():
+        from pipeline.proposals import read_proposals
         from pipeline.replays import contest_text, read_tables, replay_all
 
         plan = _plan(arguments)
         tables = read_tables(plan, arguments.table, arguments.half)
-        contests = replay_all(plan, tables, arguments.within, replays=arguments.replays)
+        proposals = read_proposals(arguments.proposals) if arguments.proposals else {}
+        options = {"replays": arguments.replays, "proposals": proposals}
+        contests = replay_all(plan, tables, arguments.within, **options)
         print("\n\n".join(contest_text(*each) for each in contests.items()))
         print(f"written: {plan.run_dir / 'replay.json'}")
     return 0

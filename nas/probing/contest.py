@@ -1,17 +1,24 @@
 """The predictor and its opponents on parts of one table, each with as much training as it took."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nas.probing.base import Array, Method
-from nas.probing.opponents import Halving, LocalEvolution, RandomSearch, RulesAlone
+from nas.probing.opponents import (
+    Halving,
+    LocalEvolution,
+    RandomSearch,
+    RulesAlone,
+    SearchFinals,
+)
 from nas.probing.predictor import Predictor
 from nas.probing.replay import Outcome, Part, Truth, covered, parts, replay
 from nas.statistics.intervals import paired_interval
 
 PREDICTOR = "predictor"
+SEARCH, WITH_SEARCH = "search, finals", "predictor + search"
 # By name what spends as much as the predictor did, with draws of its own in every replay.
 OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
     "random search": RandomSearch,
@@ -20,6 +27,14 @@ OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
     "rules alone": lambda cost, seed: RulesAlone(cost),
     "random probes": lambda cost, seed: Predictor(drawn_by=seed),
 }
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """The networks that one search proposes, the best first, and what it cost."""
+
+    networks: tuple[int, ...]
+    cost: float
 
 
 @dataclass(frozen=True)
@@ -48,25 +63,37 @@ class Contest:
         return paired_interval(less.tolist())
 
 
-def contest(truth: Truth, count: int, seed: int = 0) -> Contest:
-    """Replay all methods on so many parts of a table."""
-    outcomes: dict[str, list[Outcome]] = {PREDICTOR: [], **{name: [] for name in OPPONENTS}}
-    rules: dict[str, list[float]] = {"best rule": [], "oracle rule": []}
+def contest(truth: Truth, count: int, seed: int = 0, searches: Sequence[Proposals] = ()) -> Contest:
+    """Replay all methods on so many parts of a table.
+
+    Where searches were made, each replay has the proposals of one: a method that trains them for as
+    much as the predictor costs, search included, and the predictor that probes them too, which
+    pays for the search on top.
+    """
+    outcomes: dict[str, list[Outcome]] = {}
+    rules: dict[str, list[float]] = {}
     coverage = list[float]()
     predictor = Predictor()
-    for part in parts(truth, count, seed):
-        first = replay(part.truth, predictor, part.judges)
-        outcomes[PREDICTOR].append(first)
+    for part in parts(truth, count, seed, [one.networks for one in searches]):
+        alone = part.without_proposals()
+        first = replay(alone.truth, predictor, part.judges)
+        outcomes.setdefault(PREDICTOR, []).append(first)
         for name, method_of in OPPONENTS.items():
             method = method_of(first.cost, part.number)
-            outcomes[name].append(replay(part.truth, method, part.judges))
+            outcomes.setdefault(name, []).append(replay(alone.truth, method, part.judges))
+        if searches:
+            spent = searches[part.number % len(searches)].cost
+            finals = SearchFinals(first.cost, spent)
+            for name, method in ((SEARCH, finals), (WITH_SEARCH, predictor)):
+                outcome = replay(part.truth, method, part.judges, spent)
+                outcomes.setdefault(name, []).append(outcome)
         for name, regret in _rule_regrets(part).items():
-            rules[name].append(regret)
-        inside = covered(part, predictor, first)
+            rules.setdefault(name, []).append(regret)
+        inside = covered(alone, predictor, first)
         coverage += [] if inside is None else [inside]
     regrets = {name: [one.regret for one in of] for name, of in outcomes.items()} | rules
     return Contest(
-        regrets_nats={name: np.array(of) for name, of in regrets.items() if of},
+        regrets_nats={name: np.array(of) for name, of in regrets.items()},
         costs={name: np.array([one.cost for one in of]) for name, of in outcomes.items()},
         networks=len(truth.space),
         rules=len(set(truth.space.rules.values())),

@@ -27,6 +27,13 @@ def _best(results: Results, trainings: Sequence[Training]) -> int:
     return min(trainings, key=lambda training: (results[training], training.network)).network
 
 
+def _best_mean(results: Results, trainings: Sequence[Training]) -> int:
+    nats: dict[int, list[float]] = {}
+    for one in trainings:
+        nats.setdefault(one.network, []).append(results[one])
+    return min(nats, key=lambda number: (float(np.mean(nats[number])), number))
+
+
 @dataclass(frozen=True)
 class RandomSearch:
     """Train drawn networks at full length once; the best one is the answer."""
@@ -45,6 +52,25 @@ class RandomSearch:
 
 
 @dataclass(frozen=True)
+class SearchFinals:
+    """Train what a search proposes at full length, the best one first; of all it takes the best.
+
+    `spent` is what the search cost.
+    """
+
+    cost: float
+    spent: float
+
+    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+        """See `Method`."""
+        both = [Training(n, "full", seed) for seed in (FIRST, SECOND) for n in space.proposed]
+        trainings = _affordable(space, both, self.cost - self.spent)
+        if missing := [one for one in trainings if one not in results]:
+            return missing
+        return Answer(_best_mean(results, trainings))
+
+
+@dataclass(frozen=True)
 class RulesAlone:
     """Train every rule's networks at full length, with a second seed where there is room."""
 
@@ -57,10 +83,7 @@ class RulesAlone:
         trainings = _affordable(space, both, self.cost)
         if missing := [one for one in trainings if one not in results]:
             return missing
-        nats: dict[int, list[float]] = {}
-        for one in trainings:
-            nats.setdefault(one.network, []).append(results[one])
-        return Answer(min(nats, key=lambda number: (float(np.mean(nats[number])), number)))
+        return Answer(_best_mean(results, trainings))
 
 
 @dataclass(frozen=True)

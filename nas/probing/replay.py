@@ -10,6 +10,7 @@ N networks   S seeds
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from statistics import NormalDist
 
 import numpy as np
@@ -118,20 +119,31 @@ class Part:
     truth: Truth
     judges: tuple[int, ...]
 
+    def without_proposals(self) -> "Part":
+        """The same part for methods that pay for no search."""
+        space = replace(self.truth.space, proposed=())
+        return replace(self, truth=replace(self.truth, space=space))
 
-def parts(truth: Truth, count: int, seed: int = 0) -> Iterator[Part]:
+
+def parts(
+    truth: Truth, count: int, seed: int = 0, proposals: Sequence[tuple[int, ...]] = ()
+) -> Iterator[Part]:
     """So many parts of a table, each with all networks that are named and `SHARE` of the others.
 
-    The last of the shuffled seeds judges alone where there are three or more, else all judge.
+    The last of the shuffled seeds judges alone where there are three or more, else all judge. Of
+    the proposals of several searches, each part has those of one in turn.
     """
     generator = np.random.default_rng(seed)
-    named = np.unique([*truth.space.rules.values(), *truth.space.proposed]).astype(np.int64)
+    named = np.unique([*truth.space.rules.values(), *chain(*proposals)]).astype(np.int64)
     others = np.setdiff1d(np.arange(len(truth.space)), named)
     for number in range(count):
         kept = generator.choice(others, size=round(SHARE * len(others)), replace=False)
         seeds = generator.permutation(truth.valid_NS.shape[1]).tolist()
         judges = (len(seeds) - 1,) if len(seeds) > 2 else (*range(len(seeds)),)
-        yield Part(number, truth.part(np.sort(np.concatenate([named, kept])), seeds), judges)
+        proposed = proposals[number % len(proposals)] if proposals else ()
+        of_search = replace(truth, space=replace(truth.space, proposed=proposed))
+        numbers = np.sort(np.concatenate([named, kept]))
+        yield Part(number, of_search.part(numbers, seeds), judges)
 
 
 def covered(part: Part, method: Predictor, outcome: Outcome, level: float = 0.8) -> float | None:

@@ -1,5 +1,6 @@
 """LayoutBench end to end at tiny size: the table, its check, searches weighed on it."""
 
+import itertools
 import json
 import re
 import statistics
@@ -8,12 +9,19 @@ from pathlib import Path
 import pytest
 
 import retrain
+from model import parse_layout
 from nas.costs.latency import Latencies
 from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
 from pipeline.jobs import key_of
-from pipeline.layoutbench import layouts_of, layouts_within, make_table, remake
+from pipeline.layoutbench import (
+    flops_limit,
+    layouts_of,
+    layouts_within,
+    make_table,
+    remake,
+)
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest
@@ -389,3 +397,51 @@ def test_tables_that_do_not_serve_for_replays_are_refused(
     assert "the table has no adaa, which is within it" in refused(
         layoutbench.main, capsys, *base, *tables
     )
+
+
+def write_proposals(path: Path, *rows: str) -> list[str]:
+    path.write_text("\n".join(["within,search,cost,layout,supernet_nats", *rows]) + "\n")
+    return ["--proposals", str(path)]
+
+
+def test_what_searches_propose_is_replayed_too(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, run = write_tables(experiment_file, tmp_path), tmp_path / "replay"
+    base = ["replay", str(experiment_file), *FOUR, "--run", str(run), *tables, "--replays", "4"]
+    base += ["--within", "1x"]
+    path = tmp_path / "proposals.csv"
+    rows = ["1x,10,50000,addd,4.0", "1x,10,50000,dddd,4.1", "1x,11,60000,daad,4.0"]
+    assert layoutbench.main([*base, *write_proposals(path, *rows, "0.9x,10,5,aaaa,4.0")]) == 0
+    assert re.search(r"^search, finals +0\.\d{4}", capsys.readouterr().out, re.M)
+    methods = json.loads((run / "replay.json").read_text())["budgets"]["1x"]["methods"]
+    assert methods["predictor + search"]["cost"] > methods["predictor"]["cost"]
+    for row, words in (
+        ("1x,10,50000,aaaa,4.0", "aaaa of search 10 is not among the table's layouts within"),
+        ("1x,10,nan,aaad,4.0", "proposals.csv:2: not a row of proposals (a cost"),
+        ("1x,ten,5,aaad,4.0", "proposals.csv:2: not a row of proposals (invalid literal"),
+    ):
+        line = refused(layoutbench.main, capsys, *base, *write_proposals(path, row))
+        assert words in line, row
+
+
+@pytest.mark.slow
+def test_searches_propose_layouts_within_each_budget(experiment_file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "propose"
+    base = ["propose", str(experiment_file), *FOUR, "--run", str(run), "--seeds", "10", "11"]
+    assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
+    rows = [row.split(",") for row in (run / "proposals.csv").read_text().splitlines()[1:]]
+    plan = set_up(load_experiment(experiment_file, FOUR[1::2]), run)
+    for within, search, cost, layout, nats in rows:
+        limit = flops_limit(plan, within)
+        assert limit.holds(tuple(parse_layout(layout, plan.candidates)))
+        assert search in ("10", "11")
+        assert float(cost) / plan.costs.rest > 1.0
+        assert float(nats) > 0
+    for within, search in itertools.product(("1x", "0.95x"), ("10", "11")):
+        nats = [float(row[4]) for row in rows if row[:2] == [within, search]]
+        assert nats == sorted(nats), "the best first"
+        assert nats
+    before = (run / "proposals.csv").read_text()
+    assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
+    assert (run / "proposals.csv").read_text() == before

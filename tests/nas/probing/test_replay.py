@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from nas.probing.base import Answer, Method, Space, Training
-from nas.probing.contest import OPPONENTS, PREDICTOR, contest
+from nas.probing.contest import OPPONENTS, PREDICTOR, Proposals, contest
 from nas.probing.features import features_of
-from nas.probing.opponents import Halving, LocalEvolution, RandomSearch, RulesAlone
+from nas.probing.opponents import (
+    Halving,
+    LocalEvolution,
+    RandomSearch,
+    RulesAlone,
+    SearchFinals,
+)
 from nas.probing.predictor import Predictor
 from nas.probing.replay import Part, Truth, covered, parts, replay
 from tests.nas.probing.conftest import letters_of
@@ -99,6 +105,23 @@ def test_rules_alone_train_every_rule_and_then_again(truth: Truth) -> None:
     numbers = set(truth.space.rules.values())
     assert {(one.network, one.seed) for one in batch} == {(n, s) for n in numbers for s in (1, 2)}
     assert letters_of(truth.space, answer.network) == "aaaddd"
+
+
+def test_what_a_search_proposes_is_trained_for_what_the_search_leaves(truth: Truth) -> None:
+    space = replace(truth.space, proposed=(40, 3, 60, 11))
+    (batch,), answer = asked(SearchFinals(COST, 6.0), replace(truth, space=space))
+    assert [(one.network, one.length, one.seed) for one in batch][:2] == [
+        (40, "full", 1), (3, "full", 1),
+    ]  # fmt: skip
+    assert 6.0 + sum(space.cost(one) for one in batch) <= COST
+    (batch,), answer = asked(SearchFinals(6.0 + 100.0, 6.0), replace(truth, space=space))
+    assert [(one.network, one.seed) for one in batch] == [
+        (n, seed) for seed in (1, 2) for n in (40, 3, 60, 11)
+    ]
+    means = truth.valid_NS[:, :2].mean(axis=1)
+    assert answer.network == min((40, 3, 60, 11), key=lambda n: means[n])
+    (batch,), _ = asked(SearchFinals(1.0, 6.0), replace(truth, space=space))
+    assert len(batch) == 1, "its answer is trained, whatever is left"
 
 
 def test_random_probes_share_the_design_and_the_finals(truth: Truth) -> None:
@@ -197,3 +220,26 @@ def test_a_contest_spends_the_same_on_all(truth: Truth) -> None:
     assert mean == pytest.approx(regret[PREDICTOR] - regret["random search"])
     assert half_width > 0
     assert (one.networks, one.rules) == (64, len(set(truth.space.rules.values())))
+
+
+def test_a_contest_with_searches_gives_each_replay_one_and_lets_both_pay_for_it(
+    truth: Truth,
+) -> None:
+    best = truth.space.number_of([0, 0, 0, 1, 1, 1])
+    assert best is not None
+    good, bad = Proposals((best, 0), 2.5), Proposals((63, 62), 1.5)
+    one = contest(truth, 6, searches=[good, bad])
+    regret_R = one.regrets_nats["search, finals"]
+    assert (regret_R[::2] <= 0.005).all()
+    assert (regret_R[1::2] > 0.05).all()
+    cost_R = one.costs["search, finals"]
+    assert (cost_R[::2] >= 2.5 + 2).all()
+    extra_R = one.costs["predictor + search"] - one.costs[PREDICTOR]
+    assert (extra_R > 0.9).all()
+    alone = contest(truth, 6)
+    assert (alone.regrets_nats.keys()) < one.regrets_nats.keys()
+    some = [*parts(truth, 4, proposals=[good.networks, bad.networks])]
+    kinds = [part.truth.space.kind_NL[list(part.truth.space.proposed)] for part in some]
+    for rows, proposals in zip(kinds, [good, bad, good, bad], strict=True):
+        assert (rows == truth.space.kind_NL[list(proposals.networks)]).all()
+    assert some[0].without_proposals().truth.space.proposed == ()

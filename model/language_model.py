@@ -71,12 +71,15 @@ class LanguageModel(nn.Module):
         self.vocabulary_size = vocabulary_size
         # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
         self.embedding = None if softmax.tied else ClusterTables(vocabulary_size, d_model, softmax)
+        # Drawn before the slots, so that all layouts of one seed begin with the same: that halves
+        # the noise of their differences (docs/experiments/score_noise.md).
+        adaptive_softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
         self.tied = tied_slots(slots, tie_slots)
         modules = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
         self.norm = nn.LayerNorm(d_model)
-        self.softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
+        self.softmax = adaptive_softmax
 
     @property
     def tables(self) -> ClusterTables:

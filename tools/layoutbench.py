@@ -81,10 +81,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     replay_ = command("replay", replay, "what methods that train are worth", "runs/replay")
     replay_.add_argument("--half", type=Path, required=True, metavar="FILE",
                          help="the layouts at half length")  # fmt: skip
-    replay_.add_argument("--within", nargs="+", default=[None], metavar="AMOUNT",
-                         help="budgets of FLOPs, e.g. 0.5x 0.65x (default: none)")  # fmt: skip
+    replay_.add_argument("--within", nargs="+", metavar="AMOUNT",
+                         help="budgets of FLOPs, e.g. 0.5x (default: all layouts)")  # fmt: skip
     replay_.add_argument("--proposals", type=Path, metavar="FILE",
-                         help="what searches propose (propose)")  # fmt: skip
+                         help="what searches propose (default: none)")  # fmt: skip
     for one in (search_, regret_):
         one.add_argument("--replays", **positive, default=200, help="of random search")
     replay_.add_argument("--replays", type=cli.number_from(2), metavar="N", default=300,
@@ -258,7 +258,7 @@ def replay(arguments: argparse.Namespace) -> int:
         tables = read_tables(plan, arguments.table, arguments.half)
         proposals = read_proposals(arguments.proposals) if arguments.proposals else {}
         options = {"replays": arguments.replays, "proposals": proposals}
-        contests = replay_all(plan, tables, arguments.within, **options)
+        contests = replay_all(plan, tables, arguments.within or [None], **options)
         print("\n\n".join(contest_text(*each) for each in contests.items()))
         print(f"written: {plan.run_dir / 'replay.json'}")
     return 0

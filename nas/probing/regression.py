@@ -33,8 +33,8 @@ class Deviations:
     offset: float = 0.5
     half_residual: float = 0.01
     seed: float = 0.02
-    noise_half: float = 0.02
-    noise_full: float = 0.015
+    noise_half: float = 0.012
+    noise_full: float = 0.012
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,25 @@ def test_a_state_dict_holds_each_tensor_once(softmax: dict[str, Any]) -> None:
 
 
 @every_softmax
+def test_all_layouts_of_a_seed_begin_with_the_same_embedding_and_softmax(
+    softmax: dict[str, Any],
+) -> None:
+    """Else their differences have twice the noise (docs/experiments/score_noise.md)."""
+    weights = []
+    for slots in (LAYERS, [[candidate("dense")]] * 2):
+        torch.manual_seed(0)
+        model = LanguageModel(
+            slots, d_model=8, vocabulary_size=VOCABULARY, softmax=SoftmaxConfig(**softmax)
+        )
+        weights.append({k: v for k, v in model.state_dict().items() if not k.startswith("slots.")})
+    first, other = weights
+    assert first.keys() == other.keys()
+    assert len(first) > 2, "the norm and a table or more"
+    for name, tensor in first.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+@every_softmax
 def test_a_gradient_reaches_every_parameter(softmax: dict[str, Any]) -> None:
     model = language_model(LAYERS, **softmax)
     ids_BT = torch.arange(VOCABULARY)[None]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pipeline.derive import choose, derivation
-from pipeline.layoutbench import _cost
+from pipeline.layoutbench import search_cost
 from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
@@ -18,11 +17,6 @@ def test_passes_validations_and_scored_layouts_are_counted(
 ) -> None:
     settings = [*BASE, f"search.estimator={estimator}", "search.alpha.warmup_fraction=0.5"]
     plan = plan_with(*settings)
-    rule = plan.experiment.derive.model_copy(update={"method": "interleaved"})
-    name = choose(derivation(plan, rule), plan.experiment, plan.run_dir).name
-    table = plan.run_dir / "architectures" / f"{name}.csv"
-    if scored:
-        table.write_text("layout\n" + "a d a d\n" * scored)
     costs, valid = plan.costs, len(plan.prepared.tokens["valid"])
     both = sum(costs.by_label.values())
     layout, soft = costs.rest + 4 * both / 2, costs.rest + 4 * both
@@ -30,5 +24,5 @@ def test_passes_validations_and_scored_layouts_are_counted(
         "spos": 3 * TOKENS * 30 * layout + IN_SEARCH * valid * 4 * layout,
         "soft": (3 * 30 + 2 * 15) * TOKENS * soft + IN_SEARCH * valid * (soft + layout),
     }[estimator] + scored * valid * layout
-    training = (3 * TOKENS * 25 + IN_TRAINING * valid) * layout
-    assert _cost(plan, plan.run_dir) == pytest.approx(spent / training)
+    training = 3 * TOKENS * 25 + IN_TRAINING * valid
+    assert search_cost(plan, scored) == pytest.approx(spent / training)

@@ -113,6 +113,9 @@ class Evidence(Section):
         default=None, description="The layout by the SuperNet's weights, where it was scored."
     )
     gap: Gap | None = Field(default=None, description="What discretising costs.")
+    budget: str | None = Field(
+        default=None, max_length=1000, description="The limits that the layout kept, as given."
+    )
     agreement: Agreement | None = Field(default=None, description="Of several searches.")
     caveats: tuple[Annotated[str, Field(max_length=4096)], ...] = Field(
         default=(),

@@ -10,7 +10,7 @@ from typing import Any
 from model import Architecture, Evidence, Network, layout_letters
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import Derived, Layout
-from nas.opponents import OPPONENTS, Contest
+from nas.opponents import OPPONENTS, Contest, NoOpponent
 from pipeline.context import RunPlan, say
 from pipeline.costs import costs_of, counted_cost, measurement_of, table_key
 from pipeline.derive import architecture_of, request_of
@@ -52,6 +52,11 @@ def _counted(plan: RunPlan, cost: str, chosen: Layout) -> Shares:
 
     # Of the experiment's candidates from one table: draws ask for thousands.
     table, whole = counted_cost(plan, cost), count(chosen)
+    if not whole:
+        raise NoOpponent(
+            f"compare.equal: {layout_letters(chosen)} has a {cost} of 0, which nothing else can be "
+            "a multiple of; give another cost"
+        )
 
     def share(layout: Layout) -> float:
         known = all(slot.label in table.by_label for slot in layout)
@@ -92,7 +97,7 @@ class _MeasuredShares:
             shares |= {name: times[name] / times[_CHOSEN] for name in missing}
             content = {"key": self._key, "shares": shares}
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
-        return [shares[name] for name in layout_of]
+        return [shares[layout_letters(layout)] for layout in layouts]
 
 
 def _read_shares(path: Path, key: Mapping[str, Any]) -> dict[str, float]:

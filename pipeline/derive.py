@@ -14,6 +14,7 @@ from model import (
     Architecture,
     ArchitectureCosts,
     FlopsKey,
+    Measured,
     TimedCost,
     TokenizerIdentity,
     layout_letters,
@@ -67,9 +68,12 @@ class Derivation:
 
 
 def derive(plan: RunPlan, **options: Any) -> Architecture:
-    """The architecture of `derivation` with other options of `derive`; a rule's has no budget."""
+    """The architecture of `derivation` with other options of `derive`.
+
+    A rule has one layout, whatever a budget allows, so it has none; `random` draws within it.
+    """
     config = plan.experiment.derive.model_copy(update=options)
-    if config.method in RULES:
+    if config.method in RULES and config.method != "random":
         config = config.model_copy(update={"budget": BudgetConfig(), "fill": None})
     return derivation(plan, config).architecture
 
@@ -92,16 +96,21 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     request = replace(request, score=scores.score, train=train or Probes(plan), say=say)
     budget = _budget(plan, request)
     derived, times = _within_budget(plan, request, budget)
-    name = _name(config, seeds, derived)
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
+    words = _budget_words(config)
+    filled = None
     if config.fill is not None:
         assert budget is not None, "the section sees to it"
         filled = fill_width(plan, budget, derived.layout)
-        method = f"{derived.evidence.method}, {filled.words}"
-        evidence = derived.evidence.model_copy(update={"method": method})
-        derived, times = replace(derived, layout=filled.layout, evidence=evidence), filled.times
-    evidence = derived.evidence
+    name = _name(config, seeds, derived, filled=filled is not None)
+    if filled is not None:
+        before = layout_letters(derived.layout)
+        scored = " (scores and gap are those of {before})" if derived.evidence.pi else ""
+        words = f"{words}; {filled.words}{scored.format(before=before)}"
+        derived, times = replace(derived, layout=filled.layout), filled.times
+    evidence = derived.evidence.model_copy(update={"budget": words})
+    derived = replace(derived, evidence=evidence)
     if evidence.pi:
         of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
         caveats = (*evidence.caveats, *of_searches)
@@ -139,7 +148,7 @@ def _within_budget(
     if budget is None:
         return method(request), ()
     if request.config.method in RULES and request.config.method != "random":
-        return _rule_within_budget(plan, budget, method(request))
+        return _rule_within_budget(plan, request, budget, method(request))
     factors = {name: 1.0 + _SLACK_ERRORS * cost.error for name, cost in budget.costs.items()}
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
@@ -152,7 +161,7 @@ def _within_budget(
         measured = _measured_in_order(plan, budget, derived.ranked or (derived.layout,))
         for layout, (excess, times) in measured.items():
             if not excess:
-                return replace(derived, layout=layout), times
+                return _chosen(derived, layout), times
         least = min((excess for excess, _ in measured.values()), key=lambda of: max(of.values()))
         say(f"of {len(measured)} layouts measured all are over, the least {over_text(least)}")
         factors |= {cost: factors[cost] / times for cost, times in least.items()}
@@ -161,6 +170,31 @@ def _within_budget(
         f"{over_text(least)}); give a larger one, or measure the table again on a quiet machine "
         "(tools.latency)"
     )
+
+
+def _chosen(derived: Derived, layout: Layout) -> Derived:
+    """The derivation whose answer is this layout of its ranking, with that layout's own score."""
+    if layout == derived.layout:
+        return derived
+    place = derived.ranked.index(layout) + 1
+    method = f"{derived.evidence.method}; number {place}, as those before it were over the budget"
+    score = next((one.score for one in derived.considered if one.layout == layout), None)
+    inherited = None
+    if score is not None:
+        inherited = Measured(
+            nats_per_token=round(score.nats_per_token, 6),
+            standard_error=round(score.standard_error, 6),
+        )
+    update = {"method": method, "inherited": inherited}
+    return replace(derived, layout=layout, evidence=derived.evidence.model_copy(update=update))
+
+
+def _budget_words(config: DeriveConfig) -> str | None:
+    given = config.budget.model_dump(exclude_none=True)
+    if not given:
+        return None
+    limits = ", ".join(f"{name} {amount}" for name, amount in given.items())
+    return f"{limits} (x of {config.reference})"
 
 
 def _measured_in_order(
@@ -188,15 +222,15 @@ def _measured_in_order(
 
 
 def _rule_within_budget(
-    plan: RunPlan, budget: Budget, derived: Derived
+    plan: RunPlan, request: Request, budget: Budget, derived: Derived
 ) -> tuple[Derived, tuple[TimedCost, ...]]:
     measured = measure_whole(plan, budget, [derived.layout])
     share = counted_share(plan, budget, derived.layout) | measured.share(derived.layout)
     if too_much := over(share):
         raise ValueError(
             f"derive.budget: {layout_letters(derived.layout)} ({derived.evidence.method}) is over "
-            f"its {over_text(too_much)}; give a larger one, or a method that chooses (argmax, "
-            "top_k, sampled, beam, evolution, random)"
+            f"{_budget_words(request.config)}: {over_text(too_much)}; give a larger one, or a "
+            f"method that chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
         )
     return derived, measured.costs(derived.layout)
 
@@ -236,7 +270,7 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
     )
 
 
-def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
+def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived, *, filled: bool) -> str:
     suffix = {
         "par": str(config.p),
         "sandwich": str(sandwich_ends(config, len(derived.layout))),
@@ -248,8 +282,8 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
         suffix = short_text("-".join(map(str, seeds)))
     given = config.budget.model_dump(exclude_none=True).items()
     budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
-    filled = "" if config.fill is None else "filled"
-    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", ""), filled]))
+    last = "filled" if filled else ""
+    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", ""), last]))
 
 
 def architecture_of(

@@ -108,6 +108,8 @@ def describe(architecture: Architecture) -> str:
             f"{time.reference} (at most {time.most_ms / time.reference_ms:.3f}x), measured in turn"
             for time in costs.times
         ]
+    if evidence.budget is not None:
+        lines.append(f"within {evidence.budget}")
     if (gap := evidence.gap) is not None:
         nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
         parts = ", ".join(

@@ -57,7 +57,8 @@ def networks_by_score(
     looked_at = 0
     while waiting:
         _, choice, score, code = heapq.heappop(waiting)
-        state = (len(choice), *names.of(choice))
+        # The code too: of candidates that compute the same one may be dearer and leave less room.
+        state = (len(choice), code, *names.of(choice))
         if state in seen:
             continue
         seen.add(state)
@@ -109,12 +110,13 @@ class _Bound:
         groups = list(dict.fromkeys(columns))
         self._group_C = [groups.index(column) for column in columns]
         states = comb(slots + len(groups), len(groups))
-        if states > _MOST_STATES:
+        self._base = slots + 1
+        # A code has a digit for every group but the first, in 63 bits.
+        if states > _MOST_STATES or self._base ** (len(groups) - 1) >= 2**63:
             raise ValueError(
                 f"budget: {len(groups)} candidates of different costs in {slots} slots make "
                 f"{states:,} states, at most {_MOST_STATES:,} are looked at; take fewer candidates"
             )
-        self._base = slots + 1
         self.step_C = [self._base**group if group else 0 for group in self._group_C]
         best_LG = np.stack(
             [

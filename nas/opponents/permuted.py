@@ -6,18 +6,26 @@ from itertools import islice
 import numpy as np
 
 from nas.derivation.base import Layout
-from nas.opponents.base import TRIES, Contest, NoOpponent, Opponent
+from nas.opponents.base import TRIES, Contest, NoOpponent, Opponent, is_equal
 
 
 def permuted(contest: Contest) -> list[Opponent]:
     """Uniform permutations of the chosen layout, each another network.
 
-    They cost what it costs, slot by slot. NoOpponent where every permutation is a network that
-    takes part already.
+    They cost what it costs, slot by slot; where slots share weights, only some have as many
+    parameters. NoOpponent where every permutation takes part already, or has not.
     """
-    layouts = list(islice(contest.new(_permutations(contest)), contest.count))
+    equal: Iterator[Layout] = contest.new(_permutations(contest))
+    if contest.request.tie_slots is not None and contest.cost == "parameters":
+        equal = (layout for layout in equal if is_equal(contest.predicted(layout)))
+    layouts = list(islice(equal, contest.count))
     if not layouts:
-        raise NoOpponent("permuted: every permutation of the chosen layout takes part already")
+        raise NoOpponent(
+            "permuted: every permutation of the chosen layout takes part already, or has another "
+            f"number of {contest.cost}"
+            if contest.cost == "parameters"
+            else "permuted: every permutation of the chosen layout takes part already"
+        )
     return [
         Opponent(f"permuted-{number}", layout, "a permutation of the chosen layout")
         for number, layout in enumerate(layouts)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from nas.derivation.base import Layout
 from nas.derivation.rules import sandwich
 from nas.opponents.base import TOLERANCE, Contest, NoOpponent, Opponent
 from nas.opponents.interleaved_short import most_slots
@@ -15,16 +16,16 @@ def sandwich_k(contest: Contest) -> list[Opponent]:
     """
     slots, _ = most_slots(contest, "sandwich_k")
     request, opponents = contest.request, list[Opponent]()
-    ends = range(1, slots // 2 + 1)
-    layouts = [
-        sandwich(
-            replace(request, slots=slots, config=request.config.model_copy(update={"k": k}))
-        ).layout
-        for k in ends
-    ]
+    k_of: dict[Layout, int] = {}
+    for k in range(1, slots // 2 + 1):
+        config = request.config.model_copy(update={"k": k})
+        # The last two of an even number of slots are one layout.
+        k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
+    layouts = [*k_of]
     new = set(contest.new(layouts))
-    for k, layout, share in zip(ends, layouts, contest.measured(layouts), strict=True):
+    for layout, share in zip(layouts, contest.measured(layouts), strict=True):
         if share <= 1.0 + TOLERANCE and layout in new:
+            k = k_of[layout]
             words = f"sandwich, k = {k}, of {slots} slots, {contest.cost} {share:.3f}x"
             opponents.append(Opponent(f"sandwich-{slots}-k{k}", layout, words))
     if not opponents:

@@ -10,7 +10,7 @@ import pytest
 import compare
 import derive
 from model import load_architecture
-from nas.opponents.base import TOLERANCE
+from nas.opponents.base import TOLERANCE, NoOpponent
 from nas.statistics.intervals import at_cost
 from pipeline.contest import FILE, contest, equal_cost
 from pipeline.contestants import contestants
@@ -71,6 +71,45 @@ def test_a_layout_whose_width_was_filled_has_opponents_too(
     for cost in ("parameters", "latency"):
         asked = contest(plan_with(*LAYOUT, f"compare.equal={cost}"), filled, frozenset(), 1)
         assert asked.measured([tuple(filled.slots)]) == pytest.approx([1.0])
+
+
+def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
+    experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
+) -> None:
+    layout = chosen(tmp_path / "run", experiment_file)
+    plan = plan_with(*LAYOUT, "compare.equal=latency")
+    asked = contest(plan, layout, frozenset(), 1)
+    a, d, i = plan.candidates
+    some = [(a, a, a, a), (d, i, i, i), (a, a, a, a)]
+    of_chosen = 0.4 + 1.0 + 0.5 + 0.01 + 0.5
+    expected = [4.4 / of_chosen, 0.93 / of_chosen, 4.4 / of_chosen]
+    assert asked.measured(some) == pytest.approx(expected)
+    assert [asked.predicted(one) for one in some] == pytest.approx(expected)
+
+
+def test_shares_beside_a_filled_layout_are_of_its_own_cost(
+    experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock
+) -> None:
+    filled = chosen(
+        tmp_path / "run", experiment_file, "derive.budget.parameters=1.1x", "derive.fill=d_ffn"
+    )
+    plan = plan_with(*LAYOUT, "compare.equal=latency")
+    asked = contest(plan, filled, frozenset(), 1)
+    a, _, i = plan.candidates
+    wide = sum(0.5 * slot.d_ffn / 64 for slot in filled.slots if slot.kind == "dense")
+    of_chosen = 0.4 + 1.0 + 0.01 + wide
+    assert asked.predicted((a, i, i, i)) == pytest.approx(1.43 / of_chosen)
+    assert asked.measured([(a, i, i, i)]) == pytest.approx([1.43 / of_chosen])
+
+
+def test_nothing_is_equal_to_a_cost_of_nothing(
+    experiment_file: Path, tmp_path: Path, plan_with: PlanWith
+) -> None:
+    run(derive, experiment_file, "--run", tmp_path / "run",
+        *settings("derive.method=layout", "derive.layout=d d i d"))  # fmt: skip
+    layout = load_architecture(tmp_path / "run/architecture.json")
+    with pytest.raises(NoOpponent, match=r"compare\.equal: d d i d has a cache of 0, which"):
+        contest(plan_with("compare.equal=cache"), layout, frozenset(), 1)
 
 
 def test_the_comparison_ends_with_what_is_saved_and_given_up(

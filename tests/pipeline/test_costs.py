@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import derive
+import retrain
 from model import Candidate, load_architecture
 from nas.costs import table as cost_table
 from nas.costs.latency import Busy
@@ -187,6 +188,34 @@ def test_after_one_that_is_over_when_measured_comes_the_next_best_be_it_its_twin
         assert len(set(measured)) == len(measured), "none twice"
 
 
+def test_the_score_of_a_layout_that_was_not_the_best_is_its_own(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--method", "top_k", *settings("derive.budget.latency=0.7x")]
+    first = derived(searched, *given)
+    clock.whole = {first.letters(): 9.0}
+    second = derived(searched, *given)
+    assert second.letters() != first.letters()
+    rows = (searched / f"architectures/{second.name}.csv").read_text().splitlines()
+    nats = {row.split(",")[0]: row for row in rows[1:]}[second.letters()]
+    assert f"{second.evidence.inherited.nats_per_token:.6f}" in nats
+    assert second.evidence.inherited != first.evidence.inherited
+    assert second.evidence.method.endswith("; number 2, as those before it were over the budget")
+    assert "within latency 0.7x (x of interleaved)" in capsys.readouterr().out
+
+
+def test_a_random_layout_that_is_retrained_keeps_the_budget(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    for seed in range(4):
+        given = [f"derive.seed={seed}", "derive.budget.cache=0.4x", "retrain.steps=1",
+                 "retrain.optimiser.warmup_steps=0"]  # fmt: skip
+        arguments = [experiment_file, "--run", tmp_path / f"{seed}", *settings(*given)]
+        run(retrain, *arguments, "--layout", "random")
+        (path,) = (tmp_path / f"{seed}/architectures").glob("*.json")
+        assert load_architecture(path).letters().count("a") == 0, "of interleaved's two 0.4x"
+
+
 @pytest.mark.parametrize("off", [0.0, 0.06])
 def test_what_is_predicted_over_by_less_than_predictions_err_is_measured_too(
     searched: Path, clock: Clock, off: float
@@ -203,6 +232,21 @@ def test_what_is_predicted_over_by_less_than_predictions_err_is_measured_too(
     assert (max(times) > timed.most_ms) == bool(off)
 
 
+def test_what_is_measured_reaches_to_twice_the_error_of_predictions(
+    searched: Path, clock: Clock
+) -> None:
+    clock.off = 0.06
+    derived(searched, "--method", "argmax", *settings("derive.budget.latency=0.66x"))
+    letters = {label[0]: ms for label, ms in MS.items()}
+    times = [
+        0.4 + sum(letters[kind] for kind in one.split())
+        for run in clock.asked[1:]
+        for one in run[1:]
+    ]
+    most_ms = 0.66 * 3.4
+    assert 1.06 * most_ms < max(times) <= 1.12 * most_ms
+
+
 def test_where_all_are_over_predictions_are_tightened(
     searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +257,9 @@ def test_where_all_are_over_predictions_are_tightened(
     assert timed.ms == pytest.approx(
         1.25 * (0.4 + sum(MS[slot.label] for slot in architecture.slots)), rel=1e-4
     )
+    letters = {label[0]: ms for label, ms in MS.items()}
+    last = [0.4 + sum(letters[kind] for kind in one.split()) for one in clock.asked[-1][1:]]
+    assert 0.9 < max(last) / (0.75 * 3.4 / 1.25) <= 1.0, "by what they were over, and no more"
 
 
 def test_a_budget_that_nothing_keeps_when_measured_is_refused(
@@ -278,10 +325,13 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
 ) -> None:
     given = [*settings("derive.budget.latency=0.9x"), "--method"]
     line = refused(derive, capsys, searched, *given, "interleaved")
-    assert line.startswith("derive.budget: a d a d (interleaved) is over its latency by 11.1%")
+    assert line.startswith(
+        "derive.budget: a d a d (interleaved) is over latency 0.9x (x of interleaved): latency by "
+        "11.1%; give a larger one, or a method that chooses (argmax, "
+    )
     line = refused(derive, capsys, searched, *settings("derive.budget.cache=0.5x"), "--method",
                    "interleaved")  # fmt: skip
-    assert "is over its cache by 100.0%" in line
+    assert "is over cache 0.5x (x of interleaved): cache by 100.0%; " in line
     run(derive, searched, *given, "par")
 
 

@@ -56,7 +56,11 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     ]
     assert counted_cost(plan, "parameters", wider)(wider) > most
     assert architecture.name == "layout-adid-parameters0.9x-filled"
-    assert "d_ffn filled to" in architecture.evidence.method
+    assert architecture.evidence.method == "layout"
+    factor = width / plan.experiment.model.d_ffn
+    assert architecture.evidence.budget == (
+        f"parameters 0.9x (x of interleaved); d_ffn filled to {factor:.2f}x"
+    )
     run(retrain, searched)
     model = load_model(searched / "model")
     assert sum(p.numel() for p in model.parameters()) == architecture.costs.parameters
@@ -111,11 +115,56 @@ def test_where_several_limits_are_given_the_first_that_is_reached_counts(
     assert both.costs.times[0].ms < 6.0
 
 
-def test_a_layout_without_dense_blocks_stays_as_it_is(searched: Path) -> None:
+def test_a_layout_without_dense_blocks_stays_as_it_is(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     architecture = derived(searched, "derive.method=layout", "derive.layout=a i i i",
                            "derive.budget.parameters=0.9x")  # fmt: skip
     assert architecture.letters() == "a i i i"
-    assert architecture.evidence.method == "layout, d_ffn as it was"
+    assert architecture.name == "layout-aiii-parameters0.9x"
+    assert architecture.evidence.budget == "parameters 0.9x (x of interleaved)"
+    assert "derive.fill: the layout has no dense block to widen" in capsys.readouterr().err
+
+
+def test_a_cost_that_no_width_changes_widens_nothing(
+    searched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture = derived(searched, "derive.method=layout", "derive.layout=a d d i",
+                           "derive.budget.cache=0.5x")  # fmt: skip
+    assert architecture.letters() == "a d d i"
+    assert not architecture.name.endswith("filled")
+    assert "width costs nothing of cache, so nothing is widened" in capsys.readouterr().err
+
+
+def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chosen_by(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time differs from the next by some per cent; what stands in the file must be in budget."""
+    clock = Clock(monkeypatch)
+    slower = iter([1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5])
+    plain = clock.times_ms
+
+    def times_ms(workload: str, layouts: Any) -> dict[str, float]:
+        factor = next(slower)
+        return {
+            name: ms * (1.0 if name == plan_costs._REFERENCE else factor)
+            for name, ms in plain(workload, layouts).items()
+        }
+
+    clock.times_ms = times_ms  # type: ignore[method-assign]
+    architecture = derived(searched, "derive.method=layout", "derive.layout=d d i i",
+                           "derive.budget.latency=1.5ms")  # fmt: skip
+    assert architecture.letters() == "d d i i"
+    (timed,) = architecture.costs.times
+    assert timed.ms <= timed.most_ms
+    assert "no wider layout kept the budget" in capsys.readouterr().err
+
+
+def test_scores_of_a_filled_layout_are_said_to_be_those_of_the_narrow_one(searched: Path) -> None:
+    architecture = derived(searched, "derive.method=top_k", "derive.budget.parameters=0.95x")
+    budget = architecture.evidence.budget
+    narrow = " ".join(letter.partition("_")[0][0] for letter in architecture.letters().split())
+    assert budget.endswith(f"(scores and gap are those of {narrow})")
 
 
 def test_there_must_be_something_to_fill(searched: Path, capsys: Any) -> None:

@@ -144,3 +144,28 @@ def test_too_many_candidates_of_different_costs_are_refused() -> None:
     cost = LayoutCost("flops", {one.label: float(n) for n, one in enumerate(candidates)})
     with pytest.raises(ValueError, match=r"8 candidates of different costs in 64 slots make"):
         next(networks_by_score(np.zeros((64, 8)), Networks(candidates, None), [Limit(cost, 9.0)]))
+
+
+def test_candidates_that_compute_the_same_and_are_timed_apart_hide_no_network() -> None:
+    """The likelier of two equal beginnings may be the dearer one, and leave less room."""
+    twins = tiny.candidates(
+        "attention", "dense", {"kind": "dense", "label": "again", "d_ffn": 16}, d_ffn=16
+    )
+    of = Networks(twins, None)
+    assert of.options_of(1) == of.options_of(2)
+    cost = LayoutCost("latency", {"attention": 5.0, "dense": 2.0, "again": 1.9})
+    limit = Limit(cost, 9.8)
+    for seed in range(20):
+        score_LC = np.random.default_rng(seed).normal(size=(3, 3))
+        ranked = list(networks_by_score(score_LC, of, [limit]))
+        assert ranked == brute_force(score_LC, of, [limit])
+        assert len(ranked) > 2
+
+
+def test_more_digits_than_a_code_has_are_refused() -> None:
+    many = tiny.candidates(
+        *({"kind": "dense", "label": f"d{n}", "d_ffn": 8 * n} for n in range(1, 46))
+    )
+    cost = LayoutCost("flops", {f"d{n}": float(2**n) for n in range(1, 46)})
+    with pytest.raises(ValueError, match="45 candidates of different costs in 2 slots make"):
+        next(networks_by_score(np.zeros((2, 45)), Networks(many, None), [Limit(cost, 1e6)]))

@@ -1,6 +1,7 @@
 """Opponents that cost what the chosen layout costs, by costs that are counted on fingers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -144,3 +145,32 @@ def test_a_width_is_a_multiple_of_8_and_never_0() -> None:
     assert with_width(layout, 1.0) == layout
     assert with_width(layout, 1.4) == layout
     assert dense_widths(with_width(layout, 1.5)) == [24]
+
+
+def test_sandwiches_of_an_even_number_of_slots_come_once_each() -> None:
+    """Of n slots k = n/2 - 1 and k = n/2 are one layout."""
+    measured = list[str]()
+
+    def once(layout: Layout) -> float:
+        measured.append(layout_letters(layout))
+        return cost(layout)
+
+    opponents = OPPONENTS["sandwich_k"](contest("adadad", 1, once))
+    assert len(set(letters(opponents))) == len(opponents) >= 1
+    assert len({one.name for one in opponents}) == len(opponents)
+
+
+def test_permuted_ones_of_shared_weights_have_as_many_parameters() -> None:
+    asked = contest("adad", 20)
+    parameters = LayoutCost("parameters", {"attention": 7.0, "dense": 2.0, "identity": 0.0}, 1.0, 2)
+    tied = replace(
+        asked,
+        request=replace(asked.request, tie_slots=2),
+        taken=frozenset({network_of(asked.chosen, 2)}),
+        cost="parameters",
+        predicted=lambda layout: parameters(layout) / parameters(asked.chosen),
+    )
+    assert letters(OPPONENTS["permuted"](tied)) == ["dada"]
+    both = frozenset({*tied.taken, network_of(parse_layout("dada", CANDIDATES), 2)})
+    with pytest.raises(NoOpponent, match="or has another number of parameters"):
+        OPPONENTS["permuted"](replace(tied, taken=both))

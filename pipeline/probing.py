@@ -70,8 +70,14 @@ class Probes:
         settings: dict[str, object] = {"run.threads": 1}
         if not half:
             return with_settings(self.plan.experiment, settings)
-        settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
-        return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
+        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
+        try:
+            return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
+        except ValueError as error:
+            raise ValueError(
+                f"derive.method predictor: its probes have {steps} steps, half of retrain.steps: "
+                f"{error}; give more steps, or what fits half of them"
+            ) from None
 
     def _job(self, trial: Trial) -> Job:
         seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + trial.seed

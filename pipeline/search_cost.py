@@ -1,6 +1,6 @@
 """A search that heeds costs: its bounds, the numbers that it began with, what became of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -166,10 +166,29 @@ def constraints_of(plan: RunPlan, costs: SearchCosts | None) -> tuple[Constraint
             )
         most, slots = config.most_nothing, len(plan.slots)
         bounds.append(share_constraint(plan.adds_nothing, slots, most, config.rate))
+        if costs is not None:
+            _check_both(plan.adds_nothing, slots, most, costs)
     if costs is not None:
         labels = [candidate.label for candidate in plan.candidates]
         bounds.append(cost_constraint(costs.cost, labels, costs.most, config.rate))
     return tuple(bounds)
+
+
+def _check_both(
+    adds_nothing: Mapping[str, bool], slots: int, most_nothing: float, costs: SearchCosts
+) -> None:
+    """Raise ValueError where pi cannot cost so little with so little that adds nothing."""
+    idle, other = (
+        min(costs.by_label[label] for label, none in adds_nothing.items() if none == wanted)
+        for wanted in (True, False)
+    )
+    least = costs.rest + slots * min(other, most_nothing * idle + (1.0 - most_nothing) * other)
+    if least > costs.most:
+        raise ValueError(
+            f"search.cost: with most_nothing {most_nothing:g} pi costs "
+            f"{costs.times_reference(least)} of {costs.reference} or more, above the target "
+            f"{costs.times_reference(costs.most)}; raise either"
+        )
 
 
 @dataclass(frozen=True)

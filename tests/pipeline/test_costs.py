@@ -305,7 +305,9 @@ def test_budgets_that_exclude_each_other_are_refused(
         run(derive, *arguments, *settings(one))
     both = settings("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x")
     line = refused(derive, capsys, *arguments, *both)
-    assert line == "random: there is no layout within derive.budget; give a larger budget"
+    assert line == (
+        "random: there is no layout within derive.budget (parameters and cache); give more of it"
+    )
 
 
 @pytest.mark.parametrize("reference", ["ratatouille", "random", "argmax", "layout", "a d", "a x d"])

@@ -182,6 +182,18 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
     assert len(jobs) == count
 
 
+def test_what_does_not_fit_half_of_the_steps_is_refused_with_their_number(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*METHOD, *SMALL, *settings("retrain.optimiser.warmup_steps=5")]
+    line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *given)
+    assert line.startswith(
+        "derive.method predictor: its probes have 4 steps, half of retrain.steps: "
+        "retrain.optimiser.warmup_steps: "
+    )
+    assert line.endswith("give more steps, or what fits half of them")
+
+
 def test_a_cap_below_the_first_design_is_refused(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,8 @@ def test_without_a_target_a_search_is_claimed_as_older_versions_wrote_it(
         ([*FLOPS, "search.estimator=spos"], "search.cost: bounds pi, which estimator spos"),
         (["search.cost.most_nothing=0.2", "model.candidates=[attention, dense]"],
          "search.cost.most_nothing: every candidate adds something"),
+        (["search.cost.name=flops", "search.cost.target=0.4x", "search.cost.most_nothing=0.05"],
+         "search.cost: with most_nothing 0.05 pi costs 0."),
         (["search.cost.name=parameters", "search.cost.target=0.9x", "model.tie_slots=2"],
          "search.cost.name: parameters do not add up"),
     ],

@@ -31,6 +31,7 @@ from nas.derivation import (
     TRAINED,
     Considered,
     Derived,
+    Expected,
     Layout,
     Request,
     Trial,
@@ -44,7 +45,7 @@ from pipeline.context import RunPlan, as_saved, say
 from pipeline.costs import budget_of, counted_share, measure_whole, over, over_text
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.fill import fill_width
-from pipeline.probing import Probes, tried_csv
+from pipeline.probing import Probes, front_csv, tried_csv
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
@@ -65,6 +66,7 @@ class Derivation:
     architecture: Architecture
     considered: tuple[Considered, ...] = ()
     tried: tuple[Tried, ...] = ()
+    front: tuple[Expected, ...] = ()
 
 
 def derive(plan: RunPlan, **options: Any) -> Architecture:
@@ -116,7 +118,7 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
         caveats = (*evidence.caveats, *of_searches)
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
     architecture = architecture_of(plan, derived, name, seeds, times)
-    return Derivation(architecture, derived.considered, derived.tried)
+    return Derivation(architecture, derived.considered, derived.tried, derived.front)
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:
@@ -443,5 +445,6 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
         write_whole(table, considered_csv(derivation.considered))
     if derivation.tried:
         write_whole(table, tried_csv(derivation.tried))
+        write_whole(table.with_name(f"{table.stem}-front.csv"), front_csv(derivation.front))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture

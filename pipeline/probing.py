@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from model import layout_letters
-from nas.derivation import Trial, Tried
+from nas.derivation import Expected, Trial, Tried
 from pipeline.context import RunPlan, say
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, training_result
@@ -96,8 +96,24 @@ def tried_csv(tried: Sequence[Tried]) -> str:
             "expected_nats": round(one.expected_nats, 6),
             "expected_sd": round(one.expected_sd, 6),
             "rule": one.rule,
+            "flops_per_token": round(one.flops_per_token, 1),
+            "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
         }
         for one in tried
+    ]
+    return csv_of(rows, list(rows[0]))
+
+
+def front_csv(front: Sequence[Expected]) -> str:
+    """The networks that no cheaper one is expected to beat, the cheapest first."""
+    rows = [
+        {
+            "layout": layout_letters(one.layout),
+            "flops_per_token": round(one.flops_per_token, 1),
+            "expected_nats": round(one.nats, 6),
+            "expected_sd": round(one.sd, 6),
+        }
+        for one in front
     ]
     return csv_of(rows, list(rows[0]))
 

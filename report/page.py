@@ -16,6 +16,7 @@ from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.layout import derived_section, likeliest_boxes
 from report.pareto import pareto_section
 from report.plotting import png
+from report.predictor import predictor_section
 from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
     CAVEATS,
@@ -58,7 +59,7 @@ _FILES = {  # pattern in the run folder: what it holds
     "search/figures": "the figures of several searches",
     "architecture.json": "the chosen layout",
     "architectures/*.json": "a layout",
-    "architectures/*.csv": "the layouts that were scored for it",
+    "architectures/*.csv": "the layouts that were scored or trained for it",
     "retrain/*/seed-*/result.json": "result of a retraining",
     "retrain/*/seed-*/metrics.jsonl": "losses of a retraining",
     "model": "the chosen model, to carry away",
@@ -82,6 +83,7 @@ def write_report(run_folder: Path) -> Path:
     sections = [
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
+        predictor_section(run_folder),
         _comparison(comparison) if comparison else "",
         pareto_section(run_folder),
         _several(run_folder),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nas.derivation.base import Considered, Derived, Layout, Request, Trial, Tried
+from nas.derivation.base import Considered, Derived, Expected, Layout, Request, Trial, Tried
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
 from nas.derivation.rules import explicit, interleaved, par, random_layout, sandwich
@@ -37,6 +37,7 @@ __all__ = [
     "TRAINED",
     "Considered",
     "Derived",
+    "Expected",
     "Layout",
     "Request",
     "Trial",

@@ -146,7 +146,7 @@ class Derived:
 
     `considered` are the layouts among which it is the best, in the order in which they were scored,
     each network once; `ranked` the best ones in order, the layout first. `tried` is what was
-    trained for it, in order.
+    trained for it, in order; `front` the networks that no cheaper one is expected to beat.
     """
 
     layout: Layout
@@ -154,6 +154,7 @@ class Derived:
     considered: tuple[Considered, ...] = ()
     ranked: tuple[Layout, ...] = ()
     tried: tuple["Tried", ...] = ()
+    front: tuple["Expected", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Tried:
     """A training that a method asked for, and what it expects of the layout in the end.
 
     `expected_nats` at full length, with their posterior standard deviation; `rule` names the rule
-    whose layout it is.
+    whose layout it is. `foreseen` is of a full training what the probes alone let expect of it.
     """
 
     trial: Trial
@@ -169,3 +170,15 @@ class Tried:
     expected_nats: float
     expected_sd: float
     rule: str = ""
+    flops_per_token: float = 0.0
+    foreseen: float | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A layout with its FLOPs and what is expected of it; `sd` beside the chosen layout."""
+
+    layout: Layout
+    flops_per_token: float
+    nats: float
+    sd: float

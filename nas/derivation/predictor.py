@@ -4,9 +4,12 @@ See `nas.probing.predictor` for the method; here it meets an experiment's layout
 """
 
 from collections.abc import Sequence
+from math import inf
+
+import numpy as np
 
 from model import Evidence, layout_letters
-from nas.derivation.base import Derived, Layout, Request, Trial, Tried
+from nas.derivation.base import Derived, Expected, Layout, Request, Trial, Tried
 from nas.derivation.from_search import argmax, beam, top_k
 from nas.probing.base import Answer, Results, Training
 from nas.probing.features import features_of
@@ -38,6 +41,7 @@ def predictor(request: Request) -> Derived:
         evidence=Evidence(method=_words(method, candidates, results, step)),
         ranked=ranked,
         tried=_tried(method, candidates, results),
+        front=_front(method, candidates, results, step),
     )
 
 
@@ -114,7 +118,10 @@ def _words(method: Predictor, candidates: LayoutSpace, results: Results, answer:
 
 def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tuple[Tried, ...]:
     space = candidates.space
-    now = method.expected(features_of(space, method.priors), results)
+    features = features_of(space, method.priors)
+    now = method.expected(features, results)
+    probes = {training: nats for training, nats in results.items() if training.length == "half"}
+    before = method.expected(features, probes)
     sd_N = now.sd_N
     rule_of = {number: name for name, number in reversed([*space.rules.items()])}
     return tuple(
@@ -124,6 +131,24 @@ def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tupl
             float(now.mean_N[training.network]),
             float(sd_N[training.network]),
             rule_of.get(training.network, ""),
+            float(space.flops_N[training.network]),
+            float(before.mean_N[training.network]) if training.length == "full" else None,
         )
         for training, nats in results.items()
     )
+
+
+def _front(
+    method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer
+) -> tuple[Expected, ...]:
+    """The networks that no cheaper one is expected to beat, the cheapest first."""
+    space = candidates.space
+    now = method.expected(features_of(space, method.priors), results)
+    sd_N = now.sd_beside_N(answer.network)
+    front, least = list[Expected](), inf
+    for number in np.lexsort((now.mean_N, space.flops_N)).tolist():
+        if (nats := float(now.mean_N[number])) < least:
+            flops, layout = float(space.flops_N[number]), candidates.layouts[number]
+            front.append(Expected(layout, flops, nats, float(sd_N[number])))
+            least = nats
+    return tuple(front)

@@ -55,7 +55,8 @@ def predict(experiment_file: Path, tmp_path: Path, jobs: list[str]) -> Derive:
 
 
 def tried(folder: Path) -> list[dict[str, str]]:
-    (path,) = (folder / "architectures").glob("predictor*.csv")
+    paths = (folder / "architectures").glob("predictor*.csv")
+    (path,) = (path for path in paths if not path.stem.endswith("-front"))
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

@@ -60,6 +60,22 @@ def test_it_finds_the_best_network_of_a_budget() -> None:
     assert COST(derived.layout) <= 12.5
 
 
+def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> None:
+    derived = Training().derive()
+    flops = [one.flops_per_token for one in derived.front]
+    nats = [one.nats for one in derived.front]
+    assert flops == sorted(set(flops))
+    assert nats == sorted(set(nats), reverse=True)
+    assert [COST(one.layout) for one in derived.front] == flops
+    expected = {one.trial.layout: one.expected_nats for one in derived.tried}
+    best = min(expected[layout] for layout in expected)
+    assert nats[-1] <= best + 1e-12
+    for one in derived.front:
+        if one.layout == derived.layout:
+            assert one.sd == 0.0
+        assert one.nats == pytest.approx(expected.get(one.layout, one.nats))
+
+
 def test_every_training_is_reported_with_what_is_expected() -> None:
     training = Training()
     derived = training.derive()
@@ -69,6 +85,11 @@ def test_every_training_is_reported_with_what_is_expected() -> None:
         assert one.nats == nats_of(one.trial.layout) + 0.3 * one.trial.half
         assert one.expected_nats == pytest.approx(nats_of(one.trial.layout), abs=0.06)
         assert one.expected_sd > 0
+        assert one.flops_per_token == COST(one.trial.layout)
+        # The probes alone know half length, of whose 0.3 nats more they know nothing.
+        assert (one.foreseen is None) == one.trial.half
+        if one.foreseen is not None:
+            assert one.foreseen == pytest.approx(nats_of(one.trial.layout) + 0.3, abs=0.15)
     assert {one.rule for one in derived.tried} >= {"attention first 1", ""}
     words = derived.evidence.method
     assert words.startswith("predictor: best of ")

@@ -1,0 +1,104 @@
+"""The figure and the section of what a predictor trained."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from report.predictor import (
+    predictor_figure,
+    predictor_section,
+    read_trainings,
+    write_predictor_figure,
+)
+
+HEAD = (
+    "layout,length,seed,valid_nats,expected_nats,expected_sd,rule,flops_per_token,foreseen_nats\n"
+)
+ROWS = """\
+a a d,half,0,4.6,4.30,0.02,attention first 2,900,
+a d d,half,0,4.5,4.21,0.01,,700,
+d a i,half,0,inf,4.50,0.10,,500,
+a d d,full,1,4.20,4.21,0.01,,700,4.31
+a a d,full,1,4.31,4.30,0.02,attention first 2,900,4.39
+a d d,full,2,4.22,4.21,0.01,,700,4.31
+a a d,full,2,4.33,4.30,0.02,attention first 2,900,4.39
+"""
+FRONT = """\
+layout,flops_per_token,expected_nats,expected_sd
+d i i,300,4.8,0.2
+a d d,700,4.21,0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "architectures").mkdir()
+    (tmp_path / "architecture.json").write_text(json.dumps({"name": "predictor-0"}))
+    (tmp_path / "architectures/predictor-0.csv").write_text(HEAD + ROWS)
+    (tmp_path / "architectures/predictor-0-front.csv").write_text(FRONT)
+    return tmp_path
+
+
+def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -> None:
+    trainings = read_trainings(folder)
+    assert trainings is not None
+    assert [*trainings.finals] == ["a d d", "a a d"], "the answer first"
+    tried, foreseen, front = predictor_figure(trainings).axes
+    halves, fulls, answer = (line.get_xydata().tolist() for line in tried.lines[:3])
+    assert halves == [[1, 4.6], [2, 4.5]], "what diverged has no place"
+    assert fulls == [[4, 4.2], [5, 4.31], [6, 4.22], [7, 4.33]]
+    assert answer == [[2, 4.5], [4, 4.2], [6, 4.22]]
+    (points,) = (
+        line for line in foreseen.lines if len(line.get_xdata()) == 2 and line.get_marker() == "o"
+    )
+    np.testing.assert_allclose(points.get_xydata(), [[-0.04, -0.055], [0.04, 0.055]])
+    assert {"add", "aad"} <= {text.get_text() for text in foreseen.texts}
+    trained = next(line for line in front.lines if line.get_marker() == "D")
+    np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21], [900, 4.32]])
+    path = write_predictor_figure(folder)
+    assert path is not None
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_section_has_the_finals(folder: Path) -> None:
+    section = predictor_section(folder)
+    assert "a d d" in section
+    assert "4.2100" in section
+    assert "d a i" not in section
+    assert "3 trainings of half length" in section
+
+
+def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
+    (folder / "architectures/predictor-0-front.csv").unlink()
+    assert predictor_section(folder) == ""
+    assert write_predictor_figure(folder) is None
+    (folder / "architecture.json").unlink()
+    assert predictor_section(folder) == ""
+
+
+def test_a_name_from_the_file_leads_nowhere_else(folder: Path) -> None:
+    outside = folder / "architectures" / "inner"
+    outside.mkdir()
+    name = str(folder / "architectures" / "predictor-0")
+    (folder / "architecture.json").write_text(json.dumps({"name": f"../{name}/../predictor-9"}))
+    assert read_trainings(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "line"),
+    [
+        ("predictor-0.csv", "4.30,", "nan,", 2),
+        ("predictor-0.csv", ",500,", ",much,", 4),
+        ("predictor-0-front.csv", "0.2", "", 2),
+        ("predictor-0.csv", "foreseen_nats", "foreseen", 2),
+    ],
+)
+def test_a_damaged_table_is_named_with_its_line(
+    folder: Path, file: str, old: str, new: str, line: int
+) -> None:
+    path = folder / "architectures" / file
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(ValueError, match=rf"{file}:{line}: not a row of it .*nothing is trained"):
+        read_trainings(folder)

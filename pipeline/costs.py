@@ -253,8 +253,16 @@ def over(share: Mapping[str, float]) -> dict[str, float]:
 
 
 def over_text(over: Mapping[str, float]) -> str:
-    """By how much a layout is over its limits, e.g. `latency by 3.0%`."""
-    return ", ".join(f"{name} by {times - 1:.1%}" for name, times in over.items())
+    """By how much a layout is over its limits, e.g. `latency by 3.0%`.
+
+    Of throughput, whose part is that of the time of a pass, by how much it falls short.
+    """
+    return ", ".join(
+        f"{name} by {1 - 1 / times:.1%} (too few tokens per second)"
+        if name == "throughput"
+        else f"{name} by {times - 1:.1%}"
+        for name, times in over.items()
+    )
 
 
 def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> Measured:

@@ -17,6 +17,7 @@ from nas.costs.latency import Busy
 from pipeline import costs as plan_costs
 from pipeline.costs import cached_table, counted_cost, state_bytes, table_key, timed_table
 from pipeline.summary import parameter_count
+from pipeline.supernet_scores import describe
 from tests.pipeline.conftest import PlanWith
 from tests.runs import refused, run, settings
 
@@ -160,6 +161,41 @@ def test_a_limited_time_is_measured_whole_beside_the_reference(
     assert f"latency {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.700x)" in shown
     again = json.loads((searched / "architecture.json").read_text())
     assert again["costs"]["times"][0]["reference"] == "a d a d"
+
+
+def test_throughput_is_told_in_tokens_per_second(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """64 tokens a pass, 3.4 ms of the reference."""
+    given = settings("derive.budget.throughput=1.25x")
+    architecture = derived(searched, *given)
+    (timed,) = architecture.costs.times
+    assert timed.most_ms == pytest.approx(3.4 / 1.25)
+    shown = capsys.readouterr().out
+    assert (
+        f"throughput {64e3 / timed.ms:,.0f} tokens per second, {3.4 / timed.ms:.3f}x of a d a d "
+        "(at least 1.250x), measured in turn"
+    ) in shown
+    line = refused(derive, capsys, searched, *given, "--method", "interleaved")
+    assert "is over its throughput by 20.0% (too few tokens per second); give" in line
+    line = refused(derive, capsys, searched, *settings("derive.budget.throughput=99x"))
+    assert line.startswith(
+        "derive.budget.throughput: at least 1,863,529 tokens per second (99.000x"
+    )
+
+
+@pytest.mark.parametrize("tokens", ["", "many", "9" * 400])
+def test_a_throughput_of_unknown_shape_is_told_as_it_was_timed(
+    searched: Path, clock: Clock, tokens: str
+) -> None:
+    architecture = derived(searched, *settings("derive.budget.throughput=1.25x"))
+    (timed,) = architecture.costs.times
+    timed = timed.model_copy(update={"key": {"batch": "4", "segment": tokens}})
+    costs = architecture.costs.model_copy(update={"times": (timed,)})
+    said = describe(architecture.model_copy(update={"costs": costs}))
+    assert (
+        f"throughput {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.800x)" in said
+    )
 
 
 def test_after_one_that_is_over_when_measured_comes_the_next_best_be_it_its_twin(

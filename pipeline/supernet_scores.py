@@ -352,11 +352,18 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
 
 @cache
 def source_digest(root: Path = _ROOT, packages: tuple[str, ...] = _PACKAGES) -> str:
-    """SHA-256 of the Python files that decide a score, as they were at the first call."""
+    """SHA-256 of the Python files that decide a score, as they were at the first call.
+
+    What `packages` names may be a folder or a single file.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
+    for path in sorted(path for part in packages for path in _python_files(root / part)):
         content = path.read_bytes()
         # With the length, so that no text can move from one file to the next unseen.
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _python_files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else [*place.rglob("*.py")]

@@ -13,9 +13,8 @@ import torch
 import derive
 from model import Candidate, load_architecture
 from nas.costs import table as cost_table
-from nas.costs.latency import Busy
 from pipeline import costs as plan_costs
-from pipeline.costs import cached_table, counted_cost, state_bytes, table_key, timed_table
+from pipeline.costs import counted_cost, state_bytes
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import describe
 from tests.pipeline.conftest import PlanWith
@@ -97,33 +96,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_table_is_measured_once_and_read_from_the_cache(
-    plan_with: PlanWith, clock: Clock
+def test_one_layout_is_one(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_with()
-    table = timed_table(plan, ["latency"])
-    assert table.workloads["latency"].by_label_ms == pytest.approx(MS)
-    assert len(clock.asked) == 1
-    assert timed_table(plan, ["latency"]) == table
-    assert len(clock.asked) == 1
-    both = timed_table(plan, ["latency", "decode"])
-    assert len(clock.asked) == 2
-    assert both.workloads.keys() == {"latency", "decode"}
-    assert cached_table(table_key(plan)).exists()
+    run(derive, searched, *settings("derive.budget.latency=0.9x"), "--method", "par")
+    said = capsys.readouterr().err
+    assert "measuring 1 layout and interleaved whole, in turn" in said
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["costs.batch=2", "data.segment=8", "model.d_ffn=48", "model.memory=4", "costs.repeats=4",
-     "run.precision=bfloat16", "model.slots=5", "retrain.optimiser.kind=sgd", "data.batch=5"],
-)  # fmt: skip
-def test_other_shapes_have_another_table(plan_with: PlanWith, setting: str) -> None:
-    assert table_key(plan_with()) != table_key(plan_with(setting))
-
-
-def test_what_no_time_depends_on_has_the_same_table(plan_with: PlanWith) -> None:
-    same = plan_with("run.seed=3", "search.steps=40", "retrain.optimiser.lr=0.1")
-    assert table_key(plan_with()) == table_key(same)
+def test_a_reference_without_a_cache_serves_absolute_budgets(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = settings("derive.reference=d d d d")
+    given = [*reference, *settings("derive.budget.cache=2KiB", "derive.fill=d_ffn")]
+    assert derived(searched, *given).letters().count("a") <= 2
+    assert derived(searched, *given, "--method", "par").letters().count("a") <= 2
+    line = refused(derive, capsys, searched, *reference, *settings("derive.budget.cache=0.5x"))
+    assert line == "derive.budget.cache: 0.5x of d d d d, which costs 0; give bytes"
 
 
 def derived(folder: Path, *arguments: Any) -> Any:
@@ -319,33 +308,3 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
                    "interleaved")  # fmt: skip
     assert "is over its cache by 100.0%" in line
     run(derive, searched, *given, "par")
-
-
-def test_a_busy_machine_is_one_line_and_nothing_is_written(
-    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def busy(*_: Any, **__: Any) -> Any:
-        raise Busy("other processes used 1.9 cores, after 60 s of waiting for a quiet machine")
-
-    monkeypatch.setattr(cost_table, "time_in_turn", busy)
-    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.9x"))
-    assert "after 60 s of waiting" in line
-    assert not (searched / "architecture.json").exists()
-    assert not [*(searched.parent / "cache").glob("costs/*")]
-
-
-def test_a_given_table_must_be_of_this_machine_and_have_the_workload(
-    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], plan_with: PlanWith
-) -> None:
-    derived(searched, *settings("derive.budget.latency=0.7x"))
-    (cached,) = (searched.parent / "cache").glob("costs/*.json")
-    given = settings(f"costs.table={cached}", "derive.budget.latency=0.7x")
-    measured = len(clock.asked)
-    derived(searched, *given)
-    assert len(clock.asked) == measured + 1, "whole layouts alone"
-    line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
-    assert line.startswith(f"{cached}: was measured with batch 1, here it is 2; ")
-    line = refused(derive, capsys, searched, *given, *settings("derive.budget.decode=0.7x"))
-    assert line == f"{cached}: has no decode; measure it (tools.latency)"
-    missing = settings(f"costs.table={cached}x", "derive.budget.latency=0.7x")
-    assert "No such file" in refused(derive, capsys, searched, *missing)

@@ -3,22 +3,27 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import derive
-from model import Candidate, load_architecture
+from model import Candidate, layout_letters, load_architecture
 from nas.costs import table as cost_table
+from nas.costs.budget import parse_amount
 from pipeline import costs as plan_costs
-from pipeline.costs import counted_cost, state_bytes
+from pipeline.context import RunPlan
+from pipeline.costs import budget_of, counted_cost, state_bytes
+from pipeline.experiment import load_experiment
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import describe
 from tests.pipeline.conftest import PlanWith
-from tests.runs import refused, run, settings
+from tests.runs import ROOT, refused, run, settings
 
 WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
 NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
@@ -308,3 +313,18 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
                    "interleaved")  # fmt: skip
     assert "is over its cache by 100.0%" in line
     run(derive, searched, *given, "par")
+
+
+def test_the_budget_that_the_documentation_shows_is_none_that_quickstart_refuses() -> None:
+    text = (ROOT / "docs/costs.md").read_text()
+    (shown,) = re.findall(r"derive\.budget=\{(.*)\}", text)
+    given = dict(part.split(": ") for part in shown.split(", "))
+    assert given.pop("latency").endswith("x")
+    assert given.keys() == {"parameters", "cache"}
+    experiment = load_experiment(ROOT / "configs/quickstart.yaml", [])
+    prepared: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocabulary_size=4096))
+    plan = RunPlan(experiment, Path("runs"), prepared, torch.device("cpu"))
+    amounts = {name: parse_amount(name, value) for name, value in given.items()}
+    reference = plan.candidates[:2] * 3
+    assert layout_letters(reference) == "a d a d a d"
+    budget_of(plan, amounts, reference, "interleaved", filled=False)

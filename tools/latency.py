@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=int,
         default=0,
         metavar="N",
-        help="whole layouts beside the fitted ones (default: as many as the table has)",
+        help="whole layouts beside the fitted ones, never fewer than the table has",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="also write the table there (default: cache alone)"

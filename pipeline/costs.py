@@ -1,14 +1,16 @@
 """What layouts of a run cost and may cost: counted, or timed on this machine and cached."""
 
+import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 import torch
 
-from data.cache import default_cache, key_hash
+from data.cache import cache_errors, default_cache, key_hash
 from model import Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import Latencies, measure_latency
@@ -27,13 +29,19 @@ from pipeline.summary import parameter_count
 from pipeline.supernet_scores import source_digest
 from training.distributed import ALONE
 from training.run_dir import machine
+from utils.files import named
 
 # Whole layouts, beside the reference, that the correction of a table is fitted to.
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
 _REFERENCE = "the reference"
 # What computes a pass; a table does not outlive a change there.
-_TIMED_SOURCES = ("model", "nas/costs", "training")
+_TIMED_SOURCES = ("model", "nas/costs", "training", "pipeline/costs.py")
+# Of the optimiser what a step has more work with where it is given and not 0.
+_STEP_OPTIONS = ("momentum", "weight_decay", "clip_norm", "clip_each_norm", "clip_value")
+_MEASURE_HERE = (
+    "measure here (tools.latency --out FILE), and give that table or leave costs.table out"
+)
 
 
 def shapes_of(plan: RunPlan) -> Shapes:
@@ -63,6 +71,7 @@ def measurement_of(plan: RunPlan) -> Measurement:
 def table_key(plan: RunPlan) -> dict[str, Any]:
     """All that the times of a run's layouts hold for."""
     experiment, forward = plan.experiment, plan.forward
+    optimiser = experiment.retrain.optimiser
     return {
         **machine(plan.device),
         "batch": experiment.costs.batch,
@@ -73,12 +82,16 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         "candidates": [candidate.model_dump(mode="json") for candidate in plan.candidates],
         **{name: plan.sizes[name] for name in ("d_model", "tie_slots", "vocabulary_size")},
         "softmax": plan.softmax.model_dump(mode="json"),
-        "dropout": experiment.model.dropout,
+        "dropout": asdict(plan.dropout),
         "precision": forward.precision,
         "micro_batches": forward.micro_batches,
         "recompute": forward.recompute,
         **experiment.run.model_dump(include={"attention", "compile"}),
-        "optimiser": experiment.retrain.optimiser.kind,
+        "optimiser": [
+            optimiser.kind,
+            *(name for name in _STEP_OPTIONS if getattr(optimiser, name)),
+        ],
+        **plan.inputs(),
         "sources": source_digest(packages=_TIMED_SOURCES),
     }
 
@@ -92,26 +105,66 @@ def timed_table(plan: RunPlan, workloads: Sequence[str]) -> CostTable:
         OSError: the cache cannot be written.
     """
     key, given = table_key(plan), plan.experiment.costs.table
-    if given is not None:
-        table = read_table(given, key)
+    if given is None:
+        table = _measured_table(plan, key, workloads)
+    else:
+        table = read_table(given, key, _MEASURE_HERE)
         if missing := [name for name in workloads if name not in table.workloads]:
             raise ValueError(f"{given}: has no {', '.join(missing)}; measure it (tools.latency)")
-        return table
-    path = cached_table(key)
-    table = read_table(path, key) if path.exists() else CostTable(key=key, workloads={})
     for name in workloads:
-        if name not in table.workloads:
-            say(f"measuring {name} of every candidate and of whole layouts, in turn")
-            table = table.with_workload(name, measure_workload(plan, name))
-            write_table(path, table)
         if (words := table.workloads[name].distrust) is not None:
             say(f"warning: {name}: {words}")
     return table
 
 
-def cached_table(key: dict[str, Any]) -> Path:
+def _measured_table(plan: RunPlan, key: dict[str, Any], workloads: Sequence[str]) -> CostTable:
+    table = cached_table(key)
+    if missing := [name for name in workloads if name not in table.workloads]:
+        check_cache(key)
+    for name in missing:
+        table = table.with_workload(name, measure_workload(plan, name))
+        keep_table(table)
+    return table
+
+
+def table_path(key: dict[str, Any]) -> Path:
     """Where the cache keeps the table of a key."""
     return default_cache() / "costs" / f"{key_hash(key)[:20]}.json"
+
+
+def cached_table(key: dict[str, Any]) -> CostTable:
+    """The table of a key in the cache; an empty one where there is none that can be read."""
+    path = table_path(key)
+    with cache_errors(default_cache()):
+        if path.is_file():
+            try:
+                return read_table(path, key, "it is measured anew")
+            except ValueError as error:
+                say(f"warning: {error}")
+    return CostTable(key=key, workloads={})
+
+
+def check_cache(key: dict[str, Any]) -> None:
+    """Raise OSError where the cache cannot keep the table: before minutes are spent on it."""
+    path, cache = table_path(key), default_cache()
+    with cache_errors(cache):
+        check_writable(path)
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError where a file cannot be written there; its folder is made."""
+    with named(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(errno.EISDIR, "is not a file", str(path))
+
+
+def keep_table(table: CostTable) -> None:
+    """Write a table to the cache."""
+    with cache_errors(default_cache()):
+        write_table(table_path(table.key), table)
 
 
 def measure_workload(plan: RunPlan, workload: str, held_out: int = 0) -> WorkloadTimes:
@@ -120,6 +173,7 @@ def measure_workload(plan: RunPlan, workload: str, held_out: int = 0) -> Workloa
     Raises:
         Busy: other processes used the machine for as long as was waited.
     """
+    say(f"measuring {workload} of every candidate and of whole layouts, in turn")
     fitted, other = (
         spread_layouts(plan.candidates, len(plan.slots), count, seed)
         for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
@@ -253,8 +307,16 @@ def over(share: Mapping[str, float]) -> dict[str, float]:
 
 
 def over_text(over: Mapping[str, float]) -> str:
-    """By how much a layout is over its limits, e.g. `latency by 3.0%`."""
-    return ", ".join(f"{name} by {times - 1:.1%}" for name, times in over.items())
+    """By how much a layout is over its limits, e.g. `latency by 3.0%`.
+
+    Of throughput, whose part is that of the time of a pass, by how much it falls short.
+    """
+    return ", ".join(
+        f"{name} by {1 - 1 / times:.1%} (too few tokens per second)"
+        if name == "throughput"
+        else f"{name} by {times - 1:.1%}"
+        for name, times in over.items()
+    )
 
 
 def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> Measured:
@@ -263,7 +325,8 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
     measurement = measurement_of(plan)
     named = {_REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
     if timed:
-        say(f"measuring {len(layouts)} layouts and {budget.reference_name} whole, in turn")
+        count = _counted(len(layouts), "layout")
+        say(f"measuring {count} and {budget.reference_name} whole, in turn")
     times = {name: measurement.times_ms(name, named) for name in timed}
     shapes = measurement.shapes
     keys = {name: shapes.key(name) for name in timed}
@@ -272,7 +335,7 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
 
 def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
     """Time the forward passes of models in turn; no figures where the machine is busy."""
-    say(f"measuring the latency of {len(models)} models in turn")
+    say(f"measuring the latency of {_counted(len(models), 'model')} in turn")
     costs = plan.experiment.costs
     return measure_latency(
         {name: model.to(plan.device) for name, model in models.items()},
@@ -280,3 +343,7 @@ def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies
         rounds=costs.repeats,
         patience_s=costs.patience_s,
     )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

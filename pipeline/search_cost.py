@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from model import layout_letters
-from nas.costs.budget import Amount, Budget, LayoutCost, Limit, parse_amount
+from nas.costs.budget import Amount, Budget, LayoutCost, Limit, check_labels, parse_amount
 from nas.derivation.base import Networks
 from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
@@ -35,7 +35,7 @@ class SearchCosts(Section):
 
     version: Literal[1] = 1
     name: str
-    by_label: dict[str, float]
+    by_label: dict[str, Annotated[float, Field(ge=0)]]
     rest: float
     most: float = Field(gt=0)
     reference: str
@@ -65,7 +65,7 @@ def search_costs(plan: RunPlan) -> SearchCosts | None:
     folder, text = plan.search_folder(plan.seed), None
     if plan.ranks.is_first:
         if (folder / "identity.json").exists():
-            return _told(plan, read_costs(folder).model_dump_json())
+            return _told(plan, read_costs(plan, folder).model_dump_json())
         text = _fresh(plan).model_dump_json()
     return _told(plan, text)
 
@@ -89,6 +89,11 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     budget = Budget(amounts, costs, reference, config.reference, 0, "search.cost.target")
     budget.check(plan.candidates, len(plan.slots))
     cost = costs[config.name]
+    if not cost(reference):
+        raise ValueError(
+            f"search.cost.reference: {config.reference} costs no {config.name}, and a search tells "
+            "costs as multiples of it; give a layout that costs some"
+        )
     return SearchCosts(
         name=config.name,
         by_label=dict(cost.by_label),
@@ -99,12 +104,12 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     )
 
 
-def read_costs(folder: Path) -> SearchCosts:
-    """The costs of a search's folder; ValueError where they are lost or damaged."""
+def read_costs(plan: RunPlan, folder: Path) -> SearchCosts:
+    """The costs of a search's folder; ValueError where they are lost, damaged or of others."""
     path = folder / FILE
     try:
         content = read_object(path, _REMEDY)
-        return SearchCosts.model_validate(content)
+        costs = SearchCosts.model_validate(content)
     except FileNotFoundError:
         raise ValueError(
             f"{path}: not found, and the search needs it to go on; {_REMEDY}"
@@ -112,6 +117,11 @@ def read_costs(folder: Path) -> SearchCosts:
     except ValidationError as error:
         key, words = explain(error.errors(), SearchCosts, content)[0]
         raise ValueError(f"{path}: {dotted(key)}: {words}; {_REMEDY}") from None
+    try:
+        check_labels(costs.by_label, [candidate.label for candidate in plan.candidates])
+    except ValueError as error:
+        raise ValueError(f"{path}: by_label: {error}; {_REMEDY}") from None
+    return costs
 
 
 def costs_file(costs: SearchCosts | None) -> dict[str, str]:
@@ -228,7 +238,7 @@ def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
     """Write the path of the costs, for the figures; what they came to, in words."""
     if plan.experiment.search.cost.target is None:
         return []
-    costs = read_costs(folder)
+    costs = read_costs(plan, folder)
     arrays = load_pi(folder / "pi.npz")
     labels = [str(label) for label in arrays["labels"]]
     networks = Networks(plan.candidates, plan.sizes["tie_slots"])

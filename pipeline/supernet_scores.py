@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +23,12 @@ from model import (
     LanguageModel,
     Mix,
     Network,
+    TimedCost,
     layout_letters,
     network_of,
 )
 from model.saving import tensors_digest
+from nas.costs.budget import tokens_per_second
 from nas.derivation import Considered, Derived, Layout, Request
 from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
@@ -103,11 +106,7 @@ def describe(architecture: Architecture) -> str:
         lines.append(
             f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
         )
-        lines += [
-            f"{time.name} {time.ms:.4g} ms, {time.ms / time.reference_ms:.3f}x of "
-            f"{time.reference} (at most {time.most_ms / time.reference_ms:.3f}x), measured in turn"
-            for time in costs.times
-        ]
+        lines += map(_timed_text, costs.times)
     if evidence.budget is not None:
         lines.append(f"within {evidence.budget}")
     if (gap := evidence.gap) is not None:
@@ -122,6 +121,22 @@ def describe(architecture: Architecture) -> str:
             f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
         ]
     return "\n".join([*lines, *evidence.caveats])
+
+
+def _timed_text(time: TimedCost) -> str:
+    tokens = [time.key.get(name, "") for name in ("batch", "segment")]
+    # A file from elsewhere may hold any words there.
+    if time.name == "throughput" and all(one.isdecimal() and len(one) < 10 for one in tokens):
+        count = tokens_per_second(math.prod(map(int, tokens)), time.ms)
+        shown, side = f"{count} tokens per second", "least"
+        parts = [time.reference_ms / ms for ms in (time.ms, time.most_ms)]
+    else:
+        shown, side = f"{time.ms:.4g} ms", "most"
+        parts = [ms / time.reference_ms for ms in (time.ms, time.most_ms)]
+    return (
+        f"{time.name} {shown}, {parts[0]:.3f}x of {time.reference} (at {side} {parts[1]:.3f}x), "
+        "measured in turn"
+    )
 
 
 @dataclass
@@ -339,11 +354,18 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
 
 @cache
 def source_digest(root: Path = _ROOT, packages: tuple[str, ...] = _PACKAGES) -> str:
-    """SHA-256 of the Python files that decide a score, as they were at the first call."""
+    """SHA-256 of the Python files that decide a score, as they were at the first call.
+
+    What `packages` names may be a folder or a single file.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for package in packages for path in (root / package).rglob("*.py")):
+    for path in sorted(path for part in packages for path in _python_files(root / part)):
         content = path.read_bytes()
         # With the length, so that no text can move from one file to the next unseen.
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _python_files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else [*place.rglob("*.py")]

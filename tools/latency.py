@@ -5,7 +5,7 @@ slots: embedding and softmax. Floor and scale are fitted to whole layouts, becau
 biased. --validate measures more whole layouts, which the fit does not see.
 
 The table lies in the cache, where derive.budget and search.cost find it; they measure by themselves
-what is not there.
+what is not there. Each workload's mean error stands in its first line.
 
     python -m tools.latency configs/quickstart.yaml
     python -m tools.latency configs/quickstart.yaml --validate 20 --workloads latency decode
@@ -20,6 +20,7 @@ from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     from nas.costs.table import WorkloadTimes
+    from pipeline.context import RunPlan
 
 _MOST_LAYOUTS = 1000
 
@@ -34,16 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "train_step, throughput (data.batch segments are read) (default: all four)",
     )  # fmt: skip
     parser.add_argument(
-        "--validate", type=int, default=0, metavar="N", help="whole layouts beside the fitted ones"
+        "--validate",
+        type=int,
+        default=0,
+        metavar="N",
+        help="whole layouts beside the fitted ones, never fewer than the table has",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="also write the table there (default: cache alone)"
     )
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from nas.costs.table import CostTable, read_table, write_table
-        from pipeline.context import say, set_up
-        from pipeline.costs import cached_table, measure_workload, table_key
+        from pipeline.context import set_up
         from pipeline.experiment import experiment_of
 
         workloads = _workloads(arguments.workloads)
@@ -55,18 +58,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
-        key = table_key(plan)
-        path = cached_table(key)
-        table = read_table(path, key) if path.exists() else CostTable(key=key, workloads={})
-        for name in workloads:
-            say(f"measuring {name} of every candidate and of whole layouts, in turn")
-            table = table.with_workload(name, measure_workload(plan, name, arguments.validate))
-            write_table(path, table)
-            print(_text(name, table.workloads[name]), flush=True)
-        if arguments.out is not None:
-            write_table(arguments.out, table)
-    print(f"table: {arguments.out or path}")
+        _measure(plan, workloads, arguments.validate, arguments.out)
     return 0
+
+
+def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
+    from nas.costs.table import write_table
+    from pipeline.context import say
+    from pipeline.costs import (
+        cached_table,
+        check_cache,
+        check_writable,
+        keep_table,
+        measure_workload,
+        table_key,
+        table_path,
+    )
+    from utils.files import words_of
+
+    key, in_cache = table_key(plan), True
+    if out is not None:
+        check_writable(out)
+    try:
+        check_cache(key)
+    except OSError as error:
+        if out is None:
+            raise
+        say(f"warning: {words_of(error)}; the table is kept in {out} alone")
+        in_cache = False
+    table = cached_table(key)
+    for name in workloads:
+        known = table.workloads.get(name)
+        # What whole layouts said of a table is not lost by measuring it again: they are, too.
+        held_out = max(validate, len(known.held_out) if known else 0)
+        table = table.with_workload(name, measure_workload(plan, name, held_out))
+        if out is not None:
+            write_table(out, table)
+        if in_cache:
+            keep_table(table)
+        tokens = plan.experiment.data.batch * plan.experiment.data.segment
+        print(_text(name, table.workloads[name], len(plan.slots), tokens), flush=True)
+    print(f"table: {out or table_path(key)}")
 
 
 def _workloads(given: Sequence[str] | None) -> list[str]:
@@ -79,11 +111,15 @@ def _workloads(given: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(given or WORKLOADS))
 
 
-def _text(name: str, times: "WorkloadTimes") -> str:
+def _text(name: str, times: "WorkloadTimes", slots: int, tokens: int) -> str:
     from nas.costs.table import agreement
 
-    parts = {"rest": times.rest_ms, **times.by_label_ms}
-    lines = [f"{name}, ms", *(f"  {label:<20} {value:>9.4f}" for label, value in parts.items())]
+    shown = times.agreement
+    kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)
+    error = f"mean error {shown.error:.1%} of {len(wholes)} {kind} layouts"
+    lines = [f"{name}, ms; {error}", *_rows(times)]
+    if name == "throughput":
+        lines = [f"{name}, tokens per second; {error}", *_token_rows(times, slots, tokens)]
     lines.append(f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)")
     for kind, wholes in (("fitted", times.wholes), ("held out", times.held_out)):
         if wholes:
@@ -95,6 +131,23 @@ def _text(name: str, times: "WorkloadTimes") -> str:
     if times.distrust is not None:
         lines.append(f"  warning: {times.distrust}")
     return "\n".join(lines)
+
+
+def _rows(times: "WorkloadTimes") -> list[str]:
+    parts = {"rest": times.rest_ms, **times.by_label_ms}
+    return [f"  {label:<20} {value:>9.4f}" for label, value in parts.items()]
+
+
+def _token_rows(times: "WorkloadTimes", slots: int, tokens: int) -> list[str]:
+    """Of the model without slots and with a candidate in every slot; times alone add up."""
+    from nas.costs.budget import tokens_per_second
+
+    parts = {"rest": 0.0, **times.by_label_ms}
+    return [
+        f"  {row} ms, {tokens_per_second(tokens, times.rest_ms + slots * ms)} "
+        + ("without slots" if label == "rest" else "in every slot")
+        for row, (label, ms) in zip(map(str.strip, _rows(times)), parts.items(), strict=True)
+    ]
 
 
 if __name__ == "__main__":

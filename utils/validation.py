@@ -220,7 +220,9 @@ def _expected(error: ErrorDetails) -> str | None:
 def _choices(error: ErrorDetails) -> list[str]:
     if error["type"] != "literal_error":
         return []
-    return _quoted(error["ctx"]["expected"])
+    expected = error["ctx"]["expected"]
+    # Numbers stand there without quotes.
+    return _quoted(expected) or re.split(r", | or ", expected)
 
 
 def _quoted(text: str) -> list[str]:

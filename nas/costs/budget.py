@@ -15,6 +15,7 @@ ROUNDING = 1e-9
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 _TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_COUNTED_UNITS = {"cache": " bytes", "parameters": "", "flops": " FLOPs per token"}
 # By cost the factors of its units; times are kept in ms.
 UNITS: Mapping[str, Mapping[str, float]] = {
     "latency": _TIMES,
@@ -40,8 +41,11 @@ class Amount:
         return self.value * reference if self.relative else self.value
 
 
-def parse_amount(cost: str, given: str | float) -> Amount:
-    """An amount such as `0.65x`, `2M`, `4.5ms` or `512KiB`; ValueError says what is wrong."""
+def parse_amount(cost: str, given: str | float, reference: str = "derive.reference") -> Amount:
+    """An amount such as `0.65x`, `2M`, `4.5ms` or `512KiB`; ValueError says what is wrong.
+
+    `reference` is the key of the layout that 0.65x is of.
+    """
     units = UNITS[cost]
     text = given if isinstance(given, str) else repr(given)
     example = "4.5ms" if "ms" in units else "512KiB" if "KiB" in units else "2M"
@@ -50,8 +54,8 @@ def parse_amount(cost: str, given: str | float) -> Amount:
         names = ", ".join(name for name in units if name)
         bare = ", or a plain number" if "" in units else ""
         raise ValueError(
-            f"expected an amount such as 0.65x (of derive.reference) or {example}; units "
-            f"are x, {names}{bare}; found {given!r:.40}"
+            f"expected an amount such as 0.65x (of {reference}) or {example}; units are x, "
+            f"{names}{bare}; found {given!r:.40}"
         )
     value = float(match[1])
     if not 0 < value < float("inf"):
@@ -92,6 +96,14 @@ class LayoutCost:
         return self.rest + sum(self.by_label[label] for _, label in distinct)
 
 
+def check_labels(by_label: Mapping[str, float], labels: Sequence[str]) -> None:
+    """Raise ValueError unless there is a cost of each of these candidates, and of no other."""
+    if by_label.keys() != set(labels):
+        raise ValueError(
+            f"must be of the candidates {', '.join(labels)}; found {', '.join(by_label) or 'none'}"
+        )
+
+
 @dataclass(frozen=True)
 class Limit:
     """What a layout may cost at most; `words` say it as it was asked for."""
@@ -118,7 +130,7 @@ class Budget:
         costs: what layouts cost by what is counted, or predicted from a table of times.
         reference: the layout of which relative amounts are multiples; `reference_name` its rule.
         pass_tokens: tokens that a pass of `throughput` reads.
-        key: where it was asked for, for messages.
+        key: where it was asked for, for messages; {} is the cost.
     """
 
     amounts: Mapping[str, Amount]
@@ -126,7 +138,7 @@ class Budget:
     reference: tuple[Candidate, ...]
     reference_name: str
     pass_tokens: int
-    key: str = "derive.budget"
+    key: str = "derive.budget.{}"
 
     def most(self, name: str, reference: float) -> float:
         """The limit where the reference costs so much; of throughput the time of a pass."""
@@ -148,28 +160,64 @@ class Budget:
         """Raise ValueError where no layout is within a limit, or every one and none is filled."""
         problems = []
         for limit in self.limits():
-            ordered = sorted(candidates, key=lambda one: limit.cost.by_label[one.label])
-            cheapest, dearest = [(ordered[end],) * slots for end in (0, -1)]
-            if not limit.holds(cheapest):
-                problems.append(self._refusal(limit, "below", "cheapest", cheapest))
+            cheapest, dearest = _extremes(limit.cost, candidates, slots)
+            if not limit.most:
+                problems.append(self._of_nothing(limit.cost.name))
+            elif not limit.holds(cheapest):
+                problems.append(self._refusal(limit, "cheapest", cheapest))
             elif limit.holds(dearest) and not filled:
-                problems.append(self._refusal(limit, "not below", "dearest", dearest))
+                problems.append(self._refusal(limit, "dearest", dearest))
         if problems:
             raise ValueError("\n".join(problems))
 
-    def _refusal(self, limit: Limit, side: str, end: str, layout: tuple[Candidate, ...]) -> str:
-        name, cost = limit.cost.name, limit.cost
-        remedy = "give a larger one" if end == "cheapest" else "it has no effect: leave it out"
-        if name == "throughput":
-            remedy = remedy.replace("larger", "smaller")
+    def _of_nothing(self, name: str) -> str:
+        unit = "bytes" if name == "cache" else "an amount with a unit"
         return (
-            f"{self.key}.{name}: {self.shown(name, limit.most)} is {side} what the {end} layout "
-            f"({layout_letters(layout)}) costs, {self.shown(name, cost(layout))}; {remedy}"
+            f"{self.key.format(name)}: {self.amounts[name].value:g}x of {self.reference_name}, "
+            f"which costs 0; give {unit}"
         )
 
+    def _refusal(self, limit: Limit, end: str, layout: tuple[Candidate, ...]) -> str:
+        name, cheapest = limit.cost.name, end == "cheapest"
+        given, costs = (self.shown(name, value) for value in (limit.most, limit.cost(layout)))
+        letters, effect = layout_letters(layout), "it has no effect: leave it out"
+        if name == "throughput":
+            side, end = ("above", "fastest") if cheapest else ("not above", "slowest")
+            remedy = "give a smaller one" if cheapest else effect
+            words = f"at least {given} is {side} what the {end} layout ({letters}) reaches"
+        else:
+            side, remedy = ("below", "give a larger one") if cheapest else ("not below", effect)
+            words = f"{given} is {side} what the {end} layout ({letters}) costs"
+        return f"{self.key.format(name)}: {words}, {costs}; {remedy}"
+
     def shown(self, name: str, value: float) -> str:
-        """A cost for a person, beside the reference's."""
-        unit = {"cache": " bytes", "parameters": "", "flops": " FLOPs per token"}.get(name, " ms")
-        times = value / self.costs[name](self.reference)
-        text = f"{value:.4g}" if unit == " ms" else f"{value:,.0f}"
-        return f"{text}{unit} ({times:.3f}x of {self.reference_name})"
+        """A cost for a person, beside the reference's; a time of `throughput` as its tokens."""
+        reference = self.costs[name](self.reference)
+        if name == "throughput":
+            text = f"{tokens_per_second(self.pass_tokens, value)} tokens per second"
+            value, reference = reference, value
+        elif name in _COUNTED_UNITS:
+            text = f"{value:,.0f}{_COUNTED_UNITS[name]}"
+        else:
+            text = f"{value:.4g} ms"
+        times = f"{value / reference:.3f}x of {self.reference_name}" if reference else None
+        return f"{text} ({times or f'{self.reference_name} costs 0'})"
+
+
+def tokens_per_second(tokens: int, ms: float) -> str:
+    """How many a pass of so many tokens reads in a second, for a person."""
+    value = 1e3 * tokens / ms
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _extremes(
+    cost: LayoutCost, candidates: Sequence[Candidate], slots: int
+) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+    """A cheapest and a dearest layout."""
+    ordered = sorted(candidates, key=lambda one: cost.by_label[one.label], reverse=True)
+    cheapest = (ordered[-1],) * slots
+    if cost.tie_slots is None:
+        return cheapest, (ordered[0],) * slots
+    # Slots that share weights pay for a candidate once: the dearest layout has others in each.
+    uses = [slot // cost.tie_slots for slot in range(slots)]
+    return cheapest, tuple(ordered[use if use < len(ordered) else 0] for use in uses)

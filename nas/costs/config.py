@@ -111,7 +111,7 @@ class SearchCostConfig(Section):
     def _target_can_be_read(self) -> "SearchCostConfig":
         if self.target is not None:
             try:
-                parse_amount(self.name, self.target)
+                parse_amount(self.name, self.target, "search.cost.reference")
             except ValueError as error:
                 raise ValueError(f"target: {error}") from None
         return self

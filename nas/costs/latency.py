@@ -72,9 +72,10 @@ def time_in_turn(
             continue
         waited_s += batch_ms / 1e3
         if waited_s >= patience_s:
+            waited = f", after {waited_s:.0f} s of waiting for a quiet machine" * (patience_s > 0)
             raise Busy(
-                f"other processes used {others:.1f} cores, after {waited_s:.0f} s of waiting for a "
-                "quiet machine (start the same command again when they are done, or raise "
+                f"other processes used {others:.1f} cores, above {MOST_OTHER_CORES} of a core"
+                f"{waited} (start the same command again when they are done, or raise "
                 "costs.patience_s)"
             )
         time.sleep(_REST_S)

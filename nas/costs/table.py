@@ -9,14 +9,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from model import Candidate, LanguageModel, layout_letters
-from nas.costs.budget import LayoutCost
+from nas.costs.budget import LayoutCost, check_labels
 from nas.costs.latency import time_in_turn
 from nas.costs.workloads import WORKLOADS, Shapes
 from nas.statistics.kendall import kendall
@@ -28,12 +28,19 @@ Layout = tuple[Candidate, ...]
 MOST_ERROR, LEAST_TAU = 0.08, 0.9
 
 
+# No pass takes eleven days: a time above it is damage.
+MOST_MS = 1e9
+_Ms = Annotated[float, Field(ge=0, le=MOST_MS)]
+# A fitted floor, and so what is predicted, may lie below 0.
+_FittedMs = Annotated[float, Field(ge=-MOST_MS, le=MOST_MS)]
+
+
 class Whole(Section):
     """A whole layout, measured, and as the table predicts it."""
 
     layout: str = Field(max_length=20_000)
-    measured_ms: float = Field(gt=0)
-    predicted_ms: float
+    measured_ms: float = Field(gt=0, le=MOST_MS)
+    predicted_ms: _FittedMs
 
 
 class WorkloadTimes(Section):
@@ -42,11 +49,11 @@ class WorkloadTimes(Section):
     Floor and scale were fitted to the layouts of `wholes`, and not to those of `held_out`.
     """
 
-    rest_ms: float = Field(gt=0)
-    by_label_ms: dict[str, float]
-    floor_ms: float
-    scale: float = Field(gt=0)
-    wholes: tuple[Whole, ...] = ()
+    rest_ms: float = Field(gt=0, le=MOST_MS)
+    by_label_ms: dict[str, _Ms]
+    floor_ms: _FittedMs
+    scale: float = Field(gt=0, le=1e6)
+    wholes: tuple[Whole, ...] = Field(min_length=1)
     held_out: tuple[Whole, ...] = ()
 
     @property
@@ -74,7 +81,7 @@ class WorkloadTimes(Section):
             name,
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
-            error=self.agreement.error if self.wholes or self.held_out else 0.0,
+            error=self.agreement.error,
         )
 
 
@@ -90,34 +97,36 @@ class CostTable(Section):
         return self.model_copy(update={"workloads": {**self.workloads, name: times}})
 
 
-def table_path(
-    cache: Path, key: Mapping[str, Any], digest: Callable[[dict[str, Any]], str]
-) -> Path:
-    """Where the cache keeps the table of a key."""
-    return cache / "costs" / f"{digest(dict(key))[:20]}.json"
-
-
-def read_table(path: Path, key: Mapping[str, Any]) -> CostTable:
-    """Read a table.
+def read_table(
+    path: Path, key: Mapping[str, Any], remedy: str = "measure it again (tools.latency)"
+) -> CostTable:
+    """Read a table; `remedy` says what to do where it cannot be used.
 
     Raises:
         ValueError: it is damaged, or of another machine, shape or version; the message says which.
     """
-    content = read_object(path, "make it again with tools.latency")
+    content = read_object(path, remedy)
     theirs, ours = content.get("key"), json.loads(json.dumps(key))
     if isinstance(theirs, dict):
         for name in sorted(ours.keys() | theirs.keys()):
             if theirs.get(name) != ours.get(name):
                 raise ValueError(
                     f"{path}: was measured with {name} {_shown(theirs.get(name))}, here it is "
-                    f"{_shown(ours.get(name))}; measure here (tools.latency), and give that table "
-                    "or leave costs.table out"
+                    f"{_shown(ours.get(name))}; {remedy}"
                 )
     try:
-        return CostTable.model_validate(content)
+        table = CostTable.model_validate(content)
     except ValidationError as error:
         key_of_problem, words = explain(error.errors(), CostTable, content)[0]
-        raise ValueError(f"{path}: {dotted(key_of_problem)}: {words}; make it again") from None
+        raise ValueError(f"{path}: {dotted(key_of_problem)}: {words}; {remedy}") from None
+    labels = [candidate["label"] for candidate in ours["candidates"]]
+    for name, times in table.workloads.items():
+        try:
+            check_labels(times.by_label_ms, labels)
+        except ValueError as error:
+            place = dotted(("workloads", name, "by_label_ms"))
+            raise ValueError(f"{path}: {place}: {error!s:.400}; {remedy}") from None
+    return table
 
 
 def _shown(value: Any) -> str:

@@ -29,7 +29,10 @@ def copies(rows: Sequence[Mapping[str, str]], tie_slots: int | None) -> list[str
     letters = [row["layout"].replace(" ", "") for row in rows]
     networks = networks_of(letters, tie_slots)
     by_layout = Counter(networks[layout] for layout in set(letters))
-    keys = [(networks[layout], row.get("seed")) for layout, row in zip(letters, rows, strict=True)]
+    ways = ("seed", "share", "weights", "split", "tokens")
+    keys = [
+        (networks[layout], *map(row.get, ways)) for layout, row in zip(letters, rows, strict=True)
+    ]
     by_row = Counter(keys)
     return sorted(
         {

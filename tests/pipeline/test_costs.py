@@ -3,8 +3,10 @@
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +14,17 @@ import torch
 
 import derive
 import retrain
-from model import Candidate, load_architecture
+from model import Candidate, layout_letters, load_architecture
 from nas.costs import table as cost_table
-from nas.costs.latency import Busy
+from nas.costs.budget import parse_amount
 from pipeline import costs as plan_costs
-from pipeline.costs import cached_table, counted_cost, state_bytes, table_key, timed_table
+from pipeline.context import RunPlan
+from pipeline.costs import budget_of, counted_cost, state_bytes
+from pipeline.experiment import load_experiment
 from pipeline.summary import parameter_count
+from pipeline.supernet_scores import describe
 from tests.pipeline.conftest import PlanWith
-from tests.runs import refused, run, settings
+from tests.runs import ROOT, refused, run, settings
 
 WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
 NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
@@ -97,33 +102,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_table_is_measured_once_and_read_from_the_cache(
-    plan_with: PlanWith, clock: Clock
+def test_one_layout_is_one(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_with()
-    table = timed_table(plan, ["latency"])
-    assert table.workloads["latency"].by_label_ms == pytest.approx(MS)
-    assert len(clock.asked) == 1
-    assert timed_table(plan, ["latency"]) == table
-    assert len(clock.asked) == 1
-    both = timed_table(plan, ["latency", "decode"])
-    assert len(clock.asked) == 2
-    assert both.workloads.keys() == {"latency", "decode"}
-    assert cached_table(table_key(plan)).exists()
+    run(derive, searched, *settings("derive.budget.latency=0.9x"), "--method", "par")
+    said = capsys.readouterr().err
+    assert "measuring 1 layout and interleaved whole, in turn" in said
 
 
-@pytest.mark.parametrize(
-    "setting",
-    ["costs.batch=2", "data.segment=8", "model.d_ffn=48", "model.memory=4", "costs.repeats=4",
-     "run.precision=bfloat16", "model.slots=5", "retrain.optimiser.kind=sgd", "data.batch=5"],
-)  # fmt: skip
-def test_other_shapes_have_another_table(plan_with: PlanWith, setting: str) -> None:
-    assert table_key(plan_with()) != table_key(plan_with(setting))
-
-
-def test_what_no_time_depends_on_has_the_same_table(plan_with: PlanWith) -> None:
-    same = plan_with("run.seed=3", "search.steps=40", "retrain.optimiser.lr=0.1")
-    assert table_key(plan_with()) == table_key(same)
+def test_a_reference_without_a_cache_serves_absolute_budgets(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = settings("derive.reference=d d d d")
+    given = [*reference, *settings("derive.budget.cache=2KiB", "derive.fill=d_ffn")]
+    assert derived(searched, *given).letters().count("a") <= 2
+    assert derived(searched, *given, "--method", "par").letters().count("a") <= 2
+    line = refused(derive, capsys, searched, *reference, *settings("derive.budget.cache=0.5x"))
+    assert line == "derive.budget.cache: 0.5x of d d d d, which costs 0; give bytes"
 
 
 def derived(folder: Path, *arguments: Any) -> Any:
@@ -161,6 +156,41 @@ def test_a_limited_time_is_measured_whole_beside_the_reference(
     assert f"latency {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.700x)" in shown
     again = json.loads((searched / "architecture.json").read_text())
     assert again["costs"]["times"][0]["reference"] == "a d a d"
+
+
+def test_throughput_is_told_in_tokens_per_second(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """64 tokens a pass, 3.4 ms of the reference."""
+    given = settings("derive.budget.throughput=1.25x")
+    architecture = derived(searched, *given)
+    (timed,) = architecture.costs.times
+    assert timed.most_ms == pytest.approx(3.4 / 1.25)
+    shown = capsys.readouterr().out
+    assert (
+        f"throughput {64e3 / timed.ms:,.0f} tokens per second, {3.4 / timed.ms:.3f}x of a d a d "
+        "(at least 1.250x), measured in turn"
+    ) in shown
+    line = refused(derive, capsys, searched, *given, "--method", "interleaved")
+    assert "(x of interleaved): throughput by 20.0% (too few tokens per second); give" in line
+    line = refused(derive, capsys, searched, *settings("derive.budget.throughput=99x"))
+    assert line.startswith(
+        "derive.budget.throughput: at least 1,863,529 tokens per second (99.000x"
+    )
+
+
+@pytest.mark.parametrize("tokens", ["", "many", "9" * 400])
+def test_a_throughput_of_unknown_shape_is_told_as_it_was_timed(
+    searched: Path, clock: Clock, tokens: str
+) -> None:
+    architecture = derived(searched, *settings("derive.budget.throughput=1.25x"))
+    (timed,) = architecture.costs.times
+    timed = timed.model_copy(update={"key": {"batch": "4", "segment": tokens}})
+    costs = architecture.costs.model_copy(update={"times": (timed,)})
+    said = describe(architecture.model_copy(update={"costs": costs}))
+    assert (
+        f"throughput {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.800x)" in said
+    )
 
 
 def test_after_one_that_is_over_when_measured_comes_the_next_best_be_it_its_twin(
@@ -340,31 +370,16 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
     run(derive, searched, *given, "par")
 
 
-def test_a_busy_machine_is_one_line_and_nothing_is_written(
-    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def busy(*_: Any, **__: Any) -> Any:
-        raise Busy("other processes used 1.9 cores, after 60 s of waiting for a quiet machine")
-
-    monkeypatch.setattr(cost_table, "time_in_turn", busy)
-    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.9x"))
-    assert "after 60 s of waiting" in line
-    assert not (searched / "architecture.json").exists()
-    assert not [*(searched.parent / "cache").glob("costs/*")]
-
-
-def test_a_given_table_must_be_of_this_machine_and_have_the_workload(
-    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], plan_with: PlanWith
-) -> None:
-    derived(searched, *settings("derive.budget.latency=0.7x"))
-    (cached,) = (searched.parent / "cache").glob("costs/*.json")
-    given = settings(f"costs.table={cached}", "derive.budget.latency=0.7x")
-    measured = len(clock.asked)
-    derived(searched, *given)
-    assert len(clock.asked) == measured + 1, "whole layouts alone"
-    line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
-    assert line.startswith(f"{cached}: was measured with batch 1, here it is 2; ")
-    line = refused(derive, capsys, searched, *given, *settings("derive.budget.decode=0.7x"))
-    assert line == f"{cached}: has no decode; measure it (tools.latency)"
-    missing = settings(f"costs.table={cached}x", "derive.budget.latency=0.7x")
-    assert "No such file" in refused(derive, capsys, searched, *missing)
+def test_the_budget_that_the_documentation_shows_is_none_that_quickstart_refuses() -> None:
+    text = (ROOT / "docs/costs.md").read_text()
+    (shown,) = re.findall(r"derive\.budget=\{(.*)\}", text)
+    given = dict(part.split(": ") for part in shown.split(", "))
+    assert given.pop("latency").endswith("x")
+    assert given.keys() == {"parameters", "cache"}
+    experiment = load_experiment(ROOT / "configs/quickstart.yaml", [])
+    prepared: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocabulary_size=4096))
+    plan = RunPlan(experiment, Path("runs"), prepared, torch.device("cpu"))
+    amounts = {name: parse_amount(name, value) for name, value in given.items()}
+    reference = plan.candidates[:2] * 3
+    assert layout_letters(reference) == "a d a d a d"
+    budget_of(plan, amounts, reference, "interleaved", filled=False)

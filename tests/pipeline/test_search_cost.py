@@ -95,6 +95,13 @@ def test_a_resume_heeds_the_numbers_that_the_search_began_with(
         ("{", "[", "damaged"),
         ('"most":', '"must":', "most: missing"),
         ('"rest":', '"rest": "x", "y":', "rest: expected a number"),
+        (
+            '"dense":',
+            '"dance":',
+            "by_label: must be of the candidates attention, dense, identity; "
+            "found attention, dance, identity; put the right file back",
+        ),
+        ('"dense": ', '"dense": -', "by_label.dense: must be at least 0"),
     ],
 )
 def test_costs_that_are_lost_or_damaged_are_one_line(
@@ -125,7 +132,12 @@ def test_without_a_target_a_search_is_claimed_as_older_versions_wrote_it(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["search.cost.target=0.01x", "search.cost.name=flops"], "search.cost.target.flops: "),
+        (["search.cost.target=0.01x", "search.cost.name=flops"], "search.cost.target: "),
+        (["search.cost.target=-1"], "0.65x (of search.cost.reference) or 4.5ms"),
+        (["search.cost.target=0.5x", "search.cost.name=cache", "search.cost.reference=d d d d"],
+         "search.cost.target: 0.5x of d d d d, which costs 0; give bytes"),
+        (["search.cost.target=512B", "search.cost.name=cache", "search.cost.reference=d d d d"],
+         "search.cost.reference: d d d d costs no cache"),
         (["search.cost.target=5ms", "search.cost.name=flops"], "search.cost.target: expected an"),
         (["search.cost.target=0.7", "search.cost.name=latency"], "search.cost.target: expected an"),
         ([*FLOPS, "search.cost.reference=ratatouille"], "search.cost.reference: "),

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +390,10 @@ def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: P
     (tmp_path / "model/notes.txt").write_text("2\n")
     assert digest() == seen[-1]
     assert source_digest() == source_digest.__wrapped__() != digest()
+    one_file = partial(source_digest.__wrapped__, tmp_path, ("model", "report/page.py"))
+    before = one_file()
+    (tmp_path / "report/page.py").write_text("3\n")
+    assert one_file() != before
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nas.costs.table import read_table
-from pipeline.costs import cached_table, table_key
+from pipeline import costs
+from pipeline.costs import table_key, table_path
 from tests.pipeline.conftest import plan_of
 from tests.pipeline.test_costs import Clock, clock
 from tests.runs import refused, run, settings
@@ -21,14 +22,20 @@ def test_it_measures_every_workload_and_keeps_the_table(
     out = tmp_path / "table.json"
     run(latency, experiment_file, "--validate", 4, "--out", out)
     printed = capsys.readouterr().out
-    for name in ("latency", "decode", "train_step", "throughput"):
-        assert f"{name}, ms\n  rest                    0.4000\n" in printed
+    error = "mean error 0.0% of 4 held-out layouts"
+    for name in ("latency", "decode", "train_step"):
+        assert f"{name}, ms; {error}\n  rest                    0.4000\n" in printed
+    # 64 tokens: 64e3 / 0.4 and 64e3 / (0.4 + 4)
+    throughput = printed.partition("throughput, ")[2]
+    assert throughput.startswith(f"tokens per second; {error}\n  rest                    0.4000 ms")
+    assert "0.4000 ms, 160,000 without slots\n" in throughput
+    assert "  attention               1.0000 ms, 14,545 in every slot\n" in throughput
     assert "  attention               1.0000\n" in printed
     assert "4 whole layouts held out: mean error 0.0%, Kendall's tau 1.00" in printed
     assert printed.endswith(f"table: {out}\n")
     plan = plan_of(experiment_file, tmp_path / "run")
     key = table_key(plan)
-    assert read_table(cached_table(key), key) == read_table(out, key)
+    assert read_table(table_path(key), key) == read_table(out, key)
     assert len(clock.asked) == 4
     # stacks, the model without slots, and whole layouts, all in one run
     assert clock.asked[0][:4] == ["rest", "attention", "dense", "identity"]
@@ -41,7 +48,7 @@ def test_one_workload_is_measured_anew_and_the_others_stay(
     run(latency, experiment_file, "--workloads", "latency", "decode")
     run(latency, experiment_file, "--workloads", "decode")
     key = table_key(plan_of(experiment_file, tmp_path / "run"))
-    content = json.loads(cached_table(key).read_text())
+    content = json.loads(table_path(key).read_text())
     assert content["workloads"].keys() == {"latency", "decode"}
     assert len(clock.asked) == 3
     assert not (tmp_path / "runs").exists()
@@ -77,3 +84,67 @@ def test_a_table_that_may_not_be_trusted_is_said(
     run(latency, experiment_file, "--workloads", "latency", "--validate", 12)
     printed = capsys.readouterr().out
     assert "warning: the table may not be trusted: of 12 held-out layouts the mean error" in printed
+
+
+def test_what_whole_layouts_say_of_a_table_is_measured_again_with_it(
+    experiment_file: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(latency, experiment_file, "--workloads", "latency", "--validate", 4)
+    clock.off = 0.3
+    for more, count in (([], 4), (["--validate", 2], 4), (["--validate", 6], 6)):
+        capsys.readouterr()
+        run(latency, experiment_file, "--workloads", "latency", *more)
+        assert len(clock.asked[-1]) == 4 + 9 + count
+        printed = capsys.readouterr().out
+        assert f"{count} whole layouts held out" in printed
+        assert f"warning: the table may not be trusted: of {count} held-out layouts" in printed
+    run(latency, experiment_file, "--workloads", "decode")
+    assert len(clock.asked[-1]) == 4 + 9
+
+
+def test_a_damaged_table_in_the_cache_is_measured_anew(
+    experiment_file: Path, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = table_key(plan_of(experiment_file, tmp_path / "run"))
+    path = table_path(key)
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    run(latency, experiment_file, "--workloads", "latency")
+    assert f"warning: {path}: damaged (" in capsys.readouterr().err
+    assert read_table(path, key).workloads.keys() == {"latency"}
+
+
+def test_a_cache_that_cannot_be_written_costs_no_measurement(
+    experiment_file: Path, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = tmp_path / "cache" / "costs"
+    cache.parent.mkdir(exist_ok=True)
+    cache.write_text("")
+    given = [experiment_file, "--workloads", "latency"]
+    line = refused(latency, capsys, *given)
+    assert line == f"{cache}: File exists; PARNAS_CACHE names another folder for what is built"
+    file = tmp_path / "file"
+    file.write_text("")
+    assert f"{file}: " in refused(latency, capsys, *given, "--out", file / "table.json")
+    assert not clock.asked
+    out = tmp_path / "new" / "table.json"
+    run(latency, *given, "--out", out)
+    assert (
+        f"PARNAS_CACHE names another folder for what is built; the table is kept in {out} al"
+        in (capsys.readouterr().err)
+    )
+    key = table_key(plan_of(experiment_file, tmp_path / "run"))
+    assert read_table(out, key).workloads.keys() == {"latency"}
+
+
+def test_the_file_is_written_though_the_cache_fails_at_the_end(
+    experiment_file: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def full(table: object) -> None:
+        raise OSError(28, "No space left on device", "cache")
+
+    monkeypatch.setattr(costs, "keep_table", full)
+    out = tmp_path / "table.json"
+    refused(latency, capsys, experiment_file, "--workloads", "latency", "--out", out)
+    assert out.exists()

@@ -1,5 +1,6 @@
 """Budgets: amounts with units, what layouts cost, and which limits are refused."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -133,6 +134,48 @@ def test_a_budget_below_the_cheapest_or_above_the_dearest_layout_is_refused() ->
     assert len(str(info.value).splitlines()) == 2
 
 
-def test_a_throughput_that_no_layout_reaches_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"throughput: 8\.667 ms .* give a smaller one"):
+def test_a_throughput_that_no_layout_reaches_or_every_one_is_refused_in_tokens() -> None:
+    with pytest.raises(ValueError, match="throughput") as info:
         check(budget(throughput="3x"))
+    assert str(info.value) == (
+        "derive.budget.throughput: at least 11,538 tokens per second (3.000x of interleaved) is "
+        "above what the fastest layout (i i i i) reaches, 10,000 tokens per second (2.600x of "
+        "interleaved); give a smaller one"
+    )
+    check(budget(throughput="9999"))
+    with pytest.raises(ValueError, match=r"at least 10 .*slowest layout \(a a a a\)") as info:
+        check(budget(throughput="10"))
+    assert str(info.value).endswith(
+        "reaches, 3,333 tokens per second (0.867x of interleaved); it has no effect: leave it out"
+    )
+
+
+def cache(amount: str, reference: tuple[Any, ...]) -> Budget:
+    cost = LayoutCost("cache", {"attention": 512.0, "dense": 0.0, "identity": 0.0})
+    return Budget({"cache": parse_amount("cache", amount)}, {"cache": cost}, reference, "d d", 100)
+
+
+def test_a_reference_that_costs_nothing_serves_absolute_amounts_alone() -> None:
+    check(cache("1KiB", (DENSE, DENSE)))
+    with pytest.raises(ValueError, match=r"8,192 bytes \(d d costs 0\) is not below"):
+        check(cache("8KiB", (DENSE, DENSE)))
+    with pytest.raises(
+        ValueError, match=r"^derive\.budget\.cache: 0\.5x of d d, which costs 0; give bytes$"
+    ):
+        check(cache("0.5x", (DENSE, DENSE)))
+
+
+@pytest.mark.parametrize(("slots", "tied"), [(4, 2), (4, 1), (5, 3), (5, 1), (3, 4), (4, None)])
+def test_a_budget_has_an_effect_where_a_layout_is_over_it(slots: int, tied: int | None) -> None:
+    """Of slots that share weights `a a d d` is dearer than `a a a a`."""
+    cost = LayoutCost("parameters", {"attention": 5.0, "dense": 3.0, "identity": 0.0}, 10.0, tied)
+    candidates = [ATTENTION, DENSE, IDENTITY]
+    dearest = max(map(cost, itertools.product(candidates, repeat=slots)))
+    for most, refused in ((dearest - 1, False), (dearest, True)):
+        limit = {"parameters": Amount(most, relative=False)}
+        given = Budget(limit, {"parameters": cost}, (ATTENTION,) * slots, "interleaved", 100)
+        if refused:
+            with pytest.raises(ValueError, match="has no effect"):
+                given.check(candidates, slots)
+        else:
+            given.check(candidates, slots)

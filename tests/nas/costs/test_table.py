@@ -15,7 +15,11 @@ from tests import tiny
 from tests.nas.costs.test_latency import shapes
 
 CANDIDATES = tiny.candidates("attention", "dense", "identity")
-KEY = {"torch": "2.13", "threads": 2, "candidates": [{"kind": "dense", "d_ffn": 8}]}
+KEY = {
+    "torch": "2.13",
+    "threads": 2,
+    "candidates": [{"label": "attention", "memory": 8}, {"label": "dense", "d_ffn": 8}],
+}
 
 
 def test_floor_and_scale_are_found_again() -> None:
@@ -47,22 +51,6 @@ def test_of_sums_that_are_all_alike_only_a_scale_is_taken() -> None:
     assert fit_correction(np.array([1.0, 2.0]), np.array([2.0, 1.0]))[1] > 0
 
 
-def times_table(**wholes: Any) -> WorkloadTimes:
-    return WorkloadTimes(
-        rest_ms=2.0,
-        by_label_ms={"attention": 1.0, "dense": 0.5},
-        floor_ms=0.25,
-        scale=0.9,
-        **wholes,
-    )
-
-
-def test_a_layouts_cost_is_corrected() -> None:
-    attention, dense, _ = CANDIDATES
-    cost = times_table().cost("latency")
-    assert cost([attention, dense, dense]) == pytest.approx(0.25 + 0.9 * (2.0 + 1.0 + 0.5 + 0.5))
-
-
 def wholes(factor: float, shuffled: bool = False) -> tuple[table.Whole, ...]:
     measured = [1.0, 2.0, 3.0, 4.0]
     predicted = [2.0, 1.0, 4.0, 3.0] if shuffled else [factor * one for one in measured]
@@ -70,6 +58,22 @@ def wholes(factor: float, shuffled: bool = False) -> tuple[table.Whole, ...]:
     return tuple(
         table.Whole(layout="a", measured_ms=one, predicted_ms=other) for one, other in pairs
     )
+
+
+def times_table(**given: Any) -> WorkloadTimes:
+    return WorkloadTimes(
+        rest_ms=2.0,
+        by_label_ms={"attention": 1.0, "dense": 0.5},
+        floor_ms=0.25,
+        scale=0.9,
+        **{"wholes": wholes(1.0), **given},
+    )
+
+
+def test_a_layouts_cost_is_corrected() -> None:
+    attention, dense, _ = CANDIDATES
+    cost = times_table().cost("latency")
+    assert cost([attention, dense, dense]) == pytest.approx(0.25 + 0.9 * (2.0 + 1.0 + 0.5 + 0.5))
 
 
 def test_a_table_says_when_it_may_not_be_trusted() -> None:
@@ -115,23 +119,43 @@ def test_a_table_of_another_key_is_refused_with_both_values(
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "words"),
     [
-        ('"rest_ms": 2.0', '"rest_ms": -2.0'),
-        ('"rest_ms": 2.0', '"rest_ms": NaN'),
-        ('"scale": 0.9', '"scale": "0.9x"'),
-        ('"version": 1', '"version": 2'),
-        ('"floor_ms"', '"flor_ms"'),
-        ("{\n", "[\n"),
+        ('"rest_ms": 2.0', '"rest_ms": -2.0', "rest_ms: must be above 0, found -2.0"),
+        ('"rest_ms": 2.0', '"rest_ms": NaN', "workloads.latency.rest_ms: must be finite"),
+        ('"rest_ms": 2.0', '"rest_ms": 1e300', "rest_ms: must be at most 1e+09"),
+        ('"scale": 0.9', '"scale": "0.9x"', "scale: expected a number"),
+        ('"scale": 0.9', '"scale": 1e300', "scale: must be at most 1e+06"),
+        ('"scale": 0.9', '"scale": 0', "scale: must be above 0"),
+        ('"version": 1', '"version": 7', "version: must be one of 1; found 7"),
+        ('"floor_ms"', '"flor_ms"', "floor_ms: missing"),
+        ('"floor_ms": 0.25', '"floor_ms": 1e300', "floor_ms: must be at most 1e+09"),
+        ('"floor_ms": 0.25', '"floor_ms": -1e300', "floor_ms: must be at least -1e+09"),
+        ('"dense": 0.5', '"dense": -0.5', "by_label_ms.dense: must be at least 0"),
+        ('"dense": 0.5', '"dense": 1e10', "by_label_ms.dense: must be at most 1e+09"),
+        (',\n    "dense": 0.5', "", "workloads.latency.by_label_ms: must be of the candidates "
+         "attention, dense; found attention; measure"),
+        ('"dense": 0.5', '"dense": 0.5, "identity": 0.1', "found attention, dense, identity;"),
+        ('"measured_ms": 1.0', '"measured_ms": 0.0', "wholes[0].measured_ms: must be above 0"),
+        ('"measured_ms": 1.0', '"measured_ms": 1e10', "measured_ms: must be at most 1e+09"),
+        ('"predicted_ms": 1.0', '"predicted_ms": 1e300', "predicted_ms: must be at most 1e+09"),
+        ('"wholes": [', '"wholes": [], "held_out": [', "wholes: must have at least 1 values"),
+        ("{\n", "[\n", "damaged"),
     ],
-)
-def test_a_damaged_table_is_refused_in_one_line(tmp_path: Path, old: str, new: str) -> None:
+)  # fmt: skip
+def test_a_damaged_table_is_refused_in_one_line(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
     path = write(tmp_path / "one.json")
     text = path.read_text()
+    if '"held_out": [' in new:
+        text = text.replace(',\n   "held_out": []', "")
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    with pytest.raises(ValueError, match=r"one\.json") as info:
+    with pytest.raises(ValueError, match=r"one\.json: ") as info:
         table.read_table(path, KEY)
+    assert words in str(info.value)
+    assert str(info.value).endswith("; measure it again (tools.latency)")
     assert "\n" not in str(info.value)
 
 
@@ -141,6 +165,13 @@ def measurement(build: Callable[[table.Layout], Any], rounds: int = 3) -> Measur
 
 def build(layout: table.Layout) -> tiny.LanguageModel:
     return tiny.language_model([[slot] for slot in layout], dtype=torch.float32)
+
+
+def test_the_time_of_a_layout_is_the_median_of_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds_ms = {"one": np.array([9.0, 1.0, 2.0]), "other": np.array([3.0, 4.0, 80.0])}
+    monkeypatch.setattr(table, "time_in_turn", lambda passes, **_: rounds_ms)
+    layouts = {"one": CANDIDATES[:1], "other": CANDIDATES[1:]}
+    assert measurement(build).times_ms("latency", layouts) == {"one": 2.0, "other": 4.0}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

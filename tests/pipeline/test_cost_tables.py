@@ -1,0 +1,159 @@
+"""Tables of a run's times: measured once, kept, refused, and measured anew."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import derive
+from nas.costs import table as cost_table
+from nas.costs.latency import Busy
+from pipeline import costs as plan_costs
+from pipeline.costs import table_key, table_path, timed_table
+from tests.pipeline.conftest import PlanWith
+from tests.pipeline.test_costs import MS, Clock, clock, derived
+from tests.runs import refused, settings
+
+__all__ = ["clock"]
+
+
+def test_a_table_is_measured_once_and_read_from_the_cache(
+    plan_with: PlanWith, clock: Clock
+) -> None:
+    plan = plan_with()
+    table = timed_table(plan, ["latency"])
+    assert table.workloads["latency"].by_label_ms == pytest.approx(MS)
+    assert len(clock.asked) == 1
+    assert timed_table(plan, ["latency"]) == table
+    assert len(clock.asked) == 1
+    both = timed_table(plan, ["latency", "decode"])
+    assert len(clock.asked) == 2
+    assert both.workloads.keys() == {"latency", "decode"}
+    assert table_path(table_key(plan)).exists()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["costs.batch=2", "data.segment=8", "model.d_ffn=48", "model.memory=4", "costs.repeats=4",
+     "run.precision=bfloat16", "model.slots=5", "retrain.optimiser.kind=sgd", "data.batch=5",
+     "model.dropout=0.2", "model.dropout_attention=0.1", "run.micro_batches=2",
+     "run.recompute=true", "run.attention=fused", "retrain.optimiser.clip_norm=null",
+     "retrain.optimiser.clip_each_norm=1", "retrain.optimiser.clip_value=1",
+     "retrain.optimiser.weight_decay=0"],
+)  # fmt: skip
+def test_other_shapes_have_another_table(plan_with: PlanWith, setting: str) -> None:
+    assert table_key(plan_with()) != table_key(plan_with(setting))
+
+
+def test_what_no_time_depends_on_has_the_same_table(plan_with: PlanWith) -> None:
+    same = plan_with("run.seed=3", "search.steps=40", "retrain.optimiser.lr=0.1",
+                     "retrain.optimiser.clip_norm=0.5")  # fmt: skip
+    assert table_key(plan_with()) == table_key(same)
+
+
+def test_momentum_has_another_table(plan_with: PlanWith) -> None:
+    plain, heavy = ("retrain.optimiser.kind=sgd", "retrain.optimiser.momentum=0.9")
+    assert table_key(plan_with(plain)) != table_key(plan_with(plain, heavy))
+
+
+def test_a_table_is_of_its_text_and_of_what_computes_it(
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, asked = plan_with(), list[tuple[str, ...]]()
+    monkeypatch.setattr(plan_costs, "source_digest", lambda packages: asked.append(packages))
+    key = table_key(plan)
+    assert (key["corpus"], key["tokenizer"]) == tuple(plan.inputs().values())
+    assert asked == [("model", "nas/costs", "training", "pipeline/costs.py")]
+
+
+def test_a_table_that_may_not_be_trusted_is_warned_of_wherever_it_comes_from(
+    plan_with: PlanWith, clock: Clock, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    clock.off = 0.3
+    plan = plan_with()
+    given = tmp_path / "given.json"
+    for one in (plan, plan, plan_with(f"costs.table={given}")):
+        capsys.readouterr()
+        table = timed_table(one, ["latency"])
+        assert "warning: latency: the table may not be trusted: " in capsys.readouterr().err
+        cost_table.write_table(given, table)
+
+
+def test_a_damaged_or_foreign_table_in_the_cache_is_measured_anew(
+    plan_with: PlanWith, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_with()
+    whole = timed_table(plan, ["latency"])
+    path = table_path(table_key(plan))
+    text = path.read_text()
+    foreign = text.replace('"segment": 16', '"segment": 32')
+    for damaged in ("", text[:-50], "[]", foreign, text.replace('"version": 1', '"version": 7')):
+        assert damaged != text
+        path.write_text(damaged)
+        capsys.readouterr()
+        measured = len(clock.asked)
+        assert timed_table(plan, ["latency"]) == whole
+        assert len(clock.asked) == measured + 1
+        said = capsys.readouterr().err.splitlines()
+        assert said[0].startswith(f"warning: {path}: ")
+        assert said[0].endswith("; it is measured anew")
+        assert path.read_text() == text
+
+
+def test_a_cache_that_cannot_keep_a_table_is_refused_before_it_is_measured(
+    plan_with: PlanWith, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = plan_with()
+    folder = tmp_path / "cache" / "costs"
+    remedy = "PARNAS_CACHE names another folder"
+
+    def read_only(dir: Path) -> Any:  # root may write everywhere
+        raise PermissionError(13, "Permission denied", str(dir / "tmp1"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_costs, "TemporaryFile", read_only)
+        with pytest.raises(OSError, match=f"Permission denied; {remedy}") as info:
+            timed_table(plan, ["latency"])
+    assert info.value.filename == str(folder)
+    folder.rmdir()
+    folder.write_text("")
+    with pytest.raises(OSError, match=f"File exists; {remedy}"):
+        timed_table(plan, ["latency"])
+    folder.unlink()
+    table_path(table_key(plan)).mkdir(parents=True)
+    with pytest.raises(OSError, match=f"is not a file; {remedy}"):
+        timed_table(plan, ["latency"])
+    assert not clock.asked
+
+
+def test_a_busy_machine_is_one_line_and_nothing_is_written(
+    searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(*_: Any, **__: Any) -> Any:
+        raise Busy("other processes used 1.9 cores, after 60 s of waiting for a quiet machine")
+
+    monkeypatch.setattr(cost_table, "time_in_turn", busy)
+    line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.9x"))
+    assert "after 60 s of waiting" in line
+    assert not (searched / "architecture.json").exists()
+    assert not [*(searched.parent / "cache").glob("costs/*")]
+
+
+def test_a_given_table_must_be_of_this_machine_and_have_the_workload(
+    searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str], plan_with: PlanWith
+) -> None:
+    derived(searched, *settings("derive.budget.latency=0.7x"))
+    (cached,) = (searched.parent / "cache").glob("costs/*.json")
+    given = settings(f"costs.table={cached}", "derive.budget.latency=0.7x")
+    measured = len(clock.asked)
+    derived(searched, *given)
+    assert len(clock.asked) == measured + 1, "whole layouts alone"
+    line = refused(derive, capsys, searched, *given, *settings("costs.batch=2"))
+    assert line == (
+        f"{cached}: was measured with batch 1, here it is 2; measure here (tools.latency --out "
+        "FILE), and give that table or leave costs.table out"
+    )
+    line = refused(derive, capsys, searched, *given, *settings("derive.budget.decode=0.7x"))
+    assert line == f"{cached}: has no decode; measure it (tools.latency)"
+    missing = settings(f"costs.table={cached}x", "derive.budget.latency=0.7x")
+    assert "No such file" in refused(derive, capsys, searched, *missing)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from model import Architecture, Measured, Network, TimedCost, layout_letters, network_of
+from nas.config import DeriveConfig
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import RULES, Derived, Layout, Request
@@ -30,7 +31,7 @@ from utils.validation import must_be_one_of
 TABLE, SUMMARY = "pareto.csv", "pareto.json"
 # So many costs between the cheapest and the dearest layout, at each of which networks are scored.
 _LEVELS = 12
-_UNITS = {"cache": "bytes", "parameters": "", "flops": "per token"}
+_UNITS = {"cache": "bytes", "parameters": "", "flops": "per token", "throughput": "ms a pass"}
 # So many layouts at most are timed whole: the unbeaten ones by prediction, then the best others.
 _MOST_TIMED = 24
 
@@ -148,11 +149,11 @@ class Front:
         kept = not over(limited) and all(limit.holds(point.layout) for limit in counted)
         return replace(point, cost=ms, times=times, over=not kept)
 
-    def architecture(self, point: Point, seeds: Sequence[int]) -> Architecture:
+    def architecture(self, point: Point, seeds: Sequence[int], scored: int) -> Architecture:
         """The architecture of a point of the front."""
         evidence = self.searched.evidence(
-            f"pareto: beaten by none in {self.cost.name} and nats by the SuperNet's weights, of "
-            f"{self.searched.averaged}"
+            f"pareto: beaten by none of {scored} networks in {self.cost.name} and nats by the "
+            f"SuperNet's weights, of {self.searched.averaged}"
         )
         inherited = Measured(
             nats_per_token=round(point.score.nats_per_token, 6),
@@ -187,6 +188,7 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     others = {name: most for name, most in config.budget.amounts.items() if name != cost}
     limited = budget_of(plan, others, reference, config.reference, filled=False)
     request = replace(request, limits=limited.limits())
+    _say_unused(config, cost)
     budget = replace(
         limited,
         amounts={**others, cost: Amount(1.0, relative=True)},
@@ -203,16 +205,29 @@ def derive_front(plan: RunPlan, cost: str) -> str:
             f"derive.budget: of {len(points)} layouts none keeps {', '.join(others)}; give more"
         )
     names = [
-        write_architecture(weighed.architecture(one, seeds), plan.experiment, plan.run_dir).name
+        write_architecture(
+            weighed.architecture(one, seeds, len(points)), plan.experiment, plan.run_dir
+        ).name
         for one in unbeaten
     ]
     unit = _UNITS.get(cost, "ms")
     summary: dict[str, Any] = {"cost": cost, "unit": unit, "measured": cost in WORKLOADS}
     summary |= {"reference": layout_letters(reference), "front": names, "searches": list(seeds)}
+    kept = config.budget.model_dump(include=set(others)) if others else {}
+    summary |= {"scored": len(points), "limits": kept, "limits_of": config.reference}
     rows = _rows(weighed, points, rule_of)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
-    return front_text(rows, f"{cost} ({unit})" if unit else cost, config.reference)
+    limits = ", ".join(f"{name} {most}" for name, most in kept.items())
+    words = f"{cost} ({unit})" if unit else cost
+    return front_text(rows, words, config.reference, len(points), limits)
+
+
+def _say_unused(config: DeriveConfig, cost: str) -> None:
+    if cost in config.budget.amounts:
+        say(f"derive.budget.{cost}: has no part in a front of {cost}, which goes across it")
+    if config.fill is not None:
+        say("derive.fill: has no part in a front")
 
 
 def _rows(
@@ -238,14 +253,22 @@ def _rows(
     ]
 
 
-def front_text(rows: Sequence[Mapping[str, Any]], cost: str, reference: str) -> str:
+def front_text(
+    rows: Sequence[Mapping[str, Any]], cost: str, reference: str, scored: int, limits: str
+) -> str:
     """The front and the rules, the cheapest first."""
     cells = [["layout", cost, f"x {reference}", "nats", "error", ""]]
     for row in rows:
         if row["front"] or row["rule"]:
-            numbers = [f"{row['cost']:.4g}", f"{row['times_reference']:.3f}"]
+            cost_text = f"{row['cost']:.4g}" if row["cost"] < 1000 else f"{row['cost']:,.0f}"
+            numbers = [cost_text, f"{row['times_reference']:.3f}"]
             numbers += [f"{row[name]:.4f}" for name in ("nats_per_token", "standard_error")]
             beaten = ", over the budget" if row["over"] else "" if row["front"] else ", beaten"
             cells.append([row["layout"], *numbers, f"{row['rule']}{beaten}"])
-    note = "nats: validation text, the SuperNet's weights; what a training gives is another matter"
-    return "\n".join([*aligned(cells, left=1), note])
+    notes = [
+        f"the front of {scored} networks that were scored for it, and of no others",
+        *([f"its layouts keep {limits} (x of {reference})"] if limits else []),
+        "nats: validation text, the SuperNet's weights; what a training gives is another matter",
+        "error: over the text, of one layout; steps of the front that are smaller may be noise",
+    ]
+    return "\n".join([*aligned(cells, left=1), *notes])

@@ -105,10 +105,9 @@ def pareto_figure(table: FrontTable) -> Figure:
         axes = figure.subplots()
         margins(figure, left=0.85, right=0.25, top=0.45, bottom=0.6)
         above = _limit(axes, table.rows, front)
-        label = f"beaten ({above} above)" if above else "beaten"
         for rows, mark, colour, size, words in (
-            (beaten, "o", _BEATEN, 4.0, label),
-            (front, "o", SEARCHED, 6.5, "beaten by none"),
+            (beaten, "o", _BEATEN, 4.0, "beaten"),
+            (front, "o", SEARCHED, 6.5, f"beaten by none of {len(table.rows)}"),
             (rules, "D", _RULE, 6.5, "rules"),
         ):
             if rows:
@@ -116,7 +115,7 @@ def pareto_figure(table: FrontTable) -> Figure:
                           markeredgecolor="white", markeredgewidth=0.6, zorder=3)  # fmt: skip
         steps_N2 = stairs(*_places(front))
         axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
-        _finish(axes, table)
+        _finish(axes, table, above)
         inside = [row for row in [*rules, *front] if row.nats_per_token <= axes.get_ylim()[1]]
         named = list({row.layout: row for row in inside}.values())[:_MOST_NAMES]
         names = [row.rule or row.layout.replace(" ", "") for row in named]
@@ -134,7 +133,10 @@ def _limit(axes: Axes, rows: Sequence[Row], front: Sequence[Row]) -> int:
     x_N, y_N = _places(rows)
     least = float(y_N.min())
     typical = float(np.median([row.nats_per_token for row in front]))
-    top = min(float(y_N.max()), least + _MOST_TYPICAL * max(typical - least, 1e-3))
+    one_x = [row.nats_per_token for row in rows if row.times_reference == 1.0]
+    far = least + _MOST_TYPICAL * max(typical - least, 1e-3)
+    # The reference is always to be seen: what lies left of it is what is saved.
+    top = min(float(y_N.max()), max(far, *one_x) if one_x else far)
     space = room(float(x_N.min()), float(x_N.max()), 0.12)
     axes.set_xlim(float(x_N.min()) - space, float(x_N.max()) + space)
     space = room(least, top, 0.15)
@@ -142,7 +144,7 @@ def _limit(axes: Axes, rows: Sequence[Row], front: Sequence[Row]) -> int:
     return int((y_N > top + space).sum())
 
 
-def _finish(axes: Axes, table: FrontTable) -> None:
+def _finish(axes: Axes, table: FrontTable, above: int) -> None:
     axes.set_xlabel(table.cost_label)
     axes.set_ylabel("validation nats per token, SuperNet's weights")
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -150,7 +152,8 @@ def _finish(axes: Axes, table: FrontTable) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid()
-    axes.set_title("lower and further left is better", loc="left", color="#666666")
+    more = f"; {above} layouts are above" if above > 1 else "; 1 layout is above" if above else ""
+    axes.set_title(f"lower and further left is better{more}", loc="left", color="#666666")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
 
 
@@ -171,8 +174,9 @@ def pareto_section(run_folder: Path) -> str:
         if row.front or row.rule
     ]  # fmt: skip
     note = html.note(
-        "Scores are those of the SuperNet's weights on validation text. What a training gives is "
-        "another matter: compare.py --pareto trains the front."
+        f"Of {len(table.rows)} layouts that were scored for it, and no others. Scores are those of "
+        "the SuperNet's weights on validation text. What a training gives is another matter: "
+        "compare.py --pareto trains the front."
     )
     figure = html.image(png(pareto_figure(table)), "What layouts cost and how they score")
     return html.section("The front", figure + html.table(columns, rows, left=2) + note)

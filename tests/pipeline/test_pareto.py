@@ -128,7 +128,13 @@ def test_a_front_keeps_the_budget_of_other_costs(
     (reference,) = [row for row in rows if row["rule"] == "interleaved"]
     assert (reference["over"], float(reference["times_reference"])) == ("1", 1.0)
     assert max(float(row["times_reference"]) for row in rows if row["over"] == "0") > 0.1
-    assert ", over the budget" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert ", over the budget" in shown.out
+    assert f"its layouts keep decode 0.9x, flops {flops!r} (x of interleaved)" in shown.out
+    assert "derive.budget.latency: has no part in a front of latency" in shown.err
+    summary = json.loads((searched / "pareto.json").read_text())
+    assert summary["limits"] == {"decode": "0.9x", "flops": pytest.approx(flops)}
+    assert f"the front of {summary['scored']} networks that were scored" in shown.out
     names = json.loads((searched / "pareto.json").read_text())["front"]
     assert len(names) == sum(int(row["front"]) for row in rows) > 0
 

@@ -36,7 +36,10 @@ def test_the_figure_shows_front_and_rules_and_says_what_lies_above(folder: Path)
     assert "iiii" not in texts
     assert axes.get_ylim()[1] < 8.9
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["beaten (1 above)", "beaten by none", "rules"]
+    assert labels == ["beaten", "beaten by none of 6", "rules"]
+    assert axes.get_title(loc="left") == "lower and further left is better; 1 layout is above"
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    assert len(set(ticks)) == len(ticks), "no two alike"
     path = write_pareto_figure(folder)
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -46,6 +49,20 @@ def test_the_section_has_front_and_rules_alone(folder: Path) -> None:
     assert "a d d d" in section
     assert "i a i i" not in section
     assert "x a d a d" in section
+    assert "Of 6 layouts that were scored for it" in section
+
+
+def test_the_reference_is_always_in_the_figure(folder: Path) -> None:
+    path = folder / "pareto.csv"
+    path.write_text(
+        path.read_text().replace(
+            "interleaved,1,a d a d,3.4,1.0,4.65", "interleaved,0,a d a d,3.4,1.0,7.9"
+        )
+    )
+    table = read_front(folder)
+    assert table is not None
+    axes = pareto_figure(table).axes[0]
+    assert 7.9 < axes.get_ylim()[1] < 8.9
 
 
 def test_without_a_front_there_is_no_section(tmp_path: Path) -> None:

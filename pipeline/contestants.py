@@ -7,7 +7,8 @@ from pathlib import Path
 
 from model import Architecture, load_architecture
 from nas.opponents import OPPONENTS, NoOpponent
-from pipeline.contest import equal_opponents
+from nas.opponents.base import TOLERANCE
+from pipeline.contest import equal_cost, equal_opponents
 from pipeline.context import RunPlan, say
 from pipeline.derive import check_tokenizer, derive, write_architecture
 from pipeline.pareto import SUMMARY
@@ -57,6 +58,9 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
             if not _is_another_name(entries, architecture, kind):
                 written = write_architecture(architecture, plan.experiment, plan.run_dir)
                 entries.append(Contestant(written, "opponent", [kind]))
+    if any(kind in OPPONENTS for entry in entries for kind in entry.kinds):
+        cost = equal_cost(plan, chosen)
+        entries[0].remark(f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}")
     for seed in plan.experiment.compare.seeds:
         for entry in entries:
             with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:

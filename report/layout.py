@@ -69,7 +69,9 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
     Labels have the colours that they have in the figures of `searches`, which come first.
     """
     chosen = run_folder / "architecture.json"
-    others = sorted((run_folder / "architectures").glob("*.json"))
+    stale = _stale_fronts(run_folder)
+    files = sorted((run_folder / "architectures").glob("*.json"))
+    others = [path for path in files if path.stem not in stale]
     paths = [chosen, *others] if chosen.exists() else others
     if not paths:
         return ""
@@ -94,6 +96,16 @@ def derived_section(run_folder: Path, searches: Sequence[Trajectory]) -> str:
         row = _boxes(labels_of[path], palette)
         parts.append(f'<div class="other"><span>{escape(path.stem)}</span>{row}</div>')
     return html.section("Derived layout", "".join(parts))
+
+
+def _stale_fronts(run_folder: Path) -> set[str]:
+    """The layouts of fronts that were derived before the present one, by name."""
+    summary = run_folder / "pareto.json"
+    if not summary.exists():
+        return set()
+    front = read_json(summary).get("front")
+    names = {path.stem for path in (run_folder / "architectures").glob("pareto-*.json")}
+    return names - set(map(str, front)) if isinstance(front, list) else set()
 
 
 def _summary(architecture: Mapping[str, Any], labels: list[str]) -> str:

@@ -66,7 +66,10 @@ def test_random_opponents_cost_what_the_chosen_layout_costs_and_are_other_networ
     options = ["compare.opponents=[random]", "compare.random_layouts=3"]
     plan = plan_of(experiment_file, derived, *options)
     entries = contestants(plan)
-    assert capsys.readouterr().out == ("random: there are no other networks; 2 of 3\n")
+    assert capsys.readouterr().out == (
+        "random: there are no other networks; 2 of 3\n"
+        "opponents of equal cost have its flops, within 3%\n"
+    )
     costs = [plan.costs(entry.architecture.slots) for entry in entries]
     assert all(abs(c - costs[0]) <= TOLERANCE * costs[0] for c in costs)
     networks = [entry.architecture.letters().replace("i", "").split() for entry in entries]

@@ -49,6 +49,17 @@ def test_a_whole_run_has_every_section(whole):
         assert shown in whole.text
 
 
+def test_layouts_of_an_earlier_front_are_left_out(make):
+    for name in ("pareto-ad", "pareto-dd"):
+        make.architecture(name, ("attention", "dense", "dense"), chosen=name == "pareto-ad")
+    assert "<span>pareto-dd</span>" in page_of(make.run).text
+    make.architecture("par-5", ("attention", "dense", "dense"), chosen=False)
+    (make.run / "pareto.json").write_text(json.dumps({"front": ["pareto-ad"]}))
+    text = page_of(make.run).text
+    assert "<span>pareto-dd</span>" not in text
+    assert "<span>par-5</span>" in text
+
+
 def test_the_page_loads_nothing(whole, make_once):
     assert "http://" not in whole.text
     assert "https://" not in whole.text

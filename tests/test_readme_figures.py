@@ -119,7 +119,7 @@ def test_readme_tells_the_demo_in_its_figures() -> None:
     )
     cut = 1 - 1 / times("interleaved-5", "perplexity")
     assert f"`interleaved-5`, the same cut to these FLOPs, has {100 * cut:.0f}% less" in readme
-    assert min(rows.values(), key=lambda row: row["nats_per_token"])["name"] == "sandwich-2"
+    assert min(rows.values(), key=lambda row: row["nats_per_token"])["name"] == "interleaved"
     moved = 1 / times("permuted-0", "perplexity") - 1
     assert f"in another order have {100 * moved:.0f}% more" in readme
 

@@ -102,11 +102,14 @@ def _run(
 
 
 def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) -> Job:
-    """Train a layout alone, as retrain.py does, in `folder/LAYOUT/seed-N`."""
+    """Train a layout alone, as retrain.py does, in `folder/LAYOUT/seed-N`.
+
+    As it is: a budget would be measured anew for each layout, beside other trainings, and filled.
+    """
     settings = {"run.seed": seed, "derive.method": "layout", "derive.layout": letters}
     return Job(
         f"{letters}, seed {seed}",
-        with_settings(experiment, settings),
+        with_settings(experiment, settings, ["derive.budget", "derive.fill"]),
         ("derive", "retrain"),
         folder / layout_name(letters) / f"seed-{seed}",
     )

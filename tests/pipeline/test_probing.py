@@ -15,7 +15,10 @@ import pytest
 
 import derive
 from model import load_architecture
+from nas.config import DeriveConfig
 from pipeline import probing
+from pipeline.experiment import load_experiment
+from pipeline.jobs import layout_job
 from tests.runs import ROOT, refused, run, run_jobs_here, settings
 
 METHOD = ("--method", "predictor")
@@ -92,6 +95,13 @@ def test_probes_are_of_half_length_and_finals_of_full(
     assert architecture.letters() in {row["layout"] for row in rows if row["length"] == "full"}
     assert architecture.evidence.method in shown
     assert min(rows, key=lambda row: float(row["expected_nats"]))["layout"] in shown
+
+
+def test_a_probe_has_no_budget_to_measure_or_fill(experiment_file: Path, tmp_path: Path) -> None:
+    asked = ["derive.budget.latency=0.9x", "derive.fill=d_ffn", "derive.seed=3"]
+    job = layout_job(load_experiment(experiment_file, asked), "ad", 5, tmp_path)
+    expected = DeriveConfig(method="layout", layout="ad", seed=3)
+    assert job.experiment.derive == expected
 
 
 def test_what_is_trained_is_not_trained_again(

@@ -160,6 +160,13 @@ class Segment:
             lambda: sinusoid(memory + self.length, width, clamp=clamp, dtype=dtype, device=device),
         )
 
+    def without_invalid(self, rows_BSD: Tensor, memory: int) -> Tensor:
+        """The rows with 0 in those of the memory that hold no token of the stream yet."""
+        if not memory or self.full:
+            return rows_BSD
+        invalid_BS = self.once(("invalid", memory), lambda: self._invalid(memory))
+        return rows_BSD.masked_fill(invalid_BS[:, :, None], 0.0)
+
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """What `make` gives; made once for all slots."""
         # Compiled code makes it where it is read: a slot must be the same code whether it is the
@@ -183,12 +190,14 @@ class Segment:
             hidden_TS = hidden_TS | (key_S < query_T1 - memory - within_T1)
         hidden_BTS = hidden_TS[None]
         if memory and not self.full:
-            age_M = torch.arange(memory, 0, -1, device=device)
-            # Rows that hold no token of the stream yet.
-            invalid_BS = F.pad(age_M > self.seen_B[:, None], (0, self.length), value=False)
-            hidden_BTS = hidden_BTS | invalid_BS[:, None]
+            hidden_BTS = hidden_BTS | self._invalid(memory)[:, None]
         mask_BTS = torch.zeros(hidden_BTS.shape, dtype=dtype, device=device)
         return mask_BTS.masked_fill_(hidden_BTS, -math.inf)
+
+    def _invalid(self, memory: int) -> Tensor:
+        """Whether a row holds no token of the stream yet; (B, S)."""
+        age_M = torch.arange(memory, 0, -1, device=self.seen_B.device)
+        return F.pad(age_M > self.seen_B[:, None], (0, self.length), value=False)
 
 
 def sinusoid(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model import BLOCKS
 from pipeline import cli, exit_codes
 from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from tests.damage import ALIASES
@@ -188,7 +189,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         ("[200, 500]", "[500, 200]",
          "12: model.softmax.cutoffs: must be above 0 and strictly increasing, found [500, 200]"),
         ("[attention, {kind: dense", "[atention, {kind: dense",
-         "10: model.candidates[0]: kind must be one of attention, dense, identity; found "
+         f"10: model.candidates[0]: kind must be one of {', '.join(BLOCKS)}; found "
          "'atention'; did you mean 'attention'?"),
         ("label: wide, d_ffn", "label: wide, n_heads",
          "10: model.candidates[1].n_heads: unknown key; another kind than this one has "

@@ -8,11 +8,13 @@ from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.blocks.base import Block, BlockKind, BlockOptions
 from model.blocks.dense import DenseBlock, DenseOptions
 from model.blocks.identity import IdentityBlock, IdentityOptions
+from model.blocks.short_conv import ShortConvBlock, ShortConvOptions
 
 BLOCKS: dict[str, BlockKind] = {
     "attention": BlockKind("a", AttentionOptions, AttentionBlock),
     "dense": BlockKind("d", DenseOptions, DenseBlock),
     "identity": BlockKind("i", IdentityOptions, IdentityBlock),
+    "short_conv": BlockKind("c", ShortConvOptions, ShortConvBlock),
 }
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from model import Architecture, SoftmaxConfig, load_architecture, parse_layout
+from model import BLOCKS, Architecture, SoftmaxConfig, load_architecture, parse_layout
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate
 
 CANDIDATES = [
@@ -116,12 +116,12 @@ def refusal(change: Any) -> list[str]:
 CHANGES: dict[str, tuple[Any, str]] = {
     "kind": (
         lambda v: v["slots"][3].update(kind="atention"),
-        "slots[3]: kind must be one of attention, dense, identity; found 'atention'; "
+        f"slots[3]: kind must be one of {', '.join(BLOCKS)}; found 'atention'; "
         "did you mean 'attention'?",
     ),
     "far_kind": (
         lambda v: v["slots"][3].update(kind="xyz"),
-        "slots[3]: kind must be one of attention, dense, identity; found 'xyz'",
+        f"slots[3]: kind must be one of {', '.join(BLOCKS)}; found 'xyz'",
     ),
     "no_kind": (lambda v: v["slots"][1].pop("kind"), "slots[1].kind: missing; it has no default"),
     "field": (lambda v: v.update(nam=1), "nam: unknown key; did you mean 'name'?"),
@@ -227,7 +227,7 @@ def test_all_problems_are_told_at_once() -> None:
     assert refusal(change) == [
         "architecture.json: d_model: missing; it has no default",
         "architecture.json: slots[0].memory: missing",
-        "architecture.json: slots[3]: kind must be one of attention, dense, identity; found "
+        f"architecture.json: slots[3]: kind must be one of {', '.join(BLOCKS)}; found "
         "'atention'; did you mean 'attention'?",
     ]
 

@@ -1,0 +1,76 @@
+"""The gated short convolution of LFM2 (Liquid AI 2025, arXiv 2511.23404, section 2).
+
+B batch   T segment length   M memory length   S = M + T rows   D d_model   W width of the kernel
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from model.blocks.base import BlockOptions, Label, linear
+from model.ops import Dropout, project
+from model.state import Segment
+
+
+class ShortConvOptions(BlockOptions):
+    """Options of a short convolution candidate."""
+
+    kind: Literal["short_conv"] = "short_conv"
+    label: Label = "short_conv"
+    kernel: int = Field(
+        default=3, ge=1, le=256, description="Tokens that a position sees, itself included."
+    )
+
+
+class ShortConvBlock(nn.Module):
+    """W_o (g * sum_j w_j u_{t-j}) with u = b * v and (b, g, v) = W_i x, channel by channel.
+
+    It reads the W - 1 inputs before the segment, as attention reads its memory, so that a slot
+    keeps what it needs also while other candidates are drawn.
+    """
+
+    adds_nothing = False
+
+    def __init__(self, options: ShortConvOptions, d_model: int, dropout: Dropout) -> None:
+        super().__init__()
+        assert not options.missing, options.missing
+        self.inner = linear(d_model, 3 * d_model, bias=False)
+        # Three numbers are multiplied: with weights of 0.02 a narrow model would begin with almost
+        # nothing, and with almost no gradient.
+        nn.init.normal_(self.inner.weight, std=d_model**-0.5)
+        self.kernel_WD = nn.Parameter(torch.empty(options.kernel, d_model))
+        nn.init.uniform_(self.kernel_WD, -(options.kernel**-0.5), options.kernel**-0.5)
+        self.outer = linear(d_model, d_model, bias=False)
+        self.memory_rows = options.kernel - 1
+
+    def forward(
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """In an evaluation the state holds the gated inputs of the memory, (B, M, D)."""
+        b_BSD, gate_BSD, value_BSD = project(c_BSD, self.inner.weight).chunk(3, dim=2)
+        u_BSD = b_BSD * value_BSD
+        if segment.cached:
+            if state is None:
+                state = u_BSD.new_zeros(u_BSD.shape[0], self.memory_rows, u_BSD.shape[2])
+            u_BSD = torch.cat([state, u_BSD], dim=1)
+            state = u_BSD[:, segment.length :].clone()
+        else:
+            u_BSD = segment.without_invalid(u_BSD, self.memory_rows)
+        length = segment.length
+        sums_BTD = sum(
+            (
+                u_BSD[:, row : row + length] * weight_D
+                for row, weight_D in enumerate(self.kernel_WD)
+            ),
+            start=u_BSD.new_zeros(()),
+        )
+        gated_BTD = gate_BSD[:, gate_BSD.shape[1] - length :] * sums_BTD
+        return project(gated_BTD, self.outer.weight), state, None
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """Two projections; the memory is projected anew in each segment."""
+        return 2.0 * (
+            self.inner.weight.numel() * (1 + memory / segment) + self.outer.weight.numel()
+        )

@@ -1,6 +1,7 @@
 """Relative multi-head attention (Dai et al. 2019, section 3.3).
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
+G heads of keys and values
 """
 
 from collections.abc import Mapping
@@ -21,13 +22,19 @@ class AttentionOptions(BlockOptions):
     """Options of an attention candidate."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
-    added: ClassVar[Mapping[str, Any]] = {"clamp": None}
+    added: ClassVar[Mapping[str, Any]] = {"clamp": None, "n_kv_heads": None}
 
     kind: Literal["attention"] = "attention"
     label: Label = "attention"
     n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
     d_head: int = Field(
         default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
+    )
+    n_kv_heads: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Heads of keys and values, each for so many heads of queries; null: n_heads.",
     )
     window: int | None = Field(
         default=LEFT_OUT,
@@ -47,9 +54,13 @@ class AttentionOptions(BlockOptions):
 
     @staticmethod
     def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        n_heads, groups = values["n_heads"], values["n_kv_heads"]
+        if groups is not None and n_heads % groups:
+            raise ValueError(
+                f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
+            )
         if values["d_head"] is not None:
             return values
-        n_heads = values["n_heads"]
         if d_model % n_heads:
             raise ValueError(
                 f"n_heads: {n_heads} does not divide d_model {d_model}; "
@@ -64,7 +75,10 @@ class AttentionBlock(nn.Module):
     score_ij = ((q_i + u) . k_j + (q_i + v) . W_r R_{M+i-j}) / sqrt(d_head), for keys j <= M + i
     that lie inside the window and, in the memory, are valid. u and v belong to the slot. With a
     clamp N, the encoding of a distance above N is R_N (Transformer-XL's clamp_len), so that an
-    evaluation with more memory meets no distance that training did not.
+    evaluation with more memory meets no distance that training did not. With fewer heads of keys
+    and values each serves H / G neighbouring heads of queries (grouped queries, Ainslie et al.
+    2023, arXiv 2305.13245; with one of them multi-query attention, Shazeer 2019, 1911.02150), and
+    so do the projected encodings r.
 
     Differs from the paper: u and v are not shared by all slots, and a window can be given.
     """
@@ -76,12 +90,13 @@ class AttentionBlock(nn.Module):
         super().__init__()
         assert not options.missing, options.missing
         self.n_heads, self.d_head = options.n_heads, options.d_head
+        self.n_kv_heads = options.n_kv_heads or options.n_heads
         self.window, self.clamp = options.window, options.clamp
         self.dropout = dropout.attention
-        width = self.n_heads * self.d_head
+        width, kv_width = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
         self.query = linear(d_model, width, bias=False)
-        self.key_value = linear(d_model, 2 * width, bias=False)
-        self.position = linear(d_model, width, bias=False)
+        self.key_value = linear(d_model, 2 * kv_width, bias=False)
+        self.position = linear(d_model, kv_width, bias=False)
         self.output = linear(width, d_model, bias=False)
         self.u_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head))
         self.v_HK = nn.Parameter(torch.zeros(self.n_heads, self.d_head))
@@ -91,41 +106,48 @@ class AttentionBlock(nn.Module):
     def forward(
         self, c_BSD: Tensor, segment: Segment, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None, None]:
-        """In an evaluation the state holds the keys and values of the memory, (B, H, 2, M, K)."""
-        memory, heads = self.memory_rows, (self.n_heads, self.d_head)
+        """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K)."""
+        memory = self.memory_rows
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
         q_BTE = project(x_BTD, self.query.weight * scale)
-        q_BTHK = q_BTE.view(*q_BTE.shape[:2], *heads)
+        q_BTHK = q_BTE.view(*q_BTE.shape[:2], self.n_heads, self.d_head)
         both_BSE = project(c_BSD, self.key_value.weight)
-        both_BS2HK = both_BSE.view(*both_BSE.shape[:2], 2, *heads)
+        both_BS2GK = both_BSE.view(*both_BSE.shape[:2], 2, self.n_kv_heads, self.d_head)
         u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
         mask_BTS = segment.mask(memory, self.window, q_BTE.dtype)
         if segment.cached:
-            new_BH2TK = both_BS2HK.permute(0, 3, 2, 1, 4)
+            new_BG2TK = both_BS2GK.permute(0, 3, 2, 1, 4)
             if state is None:
-                state = new_BH2TK.new_zeros(*new_BH2TK.shape[:3], memory, self.d_head)
-            whole_BH2SK = append_to_kv_cache(state, new_BH2TK)
-            r_SHK = segment.once_per_evaluation(
+                state = new_BG2TK.new_zeros(*new_BG2TK.shape[:3], memory, self.d_head)
+            whole_BG2SK = append_to_kv_cache(state, new_BG2TK)
+            r_SGK = segment.once_per_evaluation(
                 (self, segment.length), lambda: self._distances(segment, q_BTE)
             )
-            state = whole_BH2SK[:, :, :, segment.length :]
-            out_BTHK = attend_cached(q_BTHK, whole_BH2SK, r_SHK, u_HK, v_HK, mask_BTS)
+            state = whole_BG2SK[:, :, :, segment.length :]
+            out_BTHK = attend_cached(q_BTHK, whole_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
         else:
-            k_BSHK, value_BSHK = both_BS2HK.unbind(2)
+            k_BSGK, value_BSGK = both_BS2GK.unbind(2)
             rate = self.dropout if self.training else 0.0
-            r_SHK = self._distances(segment, q_BTE)
+            r_SGK = self._distances(segment, q_BTE)
+            k_BSHK, value_BSHK, r_SHK = map(self._for_all_heads, (k_BSGK, value_BSGK, r_SGK))
             inputs = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
             attend = select_kernel(q_BTHK.device, rate, segment.kernel)
             out_BTHK = attend(inputs, rate)
         return project(out_BTHK.flatten(2), self.output.weight), state, None
 
+    def _for_all_heads(self, of_groups: Tensor) -> Tensor:
+        """What heads of queries read, from (..., G, K) to (..., H, K)."""
+        if self.n_kv_heads == self.n_heads:
+            return of_groups
+        return of_groups.repeat_interleave(self.n_heads // self.n_kv_heads, dim=-2)
+
     def _distances(self, segment: Segment, like: Tensor) -> Tensor:
-        """The projected encodings of the distances S-1 ... 0; (S, H, K)."""
+        """The projected encodings of the distances S-1 ... 0; (S, G, K)."""
         width = self.position.weight.shape[1]
         r_SD = segment.encodings(self.memory_rows, width, self.clamp, like.dtype)
         r_SE = self.position(r_SD)
-        return r_SE.view(-1, self.n_heads, self.d_head)
+        return r_SE.view(-1, self.n_kv_heads, self.d_head)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections of queries, keys, values, distances and output; three products per key.
@@ -134,6 +156,7 @@ class AttentionBlock(nn.Module):
         for all streams.
         """
         keys = memory + segment
-        matrix = 2.0 * self.query.weight.numel()
-        projections = matrix * (4 + 2 * memory / segment + keys / (batch * segment))
+        queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
+        keys_and_values = 2 * positions * keys / segment
+        projections = 2 * queries + keys_and_values + positions * keys / (batch * segment)
         return projections + 6.0 * self.n_heads * self.d_head * keys

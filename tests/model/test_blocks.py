@@ -17,7 +17,15 @@ from tests.model.contract import CONTRACT, slot_of
 from tests.model.tiny import D_MODEL, candidate, normal
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "attention": [{}, {"window": 3}, {"memory": 0}, {"n_heads": 1, "d_head": 5}, {"clamp": 2}],
+    "attention": [
+        {},
+        {"window": 3},
+        {"memory": 0},
+        {"n_heads": 1, "d_head": 5},
+        {"clamp": 2},
+        {"n_kv_heads": 1},
+        {"n_heads": 4, "n_kv_heads": 2, "window": 4},
+    ],
     "dense": [{"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")],
     "short_conv": [{}, {"kernel": 1}, {"kernel": 9}],
 }

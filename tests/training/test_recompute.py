@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import BLOCKS, LanguageModel
+from model import LanguageModel
 from model.ops import Dropout
 from nas.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
@@ -18,6 +18,7 @@ from training.optim import build_optimiser, rate_of
 from training.state import TrainState
 from training.step import Forward, WeightStep
 
+KINDS = ("attention", "dense", "identity")
 CPU = torch.device("cpu")
 FORWARD = Forward(CPU, "float32")
 ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
@@ -28,7 +29,7 @@ def supernet(dtype: torch.dtype = torch.float64, tie_slots: int | None = None) -
     torch.manual_seed(0)
     config = tiny.model_config()
     return LanguageModel(
-        [tiny.candidates(*BLOCKS)] * 4,
+        [tiny.candidates(*KINDS)] * 4,
         d_model=8,
         vocabulary_size=tiny.VOCABULARY,
         softmax=config.softmax,
@@ -50,7 +51,7 @@ def search_step(
         }
     )
     plan = SearchPlan(config, 8, memory=5, segment=4)
-    alpha_LC = build_alpha(4, len(BLOCKS))
+    alpha_LC = build_alpha(4, len(KINDS))
     state = tiny.state_of(
         model,
         rows=3,
@@ -111,7 +112,7 @@ def test_so_it_is_with_tied_slots_and_under_autocast(
 
 def saved_bytes(model: LanguageModel, *, recompute: bool) -> tuple[int, list[int]]:
     """Bytes of the distinct storages that autograd keeps, and how often slot 0 was computed."""
-    mix = ESTIMATORS["soft"](torch.zeros(4, len(BLOCKS)), gumbel_noise(0, 0, 4, len(BLOCKS)), 1.0)
+    mix = ESTIMATORS["soft"](torch.zeros(4, len(KINDS)), gumbel_noise(0, 0, 4, len(KINDS)), 1.0)
     batch, storages = tiny.batch(3, 16), {}
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, select_kernel
+from model.attention_windows import cut_of, pairs_of
 from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
 from model.kv_cache import append_to_kv_cache, attend_cached
 from model.ops import Dropout, project
@@ -115,26 +116,29 @@ class AttentionBlock(nn.Module):
         both_BSE = project(c_BSD, self.key_value.weight)
         both_BS2GK = both_BSE.view(*both_BSE.shape[:2], 2, self.n_kv_heads, self.d_head)
         u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
-        mask_BTS = segment.mask(memory, self.window, q_BTE.dtype)
+        cut = cut_of(segment, self.window, memory)
+        q_BTHK, mask_BTS = cut.queries(q_BTHK), cut.mask(q_BTE.dtype)
         if segment.cached:
             new_BG2TK = both_BS2GK.permute(0, 3, 2, 1, 4)
             if state is None:
                 state = new_BG2TK.new_zeros(*new_BG2TK.shape[:3], memory, self.d_head)
             whole_BG2SK = append_to_kv_cache(state, new_BG2TK)
-            r_SGK = segment.once_per_evaluation(
-                (self, segment.length), lambda: self._distances(segment, q_BTE)
-            )
             state = whole_BG2SK[:, :, :, segment.length :]
-            out_BTHK = attend_cached(q_BTHK, whole_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
+            r_SGK = segment.once_per_evaluation(
+                (self, segment.length), lambda: self._distances(cut.segment, q_BTE)
+            )
+            seen_BG2SK = cut.keys(whole_BG2SK, axis=3)
+            out_BTHK = attend_cached(q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
         else:
-            k_BSGK, value_BSGK = both_BS2GK.unbind(2)
+            k_BSGK, value_BSGK = cut.keys(both_BS2GK, axis=1).unbind(2)
             rate = self.dropout if self.training else 0.0
-            r_SGK = self._distances(segment, q_BTE)
+            r_SGK = self._distances(cut.segment, q_BTE)
             k_BSHK, value_BSHK, r_SHK = map(self._for_all_heads, (k_BSGK, value_BSGK, r_SGK))
             inputs = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
             attend = select_kernel(q_BTHK.device, rate, segment.kernel)
             out_BTHK = attend(inputs, rate)
-        return project(out_BTHK.flatten(2), self.output.weight), state, None
+        out_BTE = cut.joined(out_BTHK).flatten(2)
+        return project(out_BTE, self.output.weight), state, None
 
     def _for_all_heads(self, of_groups: Tensor) -> Tensor:
         """What heads of queries read, from (..., G, K) to (..., H, K)."""
@@ -155,8 +159,9 @@ class AttentionBlock(nn.Module):
         The keys and values of the memory are projected anew in each segment, the distances once
         for all streams.
         """
-        keys = memory + segment
+        rows = memory + segment
         queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
-        keys_and_values = 2 * positions * keys / segment
-        projections = 2 * queries + keys_and_values + positions * keys / (batch * segment)
-        return projections + 6.0 * self.n_heads * self.d_head * keys
+        read, keys = pairs_of(self.window, memory, segment)
+        projections = 2 * queries + 2 * positions * rows / segment
+        products = 6.0 * self.n_heads * self.d_head * read * keys / segment
+        return projections + products + positions * keys / (batch * segment)

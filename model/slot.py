@@ -26,8 +26,9 @@ class Slot(nn.Module):
 
     The slot owns one memory of detached inputs, as long as its greediest candidate reads; every
     candidate takes the tail it needs. It is kept up to date whatever is computed. A slot whose
-    candidates read none has none. A SuperNet has several candidates in a slot, a derived model
-    one.
+    candidates read none has none. The state of a candidate that is not computed is lost: one that
+    carries it from segment to segment then begins with what it makes of the memory. A SuperNet has
+    several candidates in a slot, a derived model one.
     """
 
     def __init__(self, candidates: Sequence[Candidate], d_model: int, dropout: Dropout) -> None:
@@ -61,7 +62,8 @@ class Slot(nn.Module):
         candidates' own; both are returned as the next segment needs them. The auxiliary loss is
         the weighted sum of the blocks', None where there is none.
         """
-        out_BTD, aux, next_states = x_BTD, None, list(states)
+        out_BTD, aux = x_BTD, None
+        next_states: list[Tensor | None] = [None] * len(states)
         for index, weight in terms:
             label, c_BSD = self.labels[index], x_BTD
             block = self.block(label)
@@ -73,13 +75,27 @@ class Slot(nn.Module):
                 c_BSD = torch.cat([memory_BMD[:, -block.memory_rows :], x_BTD], dim=1)
             if label in self.norms:
                 c_BSD = self.norms[label](c_BSD)
-            delta_BTD, state, block_aux = block(c_BSD, segment, states[index])
+            carried = states[index]
+            if carried is None and memory_BMD is not None and not segment.cached:
+                carried = self._state_of(label, memory_BMD, segment)
+            delta_BTD, state, block_aux = block(c_BSD, segment, carried)
             out_BTD = add_dropped(out_BTD, delta_BTD, self.dropout, self.training, weight)
             next_states[index] = None if state is None else state.detach()
             if block_aux is not None:
                 block_aux = block_aux if weight is None else weight * block_aux
                 aux = block_aux if aux is None else aux + block_aux
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
+
+    @torch.no_grad()
+    def _state_of(self, label: str, memory_BMD: Tensor, segment: Segment) -> Tensor | None:
+        """What a candidate would carry if it had read the memory, and nothing before it."""
+        block = self.block(label)
+        if not getattr(block, "carries_state", False):
+            return None
+        _, state, _ = block(
+            self.norms[label](memory_BMD), segment.before(memory_BMD.shape[1]), None
+        )
+        return state
 
 
 def run(slot: Slot, *inputs: Any) -> Result:

@@ -120,6 +120,7 @@ class Segment:
         cache: what outlives the segment (`StreamState.cache`); None: nothing does.
         full: every row of every memory is known to hold a token, in all streams.
         kernel: of attention (`model.attention_kernels`); None: the device's fastest.
+        padded: `seen_B` may be negative: so many of the first tokens are none.
         chunk: the T tokens are several segments of so many, each of which sees the memory that it
             would see if it were read alone; None: they are one.
     """
@@ -130,6 +131,7 @@ class Segment:
     full: bool = False
     kernel: str | None = None
     chunk: int | None = None
+    padded: bool = False
     _made: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -159,6 +161,25 @@ class Segment:
             ("encodings", memory, width, clamp, dtype),
             lambda: sinusoid(memory + self.length, width, clamp=clamp, dtype=dtype, device=device),
         )
+
+    def before(self, rows: int) -> "Segment":
+        """The last rows of the memory as a segment that streams begin with."""
+
+        def made() -> Segment:
+            return Segment(
+                self.seen_B.clamp(max=rows) - rows, rows, kernel=self.kernel, padded=not self.full
+            )
+
+        return self.once(("before", rows), made)
+
+    def without_padding(self, rows: Tensor, *, axis: int) -> Tensor:
+        """The rows, of which `axis` has the T tokens, with 0 in those that are none."""
+        if not self.padded:
+            return rows
+        is_none_BT = torch.arange(self.length, device=rows.device) < -self.seen_B[:, None]
+        shape = [1] * rows.dim()
+        shape[0], shape[axis] = is_none_BT.shape
+        return rows.masked_fill(is_none_BT.view(shape), 0.0)
 
     def without_invalid(self, rows_BSD: Tensor, memory: int) -> Tensor:
         """The rows with 0 in those of the memory that hold no token of the stream yet."""

@@ -7,7 +7,9 @@ from pydantic import Field
 from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.blocks.base import Block, BlockKind, BlockOptions
 from model.blocks.dense import DenseBlock, DenseOptions
+from model.blocks.gated_delta import GatedDeltaBlock, GatedDeltaOptions
 from model.blocks.identity import IdentityBlock, IdentityOptions
+from model.blocks.linear_attention import LinearAttentionBlock, LinearAttentionOptions
 from model.blocks.short_conv import ShortConvBlock, ShortConvOptions
 
 BLOCKS: dict[str, BlockKind] = {
@@ -15,6 +17,8 @@ BLOCKS: dict[str, BlockKind] = {
     "dense": BlockKind("d", DenseOptions, DenseBlock),
     "identity": BlockKind("i", IdentityOptions, IdentityBlock),
     "short_conv": BlockKind("c", ShortConvOptions, ShortConvBlock),
+    "gated_delta": BlockKind("g", GatedDeltaOptions, GatedDeltaBlock),
+    "linear_attention": BlockKind("l", LinearAttentionOptions, LinearAttentionBlock),
 }
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, select_kernel
 from model.attention_windows import cut_of, pairs_of
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.blocks.base import LEFT_OUT, BlockOptions, Label, head_width, linear
 from model.kv_cache import append_to_kv_cache, attend_cached
 from model.ops import Dropout, project
 from model.state import Segment
@@ -60,14 +60,7 @@ class AttentionOptions(BlockOptions):
             raise ValueError(
                 f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
             )
-        if values["d_head"] is not None:
-            return values
-        if d_model % n_heads:
-            raise ValueError(
-                f"n_heads: {n_heads} does not divide d_model {d_model}; "
-                "give d_head or another n_heads"
-            )
-        return {**values, "d_head": d_model // n_heads}
+        return head_width(values, d_model)
 
 
 class AttentionBlock(nn.Module):

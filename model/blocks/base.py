@@ -74,14 +74,31 @@ class BlockOptions(Section):
         return values
 
 
+def head_width(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+    """Options with d_head, where it is missing d_model / n_heads.
+
+    Raises:
+        ValueError: n_heads does not divide d_model.
+    """
+    if values["d_head"] is not None:
+        return values
+    n_heads = values["n_heads"]
+    if d_model % n_heads:
+        raise ValueError(
+            f"n_heads: {n_heads} does not divide d_model {d_model}; give d_head or another n_heads"
+        )
+    return {**values, "d_head": d_model // n_heads}
+
+
 class Block(Protocol):
     """What a slot asks of a block.
 
     The block adds `delta` to the residual stream. It reads `memory_rows` rows of memory and gets
     c = norm([memory; x]), with M rows of memory before the T of the segment, which says how many
     of them are valid. Its own state is None or a tensor whose first axis is the stream, zero for a
-    stream that starts. Parameters that are biases, though each head has a row, it names in
-    `head_biases`: weight decay leaves them alone.
+    stream that starts. Where it `carries_state` in a training too, a slot that lost the state,
+    because other candidates were drawn, makes it anew of its memory. Parameters that are biases,
+    though each head has a row, it names in `head_biases`: weight decay leaves them alone.
     """
 
     memory_rows: int

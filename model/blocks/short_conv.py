@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import BlockOptions, Label, linear
-from model.ops import Dropout, project
+from model.ops import Dropout, causal_conv, project
 from model.state import Segment
 
 
@@ -58,15 +58,8 @@ class ShortConvBlock(nn.Module):
             state = u_BSD[:, segment.length :].clone()
         else:
             u_BSD = segment.without_invalid(u_BSD, self.memory_rows)
-        length = segment.length
-        sums_BTD = sum(
-            (
-                u_BSD[:, row : row + length] * weight_D
-                for row, weight_D in enumerate(self.kernel_WD)
-            ),
-            start=u_BSD.new_zeros(()),
-        )
-        gated_BTD = gate_BSD[:, gate_BSD.shape[1] - length :] * sums_BTD
+        gate_BTD = gate_BSD[:, gate_BSD.shape[1] - segment.length :]
+        gated_BTD = gate_BTD * causal_conv(u_BSD, self.kernel_WD.to(u_BSD.dtype))
         return project(gated_BTD, self.outer.weight), state, None
 
     def flops(self, batch: int, segment: int, memory: int) -> float:

@@ -27,6 +27,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"n_heads": 4, "n_kv_heads": 2, "window": 4},
     ],
     "dense": [{"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")],
+    "gated_delta": [{}, {"kernel": 1, "n_heads": 1, "d_head": 5}],
+    "linear_attention": [{}, {"n_heads": 1, "d_head": 5}],
     "short_conv": [{}, {"kernel": 1}, {"kernel": 9}],
 }
 CANDIDATES = {

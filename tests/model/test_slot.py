@@ -143,10 +143,8 @@ def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> No
     )
     assert states[0] is None
     assert not states[1].requires_grad
-    _, _, untouched, no_aux = slot(
-        x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(0, None)]
-    )
-    assert untouched[1] is states[1]
+    _, _, lost, no_aux = slot(x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(0, None)])
+    assert lost == (None, None)
     assert no_aux is None
     second = slot(x_BTD[:, 4:], None, segment_of(x_BTD[:, 4:]), states, [(1, None)])[0]
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=0, atol=1e-12)
@@ -155,3 +153,25 @@ def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> No
     full_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(1, None)])[3]
     half_aux = slot(x_BTD, None, segment_of(x_BTD), (None, None), [(0, half), (1, half)])[3]
     torch.testing.assert_close(half_aux, full_aux / 2)
+
+
+@pytest.mark.parametrize("kind", ["gated_delta", "linear_attention"])
+def test_a_state_that_was_lost_is_made_of_the_memory(kind: str) -> None:
+    slot = slot_of(candidate("attention", memory=6), candidate(kind))
+    memory, x_BTD = normal(3, 6, D_MODEL, seed=4), normal(3, 4, D_MODEL)
+    seen_B, states = torch.tensor([0, 2, 9]), (None, None)
+    out_BTD = slot(x_BTD, memory, Segment(seen_B, 4), states, [(1, None)])[0]
+    for stream, seen in enumerate((0, 2, 6)):
+        whole_1SD = torch.cat([memory[:, 6 - seen :], x_BTD], dim=1)[stream : stream + 1]
+        start, alone = Segment(torch.tensor([0]), 4 + seen), slot_of(candidate(kind))
+        alone.load_state_dict({k: v for k, v in slot.state_dict().items() if kind in k})
+        wanted_1SD = alone(whole_1SD, None, start, (None,), [(0, None)])[0]
+        torch.testing.assert_close(out_BTD[stream], wanted_1SD[0, seen:], rtol=0, atol=1e-12)
+
+
+def test_a_state_that_was_lost_has_no_gradient() -> None:
+    slot = slot_of(candidate("attention", memory=6), candidate("gated_delta"))
+    memory, x_BTD = normal(2, 6, D_MODEL, seed=4).requires_grad_(), normal(2, 4, D_MODEL)
+    out_BTD = slot(x_BTD, memory, segment_of(x_BTD), (None, None), [(1, None)])[0]
+    (grad,) = torch.autograd.grad(out_BTD.sum(), [memory], allow_unused=True)
+    assert grad is None

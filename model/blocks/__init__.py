@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from model.blocks.all_attention import AllAttentionBlock, AllAttentionOptions
 from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.blocks.base import Block, BlockKind, BlockOptions
 from model.blocks.dense import DenseBlock, DenseOptions
 from model.blocks.gated_delta import GatedDeltaBlock, GatedDeltaOptions
 from model.blocks.identity import IdentityBlock, IdentityOptions
 from model.blocks.linear_attention import LinearAttentionBlock, LinearAttentionOptions
+from model.blocks.persistent import PersistentBlock, PersistentOptions
 from model.blocks.short_conv import ShortConvBlock, ShortConvOptions
 
 BLOCKS: dict[str, BlockKind] = {
@@ -19,6 +21,8 @@ BLOCKS: dict[str, BlockKind] = {
     "short_conv": BlockKind("c", ShortConvOptions, ShortConvBlock),
     "gated_delta": BlockKind("g", GatedDeltaOptions, GatedDeltaBlock),
     "linear_attention": BlockKind("l", LinearAttentionOptions, LinearAttentionBlock),
+    "all_attention": BlockKind("m", AllAttentionOptions, AllAttentionBlock),
+    "persistent": BlockKind("p", PersistentOptions, PersistentBlock),
 }
 
 if TYPE_CHECKING:

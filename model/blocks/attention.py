@@ -11,26 +11,19 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.attention_kernels import AttentionInputs, select_kernel
+from model.attention_kernels import AttentionInputs, Kernel, select_kernel
 from model.attention_windows import cut_of, pairs_of
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, head_width, linear
+from model.blocks.base import LEFT_OUT, HeadOptions, Label, linear
 from model.kv_cache import append_to_kv_cache, attend_cached
 from model.ops import Dropout, project
 from model.state import Segment
 
 
-class AttentionOptions(BlockOptions):
-    """Options of an attention candidate."""
+class ContextOptions(HeadOptions):
+    """Options of a candidate that reads keys of a memory and the segment."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
-    added: ClassVar[Mapping[str, Any]] = {"clamp": None, "n_kv_heads": None}
 
-    kind: Literal["attention"] = "attention"
-    label: Label = "attention"
-    n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
-    d_head: int = Field(
-        default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
-    )
     n_kv_heads: int | None = Field(
         default=None,
         ge=1,
@@ -60,7 +53,16 @@ class AttentionOptions(BlockOptions):
             raise ValueError(
                 f"n_kv_heads: {groups} does not divide n_heads {n_heads}; give a divisor"
             )
-        return head_width(values, d_model)
+        return HeadOptions._derived(values, d_model)
+
+
+class AttentionOptions(ContextOptions):
+    """Options of an attention candidate."""
+
+    added: ClassVar[Mapping[str, Any]] = {"clamp": None, "n_kv_heads": None}
+
+    kind: Literal["attention"] = "attention"
+    label: Label = "attention"
 
 
 class AttentionBlock(nn.Module):
@@ -80,7 +82,7 @@ class AttentionBlock(nn.Module):
     adds_nothing = False
     head_biases = ("u_HK", "v_HK")
 
-    def __init__(self, options: AttentionOptions, d_model: int, dropout: Dropout) -> None:
+    def __init__(self, options: ContextOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         assert not options.missing, options.missing
         self.n_heads, self.d_head = options.n_heads, options.d_head
@@ -98,9 +100,16 @@ class AttentionBlock(nn.Module):
         self.memory_rows = min(options.memory, within)
 
     def forward(
-        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+        self,
+        c_BSD: Tensor,
+        segment: Segment,
+        state: Tensor | None,
+        kernel: Kernel | None = None,
     ) -> tuple[Tensor, Tensor | None, None]:
-        """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K)."""
+        """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K).
+
+        `kernel` attends in the place of the device's fastest way.
+        """
         memory = self.memory_rows
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
@@ -121,15 +130,19 @@ class AttentionBlock(nn.Module):
                 (self, segment.length), lambda: self._distances(cut.segment, q_BTE)
             )
             seen_BG2SK = cut.keys(whole_BG2SK, axis=3)
+            both_BS2GK = seen_BG2SK.permute(0, 3, 2, 1, 4)
+        else:
+            r_SGK = self._distances(cut.segment, q_BTE)
+            both_BS2GK = cut.keys(both_BS2GK, axis=1)
+        if segment.cached and kernel is None:
             out_BTHK = attend_cached(q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
         else:
-            k_BSGK, value_BSGK = cut.keys(both_BS2GK, axis=1).unbind(2)
             rate = self.dropout if self.training else 0.0
-            r_SGK = self._distances(cut.segment, q_BTE)
-            k_BSHK, value_BSHK, r_SHK = map(self._for_all_heads, (k_BSGK, value_BSGK, r_SGK))
+            read = (*both_BS2GK.unbind(2), r_SGK)
+            k_BSHK, value_BSHK, r_SHK = map(self._for_all_heads, read)
             inputs = AttentionInputs(q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS)
-            attend = select_kernel(q_BTHK.device, rate, segment.kernel)
-            out_BTHK = attend(inputs, rate)
+            kernel = kernel or select_kernel(q_BTHK.device, rate, segment.kernel)
+            out_BTHK = kernel(inputs, rate)
         out_BTE = cut.joined(out_BTHK).flatten(2)
         return project(out_BTE, self.output.weight), state, None
 
@@ -146,6 +159,10 @@ class AttentionBlock(nn.Module):
         r_SE = self.position(r_SD)
         return r_SE.view(-1, self.n_kv_heads, self.d_head)
 
+    def computed(self, segment: int, memory: int) -> tuple[int, int]:
+        """How many queries of a segment are computed, and with how many keys each."""
+        return pairs_of(self.window, memory, segment)
+
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections of queries, keys, values, distances and output; three products per key.
 
@@ -154,7 +171,7 @@ class AttentionBlock(nn.Module):
         """
         rows = memory + segment
         queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
-        read, keys = pairs_of(self.window, memory, segment)
+        read, keys = self.computed(segment, memory)
         projections = 2 * queries + 2 * positions * rows / segment
         products = 6.0 * self.n_heads * self.d_head * read * keys / segment
         return projections + products + positions * keys / (batch * segment)

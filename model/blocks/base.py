@@ -74,20 +74,25 @@ class BlockOptions(Section):
         return values
 
 
-def head_width(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-    """Options with d_head, where it is missing d_model / n_heads.
+class HeadOptions(BlockOptions):
+    """Options of a candidate that works in heads."""
 
-    Raises:
-        ValueError: n_heads does not divide d_model.
-    """
-    if values["d_head"] is not None:
-        return values
-    n_heads = values["n_heads"]
-    if d_model % n_heads:
-        raise ValueError(
-            f"n_heads: {n_heads} does not divide d_model {d_model}; give d_head or another n_heads"
-        )
-    return {**values, "d_head": d_model // n_heads}
+    n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
+    d_head: int = Field(
+        default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        if values["d_head"] is not None:
+            return values
+        n_heads = values["n_heads"]
+        if d_model % n_heads:
+            raise ValueError(
+                f"n_heads: {n_heads} does not divide d_model {d_model}; "
+                "give d_head or another n_heads"
+            )
+        return {**values, "d_head": d_model // n_heads}
 
 
 class Block(Protocol):

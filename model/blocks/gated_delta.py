@@ -4,35 +4,27 @@ B batch   T segment length   D d_model   H heads   K head dim   W width of the c
 E = 3 H K channels of the convolution
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, head_width, linear
+from model.blocks.base import HeadOptions, Label, linear
 from model.linear_recurrence import gated_delta, products
 from model.ops import Dropout, causal_conv, project
 from model.state import Segment
 
 
-class GatedDeltaOptions(BlockOptions):
+class GatedDeltaOptions(HeadOptions):
     """Options of a gated delta candidate."""
 
     kind: Literal["gated_delta"] = "gated_delta"
     label: Label = "gated_delta"
-    n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
-    d_head: int = Field(
-        default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
-    )
     kernel: int = Field(
         default=4, ge=1, le=256, description="Tokens that the convolution of q, k and v sees."
     )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        return head_width(values, d_model)
 
 
 class GatedDeltaBlock(nn.Module):

@@ -3,31 +3,22 @@
 B batch   T segment length   D d_model   H heads   K head dim
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, head_width, linear
+from model.blocks.base import HeadOptions, Label, linear
 from model.linear_recurrence import decayed, products
 from model.ops import Dropout, project
 from model.state import Segment
 
 
-class LinearAttentionOptions(BlockOptions):
+class LinearAttentionOptions(HeadOptions):
     """Options of a linear attention candidate."""
 
     kind: Literal["linear_attention"] = "linear_attention"
     label: Label = "linear_attention"
-    n_heads: int = Field(default=LEFT_OUT, ge=1, le=4096, description="Heads.")
-    d_head: int = Field(
-        default=LEFT_OUT, ge=1, le=2**16, description="Width of a head (default d_model / n_heads)."
-    )
-
-    @staticmethod
-    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
-        return head_width(values, d_model)
 
 
 class LinearAttentionBlock(nn.Module):

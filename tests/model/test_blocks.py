@@ -29,6 +29,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dense": [{"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")],
     "gated_delta": [{}, {"kernel": 1, "n_heads": 1, "d_head": 5}],
     "linear_attention": [{}, {"n_heads": 1, "d_head": 5}],
+    "persistent": [{}, {"n_vectors": 3, "n_heads": 1, "d_head": 5}],
     "short_conv": [{}, {"kernel": 1}, {"kernel": 9}],
 }
 CANDIDATES = {

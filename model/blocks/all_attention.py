@@ -1,0 +1,118 @@
+"""Attention over the context and persistent vectors in one softmax (Sukhbaatar et al. 2019).
+
+"Augmenting Self-attention with Persistent Memory", arXiv 1907.01470.
+
+B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from model.attention_kernels import AttentionInputs, position_scores
+from model.blocks.attention import AttentionBlock, ContextOptions
+from model.blocks.base import Label
+from model.ops import Dropout
+from model.state import Segment
+
+
+class AllAttentionOptions(ContextOptions):
+    """Options of an all-attention candidate."""
+
+    kind: Literal["all_attention"] = "all_attention"
+    label: Label = "all_attention"
+    n_vectors: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**20,
+        description="Persistent keys and values of each head; null: 4 d_model, as many numbers as "
+        "a dense block with d_ffn 4 d_model has.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        return ContextOptions._derived(with_vectors(values, d_model), d_model)
+
+
+def with_vectors(values: Mapping[str, Any], d_model: int) -> dict[str, Any]:
+    """Options with n_vectors, where it is null 4 d_model."""
+    return {**values, "n_vectors": values["n_vectors"] or 4 * d_model}
+
+
+class PersistentVectors(nn.Module):
+    """N keys and values of each head that all positions of all texts see (Eq. 5 and 9).
+
+    Stored with variance 1/K and 1/N and multiplied by the roots of K and N when they are used, so
+    that they begin with variance 1 and Adam moves them faster (section 4.2).
+    """
+
+    def __init__(self, vectors: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.key_NHK = nn.Parameter(torch.randn(vectors, heads, width) * width**-0.5)
+        self.value_NHK = nn.Parameter(torch.randn(vectors, heads, width) * vectors**-0.5)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Keys and values as they are used."""
+        vectors, _, width = self.key_NHK.shape
+        return self.key_NHK * width**0.5, self.value_NHK * vectors**0.5
+
+
+class AllAttentionBlock(nn.Module):
+    """Relative attention whose softmax runs over the context and N persistent vectors.
+
+    A persistent key has no position and is never masked.
+
+    Differs from the paper: the positions are Transformer-XL's; the content bias u is added to the
+    queries of persistent keys too.
+    """
+
+    adds_nothing = False
+
+    def __init__(self, options: AllAttentionOptions, d_model: int, dropout: Dropout) -> None:
+        super().__init__()
+        assert options.n_vectors is not None
+        self.attention = AttentionBlock(options, d_model, dropout)
+        self.vectors = PersistentVectors(options.n_vectors, options.n_heads, options.d_head)
+        self.memory_rows = self.attention.memory_rows
+
+    def forward(
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """The state is attention's."""
+        key_NHK, value_NHK = self.vectors()
+        kernel = partial(_beside, key_NHK=key_NHK, value_NHK=value_NHK)
+        return self.attention(c_BSD, segment, state, kernel)
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """Attention's, and two products for each vector; the last block may be padded."""
+        padded = self.attention.computed(segment, memory)[0] / segment
+        return (
+            self.attention.flops(batch, segment, memory)
+            + 4.0 * self.vectors.key_NHK.numel() * padded
+        )
+
+
+def _beside(inputs: AttentionInputs, rate: float, *, key_NHK: Tensor, value_NHK: Tensor) -> Tensor:
+    """Attention over the keys and, behind them, the persistent ones with a bias of 0."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
+    batch, dtype = q_BTHK.shape[0], k_BSHK.dtype
+    bias_BHTS = position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None].to(q_BTHK.dtype)
+
+    def joined(rows_BSHK: Tensor, vector_NHK: Tensor) -> Tensor:
+        vector_BNHK = vector_NHK.to(dtype).expand(batch, *vector_NHK.shape)
+        return torch.cat([rows_BSHK, vector_BNHK], dim=1).transpose(1, 2)
+
+    out_BHTK = F.scaled_dot_product_attention(
+        (q_BTHK + u_HK).transpose(1, 2).to(dtype),
+        joined(k_BSHK, key_NHK),
+        joined(value_BSHK, value_NHK),
+        attn_mask=F.pad(bias_BHTS, (0, key_NHK.shape[0])).to(dtype),
+        dropout_p=rate,
+        scale=1.0,
+    )
+    return out_BHTK.transpose(1, 2)

@@ -183,6 +183,12 @@ class LanguageModel(nn.Module):
         )
         return Costs(self.tables.embedding_flops(mass_J1), slots, self.softmax.flops(mass_J1))
 
+    def after_step(self) -> None:
+        """What blocks do when an optimiser has moved their weights."""
+        for block in (block for slot in self.slots for block in slot.blocks.values()):
+            if (act := getattr(block, "after_step", None)) is not None:
+                act()
+
     @property
     def longest_memory(self) -> int:
         """Rows of the longest memory of a slot."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from model.blocks.adaptive_span import AdaptiveSpanBlock, AdaptiveSpanOptions
 from model.blocks.all_attention import AllAttentionBlock, AllAttentionOptions
 from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.blocks.base import Block, BlockKind, BlockOptions
@@ -21,6 +22,7 @@ BLOCKS: dict[str, BlockKind] = {
     "short_conv": BlockKind("c", ShortConvOptions, ShortConvBlock),
     "gated_delta": BlockKind("g", GatedDeltaOptions, GatedDeltaBlock),
     "linear_attention": BlockKind("l", LinearAttentionOptions, LinearAttentionBlock),
+    "adaptive_span": BlockKind("s", AdaptiveSpanOptions, AdaptiveSpanBlock),
     "all_attention": BlockKind("m", AllAttentionOptions, AllAttentionBlock),
     "persistent": BlockKind("p", PersistentOptions, PersistentBlock),
 }

@@ -90,7 +90,7 @@ class AllAttentionBlock(nn.Module):
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Attention's, and two products for each vector; the last block may be padded."""
-        padded = self.attention.computed(segment, memory)[0] / segment
+        padded = self.attention.computed(segment)[0] / segment
         return (
             self.attention.flops(batch, segment, memory)
             + 4.0 * self.vectors.key_NHK.numel() * padded

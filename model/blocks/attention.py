@@ -105,12 +105,16 @@ class AttentionBlock(nn.Module):
         segment: Segment,
         state: Tensor | None,
         kernel: Kernel | None = None,
+        reach: int | None = None,
     ) -> tuple[Tensor, Tensor | None, None]:
         """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K).
 
-        `kernel` attends in the place of the device's fastest way.
+        `kernel` attends in the place of the device's fastest way. `reach` is a smaller window for
+        this call: the rows of memory that then nobody sees are not read.
         """
-        memory = self.memory_rows
+        window, memory = self._reach(reach)
+        if not segment.cached:
+            c_BSD = c_BSD[:, self.memory_rows - memory :]
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
         scale = self.d_head**-0.5
         q_BTE = project(x_BTD, self.query.weight * scale)
@@ -118,7 +122,7 @@ class AttentionBlock(nn.Module):
         both_BSE = project(c_BSD, self.key_value.weight)
         both_BS2GK = both_BSE.view(*both_BSE.shape[:2], 2, self.n_kv_heads, self.d_head)
         u_HK, v_HK = self.u_HK * scale, self.v_HK * scale
-        cut = cut_of(segment, self.window, memory)
+        cut = cut_of(segment, window, memory)
         q_BTHK, mask_BTS = cut.queries(q_BTHK), cut.mask(q_BTE.dtype)
         if segment.cached:
             new_BG2TK = both_BS2GK.permute(0, 3, 2, 1, 4)
@@ -127,12 +131,12 @@ class AttentionBlock(nn.Module):
             whole_BG2SK = append_to_kv_cache(state, new_BG2TK)
             state = whole_BG2SK[:, :, :, segment.length :]
             r_SGK = segment.once_per_evaluation(
-                (self, segment.length), lambda: self._distances(cut.segment, q_BTE)
+                (self, segment.length), lambda: self._distances(cut.segment, memory, q_BTE)
             )
             seen_BG2SK = cut.keys(whole_BG2SK, axis=3)
             both_BS2GK = seen_BG2SK.permute(0, 3, 2, 1, 4)
         else:
-            r_SGK = self._distances(cut.segment, q_BTE)
+            r_SGK = self._distances(cut.segment, memory, q_BTE)
             both_BS2GK = cut.keys(both_BS2GK, axis=1)
         if segment.cached and kernel is None:
             out_BTHK = attend_cached(q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
@@ -152,26 +156,34 @@ class AttentionBlock(nn.Module):
             return of_groups
         return of_groups.repeat_interleave(self.n_heads // self.n_kv_heads, dim=-2)
 
-    def _distances(self, segment: Segment, like: Tensor) -> Tensor:
+    def _distances(self, segment: Segment, memory: int, like: Tensor) -> Tensor:
         """The projected encodings of the distances S-1 ... 0; (S, G, K)."""
         width = self.position.weight.shape[1]
-        r_SD = segment.encodings(self.memory_rows, width, self.clamp, like.dtype)
+        r_SD = segment.encodings(memory, width, self.clamp, like.dtype)
         r_SE = self.position(r_SD)
         return r_SE.view(-1, self.n_kv_heads, self.d_head)
 
-    def computed(self, segment: int, memory: int) -> tuple[int, int]:
-        """How many queries of a segment are computed, and with how many keys each."""
-        return pairs_of(self.window, memory, segment)
+    def _reach(self, reach: int | None) -> tuple[int | None, int]:
+        """The window, and the rows of memory within it."""
+        if reach is None:
+            return self.window, self.memory_rows
+        window = reach if self.window is None else min(reach, self.window)
+        return window, min(self.memory_rows, window - 1)
 
-    def flops(self, batch: int, segment: int, memory: int) -> float:
+    def computed(self, segment: int, reach: int | None = None) -> tuple[int, int]:
+        """How many queries of a segment are computed, and with how many keys each."""
+        window, memory = self._reach(reach)
+        return pairs_of(window, memory, segment)
+
+    def flops(self, batch: int, segment: int, memory: int, reach: int | None = None) -> float:
         """Projections of queries, keys, values, distances and output; three products per key.
 
         The keys and values of the memory are projected anew in each segment, the distances once
         for all streams.
         """
-        rows = memory + segment
+        rows = min(memory, self._reach(reach)[1]) + segment
         queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
-        read, keys = self.computed(segment, memory)
+        read, keys = self.computed(segment, reach)
         projections = 2 * queries + 2 * positions * rows / segment
         products = 6.0 * self.n_heads * self.d_head * read * keys / segment
         return projections + products + positions * keys / (batch * segment)

@@ -156,10 +156,16 @@ def an_evaluation_draws_no_random_number(made: Candidate) -> None:
 
 
 def a_finite_gradient_reaches_every_parameter(made: Candidate) -> None:
-    """And it is not 0."""
-    slot = slot_of(made)
-    x_BTD = normal(2, 5, D_MODEL).requires_grad_()
-    (apply(slot, x_BTD) * normal(2, 5, D_MODEL, seed=3)).sum().backward()
+    """And it is not 0, with the auxiliary loss and weights as they are after a step."""
+    model = language_model([[made]])
+    model.after_step()
+    slot, x_BTD = model.slots[0], normal(2, 5, D_MODEL).requires_grad_()
+    rows = slot.block(made.label).memory_rows
+    memory = normal(2, rows, D_MODEL, seed=9) if rows else None
+    segment = Segment(torch.full((2,), 4), 5)
+    out_BTD, _, _, aux = slot(x_BTD, memory, segment, (None,), [(0, None)])
+    loss = (out_BTD * normal(2, 5, D_MODEL, seed=3)).sum() + (0.0 if aux is None else aux)
+    loss.backward()
     for name, parameter in slot.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

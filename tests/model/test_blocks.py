@@ -17,6 +17,8 @@ from tests.model.contract import CONTRACT, slot_of
 from tests.model.tiny import D_MODEL, candidate, normal
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "adaptive_span": [{"span": 4, "ramp": 2}, {"span": 20, "ramp": 3}, {"span": 9, "ramp": 40}],
+    "all_attention": [{"n_vectors": 3}, {"window": 3, "n_vectors": 1}, {"n_kv_heads": 1}],
     "attention": [
         {},
         {"window": 3},

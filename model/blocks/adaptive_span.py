@@ -1,0 +1,110 @@
+"""Attention whose heads learn how far they look back (Sukhbaatar et al. 2019, arXiv 1905.07799).
+
+B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
+"""
+
+import math
+from functools import partial
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from model.attention_kernels import AttentionInputs, position_scores
+from model.blocks.attention import AttentionBlock, AttentionOptions
+from model.blocks.base import HeadOptions, Label
+from model.ops import Dropout, drop
+from model.state import Segment
+
+
+class AdaptiveSpanOptions(HeadOptions):
+    """Options of an adaptive span candidate."""
+
+    kind: Literal["adaptive_span"] = "adaptive_span"
+    label: Label = "adaptive_span"
+    span: int = Field(
+        default=256,
+        ge=1,
+        le=2**20,
+        description="Keys that a head may see at most, the query's own included.",
+    )
+    ramp: int = Field(
+        default=32, ge=1, le=2**20, description="Keys over which a head's sight fades out."
+    )
+    first_span: float = Field(
+        default=1.0, ge=0, le=1, description="Span that heads begin with, as a part of `span`."
+    )
+    span_loss: float = Field(
+        default=2e-6, ge=0, le=1, description="Loss in nats for each key of the mean span."
+    )
+
+
+class AdaptiveSpanBlock(nn.Module):
+    """Relative attention with the mask m(x) = clamp((R + z - x) / R, 0, 1) at distance x (Eq. 3).
+
+    The weights exp(s) m of a query are divided by their sum. z = z' `span` is trained, z' between 0
+    and 1, with `span_loss` times the mean z as auxiliary loss (Eq. 6). Keys that no head sees are
+    neither read nor kept by an evaluation: that changes no result.
+
+    Differs from the paper: positions are Transformer-XL's, a query sees itself, z is the number of
+    keys before it that are seen in full, and heads begin with their whole span: the cost of a
+    model that is not trained yet is the highest that it may come to.
+    """
+
+    adds_nothing = False
+
+    def __init__(self, options: AdaptiveSpanOptions, d_model: int, dropout: Dropout) -> None:
+        super().__init__()
+        assert not options.missing, options.missing
+        self.span, self.ramp, self.span_loss = options.span, options.ramp, options.span_loss
+        self.dropout, self.memory_rows = dropout.attention, options.span - 1
+        inside = AttentionOptions(
+            n_heads=options.n_heads, d_head=options.d_head, n_kv_heads=None, window=options.span,
+            memory=options.span - 1, clamp=None,
+        )  # fmt: skip
+        self.attention = AttentionBlock(inside, d_model, dropout)
+        self.span_H = nn.Parameter(torch.full((options.n_heads,), options.first_span))
+
+    def forward(
+        self, c_BSD: Tensor, segment: Segment, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The state is attention's, of as many rows as some head sees."""
+        share_H = self.span_H.clamp(0.0, 1.0)
+        kernel = partial(_fading, z_H=share_H * self.span, ramp=self.ramp)
+        delta_BTD, state, _ = self.attention(c_BSD, segment, state, kernel, self.reach())
+        return delta_BTD, state, self.span_loss * self.span * share_H.mean()
+
+    def reach(self) -> int:
+        """How many keys the head sees that sees most."""
+        longest = float(self.span_H.detach().clamp(0.0, 1.0).max()) * self.span
+        return min(self.span, math.ceil(longest) + self.ramp)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Bring the spans back between 0 and 1: beyond, they would have no gradient."""
+        self.span_H.clamp_(0.0, 1.0)
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """Attention's over the keys that some head sees now."""
+        return self.attention.flops(batch, segment, memory, self.reach())
+
+
+def _fading(inputs: AttentionInputs, rate: float, *, z_H: Tensor, ramp: int) -> Tensor:
+    """Attention whose weights fade out over `ramp` keys behind z of them, by head."""
+    q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
+    dtype, device = k_BSHK.dtype, q_BTHK.device
+    length, keys = q_BTHK.shape[1], k_BSHK.shape[1]
+    query_T1 = torch.arange(keys - length, keys, device=device)[:, None]
+    distance_TS = query_T1 - torch.arange(keys, device=device)
+    # In float32 at least: bfloat16 takes neighbours beyond 256 for one.
+    wide = torch.promote_types(dtype, torch.float32)
+    fading_HTS = ((ramp + z_H.to(wide)[:, None, None] - distance_TS) / ramp).clamp(0.0, 1.0)
+    content_BHTS = ((q_BTHK + u_HK).to(dtype).transpose(1, 2)) @ k_BSHK.permute(0, 2, 3, 1)
+    score_BHTS = content_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    # Left out before the softmax, or the weight of what is seen could be too small to divide by.
+    score_BHTS = score_BHTS.to(wide).masked_fill(fading_HTS == 0.0, -math.inf)
+    weight_BHTS = torch.softmax(score_BHTS, dim=-1) * fading_HTS
+    weight_BHTS = (weight_BHTS / weight_BHTS.sum(dim=-1, keepdim=True)).to(dtype)
+    out_BHTK = drop(weight_BHTS, rate, True) @ value_BSHK.transpose(1, 2)
+    return out_BHTK.transpose(1, 2)

@@ -1,0 +1,258 @@
+"""What each kind computes, against plain formulas and the kinds that it becomes at its limits.
+
+B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model import Candidate, Dropout
+from model.attention_kernels import AttentionInputs, with_bias
+from model.blocks.adaptive_span import AdaptiveSpanBlock
+from model.blocks.all_attention import AllAttentionBlock, _beside
+from model.blocks.attention import AttentionBlock
+from model.blocks.gated_delta import GatedDeltaBlock
+from model.blocks.linear_attention import LinearAttentionBlock
+from model.blocks.persistent import PersistentBlock
+from model.blocks.short_conv import ShortConvBlock
+from model.slot import Slot
+from model.state import Segment
+from tests.model.contract import apply, slot_of
+from tests.model.tiny import D_MODEL, candidate, normal
+
+LENGTH = 7
+
+
+def block_of(slot: Slot, kind: str) -> Any:
+    return slot.blocks[kind]
+
+
+def close(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def alone(made: Candidate, c_BTD: Tensor) -> tuple[Any, Tensor]:
+    """A random block, and its delta for streams that begin with these normed inputs."""
+    block = block_of(slot_of(made), made.label)
+    rows = block.memory_rows
+    memory = normal(c_BTD.shape[0], rows, D_MODEL, seed=9)
+    segment = Segment(torch.zeros(len(c_BTD), dtype=torch.int64), c_BTD.shape[1])
+    return block, block(torch.cat([memory, c_BTD], dim=1), segment, None)[0]
+
+
+def test_short_conv_is_a_gated_sum_of_its_last_inputs() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("short_conv", kernel=3), c_BTD)
+    assert isinstance(block, ShortConvBlock)
+    b_BTD, gate_BTD, value_BTD = (c_BTD @ block.inner.weight.T).chunk(3, dim=2)
+    u_BTD = b_BTD * value_BTD
+    for t in range(LENGTH):
+        sums_BD = sum(
+            block.kernel_WD[2 - back] * u_BTD[:, t - back] for back in range(min(3, t + 1))
+        )
+        close(delta_BTD[:, t], (gate_BTD[:, t] * sums_BD) @ block.outer.weight.T)
+
+
+def test_heads_that_share_keys_are_heads_with_equal_ones() -> None:
+    shared = slot_of(candidate("attention", n_heads=4, n_kv_heads=2))
+    whole = slot_of(candidate("attention", n_heads=4))
+    ours, theirs = block_of(shared, "attention"), block_of(whole, "attention")
+    with torch.no_grad():
+        for name, tensor in whole.state_dict().items():
+            weight = shared.state_dict()[name]
+            if weight.shape != tensor.shape:
+                parts = 2 if "key_value" in name else 1
+                groups = weight.view(parts, 2, 2, D_MODEL)
+                weight = groups.repeat_interleave(2, dim=1).reshape(tensor.shape)
+            tensor.copy_(weight)
+    assert (ours.n_kv_heads, theirs.n_kv_heads) == (2, 4)
+    x_BTD = normal(2, LENGTH, D_MODEL)
+    close(apply(shared, x_BTD), apply(whole, x_BTD))
+
+
+def test_as_many_heads_of_keys_as_of_queries_are_attention() -> None:
+    slots = [slot_of(candidate("attention", n_kv_heads=groups)) for groups in (None, 2)]
+    x_BTD = normal(2, LENGTH, D_MODEL)
+    close(apply(slots[0], x_BTD), apply(slots[1], x_BTD))
+
+
+@pytest.mark.parametrize("first_span", [1.0, 5.0])
+def test_a_full_span_is_windowed_attention(first_span: float) -> None:
+    spans = slot_of(candidate("adaptive_span", span=5, ramp=3))
+    window = slot_of(candidate("attention", window=5, memory=4))
+    with torch.no_grad():
+        block_of(spans, "adaptive_span").span_H.fill_(first_span)
+        for name, tensor in window.state_dict().items():
+            tensor.copy_(
+                spans.state_dict()[
+                    name.replace("blocks.attention", "blocks.adaptive_span.attention").replace(
+                        "norms.attention", "norms.adaptive_span"
+                    )
+                ]
+            )
+    x_BTD = normal(2, LENGTH, D_MODEL)
+    for seen in (0, 2, 9):
+        close(apply(spans, x_BTD, seen), apply(window, x_BTD, seen))
+
+
+def test_the_weight_of_a_key_fades_out_with_its_distance() -> None:
+    c_BTD = normal(1, 6, D_MODEL)
+    made = candidate("adaptive_span", span=8, ramp=3, n_heads=1)
+    block, _ = alone(made, c_BTD)
+    assert isinstance(block, AdaptiveSpanBlock)
+    with torch.no_grad():
+        block.span_H.fill_(1.3 / 8)
+    attention = block.attention
+    segment = Segment(torch.tensor([0]), 6)
+    memory = torch.zeros(1, 7, D_MODEL, dtype=torch.float64)
+    delta_BTD = block(torch.cat([memory, c_BTD], dim=1), segment, None)[0]
+    q_TK = c_BTD[0] @ attention.query.weight.T
+    k_TK, value_TK = (c_BTD[0] @ attention.key_value.weight.T).chunk(2, dim=1)
+    for t in range(6):
+        total, weights = 0.0, []
+        for j in range(t + 1):
+            r_K = attention.position(Segment(torch.tensor([0]), 8).encodings(
+                0, D_MODEL, None, torch.float64)[-1 - (t - j)])  # fmt: skip
+            score = (q_TK[t] * D_MODEL**-0.5 + attention.u_HK[0] * D_MODEL**-0.5) @ k_TK[j]
+            score = score + (q_TK[t] + attention.v_HK[0]) * D_MODEL**-0.5 @ r_K
+            mask = min(max((3 + 1.3 - (t - j)) / 3, 0.0), 1.0)
+            weights.append(mask * math.exp(score.item()))
+            total += weights[-1]
+        wanted_D = sum(w * value_TK[j] for j, w in enumerate(weights)) / total
+        close(delta_BTD[0, t], wanted_D @ attention.output.weight.T)
+
+
+def test_trimming_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    slot = slot_of(candidate("adaptive_span", span=9, ramp=2))
+    block = block_of(slot, "adaptive_span")
+    with torch.no_grad():
+        block.span_H.copy_(torch.tensor([0.1, 0.35]))
+    assert block.reach() == 6
+    x_BTD = normal(2, LENGTH, D_MODEL)
+    trimmed = apply(slot, x_BTD, seen=8)
+    monkeypatch.setattr(AdaptiveSpanBlock, "reach", lambda self: 9)
+    close(apply(slot, x_BTD, seen=8), trimmed)
+
+
+def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_ends() -> None:
+    made = candidate("adaptive_span", span=10, ramp=2, span_loss=0.01)
+    block = block_of(slot_of(made), "adaptive_span")
+    with torch.no_grad():
+        block.span_H.copy_(torch.tensor([0.2, 0.6]))
+    rows = normal(1, 9 + 3, D_MODEL)
+    aux = block(rows, Segment(torch.tensor([9]), 3), None)[2]
+    assert aux.item() == pytest.approx(0.01 * 10 * 0.4)
+    with torch.no_grad():
+        block.span_H.copy_(torch.tensor([-0.2, 1.6]))
+    block.after_step()
+    assert block.span_H.tolist() == [0.0, 1.0]
+
+
+def test_without_persistent_vectors_it_is_attention() -> None:
+    inputs = AttentionInputs(
+        normal(2, 3, 2, 4), normal(2, 5, 2, 4, seed=3), normal(2, 5, 2, 4, seed=4),
+        normal(5, 2, 4, seed=5), normal(2, 4, seed=6), normal(2, 4, seed=7),
+        Segment(torch.tensor([2, 1]), 3).mask(2, None, torch.float64),
+    )  # fmt: skip
+    none = torch.zeros(0, 2, 4, dtype=torch.float64)
+    close(_beside(inputs, 0.0, key_NHK=none, value_NHK=none), with_bias(inputs, 0.0))
+    # What nobody attends to is not there.
+    far, value = torch.full((1, 2, 4), 0.0, dtype=torch.float64), normal(1, 2, 4, seed=8)
+    blind = inputs._replace(mask_BTS=torch.full_like(inputs.mask_BTS, -math.inf))
+    out = _beside(blind, 0.0, key_NHK=far, value_NHK=value)
+    close(out, value.expand_as(out[:, :, :, :]).reshape(out.shape))
+
+
+def test_the_order_of_persistent_vectors_means_nothing() -> None:
+    slot, x_BTD = slot_of(candidate("all_attention", n_vectors=5)), normal(2, LENGTH, D_MODEL)
+    vectors = block_of(slot, "all_attention").vectors
+    before = apply(slot, x_BTD)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    with torch.no_grad():
+        vectors.key_NHK.copy_(vectors.key_NHK[order])
+        vectors.value_NHK.copy_(vectors.value_NHK[order])
+    close(apply(slot, x_BTD), before)
+
+
+def test_persistent_vectors_have_variance_one_when_they_are_used() -> None:
+    torch.manual_seed(0)
+    block = AllAttentionBlock(candidate("all_attention", n_vectors=4096), D_MODEL, Dropout())  # type: ignore[arg-type]
+    for rows in block.vectors():
+        assert rows.var().item() == pytest.approx(1.0, rel=0.1)
+
+
+def test_persistent_vectors_are_a_softmax_over_keys_of_their_own() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("persistent", n_vectors=5, n_heads=2), c_BTD)
+    assert isinstance(block, PersistentBlock)
+    key_NHK, value_NHK = block.vectors.key_NHK * 2.0, block.vectors.value_NHK * 5**0.5
+    q_BTHK = (c_BTD @ block.query.weight.T).view(2, LENGTH, 2, 4)
+    weight_BTHN = torch.einsum("bthk,nhk->bthn", q_BTHK / 2.0, key_NHK).softmax(dim=-1)
+    out_BTHK = torch.einsum("bthn,nhk->bthk", weight_BTHN, value_NHK)
+    close(delta_BTD, out_BTHK.flatten(2) @ block.outer.weight.T)
+
+
+def test_gated_delta_is_its_recurrence() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("gated_delta", n_heads=2, kernel=2), c_BTD)
+    assert isinstance(block, GatedDeltaBlock)
+    inner = c_BTD @ block.inner.weight.T
+    mixed, gate, beta, step = inner.split([3 * D_MODEL, D_MODEL, 2, 2], dim=2)
+    before = torch.cat([torch.zeros_like(mixed[:, :1]), mixed[:, :-1]], dim=1)
+    q, k, value = F.silu(block.kernel_WE[0] * before + block.kernel_WE[1] * mixed).chunk(3, dim=2)
+    for stream in range(2):
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+            state = torch.zeros(4, 4, dtype=torch.float64)
+            for t in range(LENGTH):
+                q_K, k_K = (F.normalize(rows[stream, t, part], dim=0) for rows in (q, k))
+                b = torch.sigmoid(beta[stream, t, head])
+                rate = F.softplus(step[stream, t, head] + block.step_bias_H[head])
+                a = torch.exp(-block.log_rate_H[head].exp() * rate)
+                state = a * (state - b * torch.outer(k_K, k_K @ state))
+                state = state + b * torch.outer(k_K, value[stream, t, part])
+                o_K = (q_K / 2.0) @ state
+                normed_K = o_K / (o_K.square().mean() + 1e-5).sqrt() * block.norm.weight
+                out_K = normed_K * F.silu(gate[stream, t, part])
+                found = _head_inputs(block.outer.weight, delta_BTD[stream, t])[part]
+                close(found, out_K)
+
+
+def _head_inputs(weight: Tensor, delta_D: Tensor) -> Tensor:
+    """What the last projection was given."""
+    return torch.linalg.solve(weight, delta_D)
+
+
+def test_linear_attention_is_a_decayed_sum() -> None:
+    c_BTD = normal(1, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("linear_attention", n_heads=2), c_BTD)
+    assert isinstance(block, LinearAttentionBlock)
+    q, k, value, gate = (c_BTD[0] @ block.inner.weight.T).chunk(4, dim=1)
+    for head in range(2):
+        part, a = slice(4 * head, 4 * head + 4), torch.sigmoid(block.decay_logit_H[head])
+        for t in range(LENGTH):
+            o_K = sum(
+                a ** (t - j) * (q[t, part] @ k[j, part]) / 2.0 * value[j, part]
+                for j in range(t + 1)
+            )
+            normed_K = o_K / (o_K.square().mean() + 1e-5).sqrt() * block.norm.weight
+            found = _head_inputs(block.outer.weight, delta_BTD[0, t])[part]
+            torch.testing.assert_close(found, normed_K * F.silu(gate[t, part]), rtol=0, atol=1e-10)
+
+
+def test_decays_begin_as_in_retention() -> None:
+    block = LinearAttentionBlock(candidate("linear_attention", n_heads=4), D_MODEL, Dropout())  # type: ignore[arg-type]
+    wanted = [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128, 1 - 1 / 256]
+    assert torch.sigmoid(block.decay_logit_H).tolist() == pytest.approx(wanted)
+
+
+def test_attention_blocks_name_their_biases() -> None:
+    for kind in ("all_attention", "adaptive_span"):
+        inner = block_of(slot_of(candidate(kind)), kind).attention
+        assert isinstance(inner, AttentionBlock)
+        assert inner.head_biases == ("u_HK", "v_HK")

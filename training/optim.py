@@ -1,7 +1,7 @@
 """Optimisers of the weights, and learning rates as pure functions of the step."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,22 +18,31 @@ from training.config import (
     steps_in,
 )
 
+_FACTOR = "rate_factor"
+
 
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
-    """An optimiser over all weights; weight decay acts on matrices, not on norms or biases."""
-    biases = {
-        id(getattr(module, name))
-        for module in model.modules()
-        for name in getattr(module, "head_biases", ())
-    }
-    groups: list[dict[str, Any]] = [
-        {"params": [], "weight_decay": config.weight_decay},
-        {"params": [], "weight_decay": 0.0},
-    ]
+    """An optimiser over all weights; weight decay acts on matrices, not on norms or biases.
+
+    A block may give a weight so many times the learning rate (`rate_factors`).
+    """
+    biases, factors = set[int](), dict[int, float]()
+    for module in model.modules():
+        biases |= {id(getattr(module, name)) for name in getattr(module, "head_biases", ())}
+        rates: Mapping[str, float] = getattr(module, "rate_factors", {})
+        factors |= {id(getattr(module, name)): factor for name, factor in rates.items()}
+    members: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         decays = parameter.ndim >= 2 and id(parameter) not in biases
-        groups[0 if decays else 1]["params"].append(parameter)
-    groups = [group for group in groups if group["params"]]
+        members.setdefault((factors.get(id(parameter), 1.0), not decays), []).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {
+            "params": members[factor, bare],
+            "weight_decay": 0.0 if bare else config.weight_decay,
+            _FACTOR: factor,
+        }
+        for factor, bare in sorted(members)
+    ]
     if config.kind == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum or 0.0)
     eps = config.eps or DEFAULT_EPS[config.kind]
@@ -57,9 +66,9 @@ def slots_of(optimiser: torch.optim.Optimizer) -> tuple[str, ...]:
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """Give every group the learning rate of this step."""
+    """Give every group the learning rate of this step, times the group's factor."""
     for group in optimiser.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get(_FACTOR, 1.0)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) -> Tensor:

@@ -12,7 +12,10 @@ from model.blocks.dense import DenseBlock, DenseOptions
 from model.blocks.gated_delta import GatedDeltaBlock, GatedDeltaOptions
 from model.blocks.identity import IdentityBlock, IdentityOptions
 from model.blocks.linear_attention import LinearAttentionBlock, LinearAttentionOptions
+from model.blocks.mixture_of_experts import MixtureOfExpertsBlock, MixtureOfExpertsOptions
 from model.blocks.persistent import PersistentBlock, PersistentOptions
+from model.blocks.product_key_memory import ProductKeyMemoryBlock, ProductKeyMemoryOptions
+from model.blocks.routing import RoutingBlock, RoutingOptions
 from model.blocks.short_conv import ShortConvBlock, ShortConvOptions
 
 BLOCKS: dict[str, BlockKind] = {
@@ -25,6 +28,9 @@ BLOCKS: dict[str, BlockKind] = {
     "adaptive_span": BlockKind("s", AdaptiveSpanOptions, AdaptiveSpanBlock),
     "all_attention": BlockKind("m", AllAttentionOptions, AllAttentionBlock),
     "persistent": BlockKind("p", PersistentOptions, PersistentBlock),
+    "routing": BlockKind("r", RoutingOptions, RoutingBlock),
+    "mixture_of_experts": BlockKind("e", MixtureOfExpertsOptions, MixtureOfExpertsBlock),
+    "product_key_memory": BlockKind("k", ProductKeyMemoryOptions, ProductKeyMemoryBlock),
 }
 
 if TYPE_CHECKING:

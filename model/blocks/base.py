@@ -103,8 +103,9 @@ class Block(Protocol):
     of them are valid. Its own state is None or a tensor whose first axis is the stream, zero for a
     stream that starts. Where it `carries_state` in a training too, a slot that lost the state,
     because other candidates were drawn, makes it anew of its memory. Parameters that are biases,
-    though each head has a row, it names in `head_biases`: weight decay leaves them alone. What its
-    `after_step` does, where it has one, is done after every step of the weights.
+    though each head has a row, it names in `head_biases`: weight decay leaves them alone; in
+    `rate_factors` weights whose learning rate is a multiple of the others'. What its `after_step`
+    does, where it has one, is done after every step of the weights.
     """
 
     memory_rows: int

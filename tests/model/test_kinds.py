@@ -18,7 +18,10 @@ from model.blocks.all_attention import AllAttentionBlock, _beside
 from model.blocks.attention import AttentionBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.linear_attention import LinearAttentionBlock
+from model.blocks.mixture_of_experts import MixtureOfExpertsBlock
 from model.blocks.persistent import PersistentBlock
+from model.blocks.product_key_memory import ProductKeyMemoryBlock
+from model.blocks.routing import RoutingBlock
 from model.blocks.short_conv import ShortConvBlock
 from model.slot import Slot
 from model.state import Segment
@@ -249,6 +252,135 @@ def test_decays_begin_as_in_retention() -> None:
     block = LinearAttentionBlock(candidate("linear_attention", n_heads=4), D_MODEL, Dropout())  # type: ignore[arg-type]
     wanted = [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128, 1 - 1 / 256]
     assert torch.sigmoid(block.decay_logit_H).tolist() == pytest.approx(wanted)
+
+
+def routed(made: Candidate, c_BTD: Tensor) -> tuple[Any, Tensor]:
+    block, delta_BTD = alone(made, c_BTD)
+    assert isinstance(block, RoutingBlock)
+    return block, delta_BTD
+
+
+@pytest.mark.parametrize(("clusters", "keys"), [(1, 99), (3, 99), (3, 2)])
+def test_a_query_reads_the_latest_keys_of_its_cluster(clusters: int, keys: int) -> None:
+    """With one cluster and all keys it is attention with shared queries and keys."""
+    made = candidate("routing", n_heads=2, n_local_heads=0, clusters=clusters, keys=keys)
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = routed(made, c_BTD)
+    q_BTE, value_BTE = (c_BTD @ block.query_value.weight.T).chunk(2, dim=2)
+    for stream in range(2):
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+            q_TK, value_TK = q_BTE[stream, :, part], value_BTE[stream, :, part]
+            k_TK = q_TK / q_TK.norm(dim=1, keepdim=True)
+            cluster_T = (k_TK @ block.mu_HCK[head].T).argmax(dim=1)
+            for t in range(LENGTH):
+                before = [j for j in range(t) if cluster_T[j] == cluster_T[t]]
+                read = before[max(0, len(before) - (keys - 1)) :] or [t]
+                weight = torch.stack([q_TK[t] @ k_TK[j] / 2.0 for j in read]).softmax(dim=0)
+                out_K = sum(w * value_TK[j] for w, j in zip(weight, read, strict=True))
+                found = _head_inputs(block.output.weight, delta_BTD[stream, t])[part]
+                torch.testing.assert_close(found, out_K, rtol=0, atol=1e-10)
+
+
+def test_centres_move_towards_the_keys_that_choose_them_in_training_alone() -> None:
+    made = candidate("routing", n_heads=1, n_local_heads=0, clusters=3, memory=0, decay=0.9)
+    slot, x_BTD = slot_of(made), normal(2, LENGTH, D_MODEL)
+    block, c_BTD = block_of(slot, "routing"), slot.norms["routing"](x_BTD)
+    k_RK = F.normalize((c_BTD @ block.query_value.weight.T).chunk(2, dim=2)[0], dim=2).flatten(0, 1)
+    with torch.no_grad():
+        block.mu_HCK[0] = torch.stack([k_RK[0], k_RK[1], torch.zeros(D_MODEL)])
+    before = block.mu_HCK.clone()
+    slot.eval()
+    apply(slot, x_BTD)
+    block.after_step()
+    assert torch.equal(block.mu_HCK, before)
+    slot.train()
+    cluster_R = (k_RK @ before[0].T).argmax(dim=1)
+    apply(slot, x_BTD)
+    block.after_step()
+    for cluster in (0, 1):
+        mean_K = F.normalize(k_RK[cluster_R == cluster].sum(dim=0), dim=0)
+        wanted_K = F.normalize(0.9 * before[0, cluster] + 0.1 * mean_K, dim=0)
+        close(block.mu_HCK[0, cluster], wanted_K)
+    assert torch.equal(block.mu_HCK[0, 2], before[0, 2])
+    assert not block.count_HC.any()
+
+
+def test_a_pass_that_trains_no_weights_moves_no_centre() -> None:
+    slot = slot_of(candidate("routing", memory=0)).train()
+    block = block_of(slot, "routing")
+    for parameter in slot.parameters():
+        parameter.requires_grad_(False)
+    apply(slot, normal(2, LENGTH, D_MODEL))
+    assert not block.count_HC.any()
+
+
+def test_routing_by_the_best_tokens_of_each_cluster_would_see_the_future() -> None:
+    """Why the paper's own form is not registered: who is among the best depends on later ones."""
+
+    def topk_routed(x_TK: Tensor, mu_CK: Tensor, keys: int) -> Tensor:
+        k_TK = F.normalize(x_TK, dim=1)
+        out_TK = torch.zeros_like(x_TK)
+        for mu_K in mu_CK:
+            chosen = (k_TK @ mu_K).topk(keys).indices.sort().values
+            for t in chosen:
+                read = chosen[chosen <= t]
+                weight = (k_TK[read] @ x_TK[t]).softmax(dim=0)
+                out_TK[t] += weight @ x_TK[read]
+        return out_TK
+
+    x_TK, mu_CK = normal(16, 4), F.normalize(normal(2, 4, seed=3), dim=1)
+    other_TK = torch.cat([x_TK[:10], normal(6, 4, seed=4)])
+    one, other = (topk_routed(rows, mu_CK, 6) for rows in (x_TK, other_TK))
+    assert (one[:10] - other[:10]).abs().max() > 0.1
+
+
+def test_a_mixture_of_all_experts_is_their_weighted_sum() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("mixture_of_experts", n_experts=3, k=3), c_BTD)
+    assert isinstance(block, MixtureOfExpertsBlock)
+    weight_BTE = (c_BTD @ block.gate.weight.T).softmax(dim=2)
+    segment = Segment(torch.zeros(2), LENGTH)
+    deltas = [expert(c_BTD, segment, None)[0] for expert in block.experts]
+    close(delta_BTD, sum(weight_BTE[..., e, None] * delta for e, delta in enumerate(deltas)))
+
+
+def test_the_best_two_experts_of_a_token_share_it_and_an_even_use_costs_least() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    made = candidate("mixture_of_experts", n_experts=4, k=2, balance_loss=0.5)
+    block, delta_BTD = alone(made, c_BTD)
+    segment = Segment(torch.zeros(2), LENGTH)
+    deltas = [expert(c_BTD, segment, None)[0] for expert in block.experts]
+    logit_BTE = c_BTD @ block.gate.weight.T
+    counts = torch.zeros(4, dtype=torch.float64)
+    for stream in range(2):
+        for t in range(LENGTH):
+            first, second = logit_BTE[stream, t].argsort(descending=True)[:2].tolist()
+            counts[[first, second]] += 1
+            ratio = (logit_BTE[stream, t, second] - logit_BTE[stream, t, first]).exp()
+            wanted_D = (deltas[first] + ratio * deltas[second])[stream, t] / (1 + ratio)
+            close(delta_BTD[stream, t], wanted_D)
+    mean_E = logit_BTE.softmax(dim=2).mean(dim=(0, 1))
+    aux = block(c_BTD, segment, None)[2]
+    close(aux, 0.5 * 4 * (counts / counts.sum() @ mean_E))
+    with torch.no_grad():
+        block.gate.weight.zero_()
+    assert block(c_BTD, segment, None)[2].item() == pytest.approx(0.5)
+
+
+def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    made = candidate("product_key_memory", heads=2, n_keys=5, k=3, d_key=2)
+    block, delta_BTD = alone(made, c_BTD)
+    assert isinstance(block, ProductKeyMemoryBlock)
+    q_BTHE = block.norm((c_BTD @ block.query.weight.T).view(2, LENGTH, 2, 4))
+    out_BTD = torch.zeros_like(delta_BTD)
+    for head in range(2):
+        one_NW, two_NW = block.key_H2NW[head]
+        key_PE = torch.cat([one_NW.repeat_interleave(5, dim=0), two_NW.repeat(5, 1)], dim=1)
+        best, place = (q_BTHE[:, :, head] @ key_PE.T).topk(3, dim=2)
+        out_BTD += (best.softmax(dim=2)[..., None] * block.value_ND[place]).sum(dim=2)
+    close(delta_BTD, out_BTD)
 
 
 def test_attention_blocks_name_their_biases() -> None:

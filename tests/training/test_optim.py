@@ -8,8 +8,16 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from tests import tiny
 from training.config import OptimiserConfig, RetrainConfig
-from training.optim import Lamb, build_optimiser, learning_rate, stages_of, warmup_steps
+from training.optim import (
+    Lamb,
+    build_optimiser,
+    learning_rate,
+    set_learning_rate,
+    stages_of,
+    warmup_steps,
+)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adam", "lamb", "adagrad", "sgd"])
@@ -53,6 +61,18 @@ def test_lamb_equals_the_algorithm(decay: float, zero: bool) -> None:
         optimiser.step()
     expected = reference(start, gradients, 0.1, decay)
     assert np.allclose(weight.detach().numpy(), expected, atol=1e-6)
+
+
+def test_a_block_may_ask_for_a_multiple_of_the_learning_rate() -> None:
+    (memory,) = tiny.candidates({"kind": "product_key_memory", "n_keys": 4, "k": 2})
+    model = tiny.language_model([[memory]])
+    optimiser = build_optimiser(model, OptimiserConfig(kind="adamw", lr=1.0))
+    set_learning_rate(optimiser, 0.25)
+    rates = {id(p): group["lr"] for group in optimiser.param_groups for p in group["params"]}
+    values = {id(p) for name, p in model.named_parameters() if name.endswith("value_ND")}
+    assert len(rates) == len([*model.parameters()])
+    assert {rates[each] for each in values} == {2.5}
+    assert {rate for each, rate in rates.items() if each not in values} == {0.25}
 
 
 def test_a_tensor_without_a_gradient_stays() -> None:

@@ -1,0 +1,99 @@
+"""A mixture of dense blocks, of which each token uses a few (Shazeer et al. 2017).
+
+"Outrageously Large Neural Networks", arXiv 1701.06538.
+
+R tokens of all streams   D d_model   E experts   K of them for each token
+"""
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
+from model.blocks.dense import Activation, DenseBlock, DenseOptions
+from model.ops import Dropout
+from model.state import Segment
+
+
+class MixtureOfExpertsOptions(BlockOptions):
+    """Options of a mixture of experts candidate."""
+
+    kind: Literal["mixture_of_experts"] = "mixture_of_experts"
+    label: Label = "mixture_of_experts"
+    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width of an expert.")
+    activation: Activation = Field(
+        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
+    )
+    n_experts: int = Field(default=4, ge=2, le=1024, description="Dense blocks to choose from.")
+    k: int = Field(default=2, ge=1, le=1024, description="Experts that a token uses.")
+    balance_loss: float = Field(
+        default=1e-2,
+        ge=0,
+        le=10,
+        description="Nats that an even use costs, and an uneven one more.",
+    )
+
+    @staticmethod
+    def _derived(values: dict[str, Any], d_model: int) -> dict[str, Any]:
+        if values["k"] > values["n_experts"]:
+            raise ValueError(
+                f"k: {values['k']} is more than n_experts {values['n_experts']}; give less"
+            )
+        return values
+
+
+class MixtureOfExpertsBlock(nn.Module):
+    """sum_e g_e f_e(x) over the k experts of largest W_g x; their gates g are a softmax over them.
+
+    No expert has a capacity, so that no token depends on another one. The auxiliary loss is
+    `balance_loss` E sum_e s_e p_e, with the share s of the choices that fall on an expert and its
+    mean probability p over all experts (Fedus et al. 2021, arXiv 2101.03961, Eq. 4).
+
+    Differs from the paper: no noise on the gates; the loss is the later, simpler one.
+    """
+
+    memory_rows = 0
+    adds_nothing = False
+
+    def __init__(self, options: MixtureOfExpertsOptions, d_model: int, dropout: Dropout) -> None:
+        super().__init__()
+        assert not options.missing, options.missing
+        self.k, self.balance_loss = options.k, options.balance_loss
+        self.gate = linear(d_model, options.n_experts, bias=False)
+        dense = DenseOptions(d_ffn=options.d_ffn, activation=options.activation)
+        blocks = (DenseBlock(dense, d_model, dropout) for _ in range(options.n_experts))
+        self.experts = nn.ModuleList(blocks)
+
+    def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, Tensor]:
+        """Every token of the segment by itself."""
+        x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
+        x_RD = x_BTD.flatten(0, 1)
+        # In float32 at least: in bfloat16 near logits are ties.
+        wide = torch.promote_types(x_RD.dtype, torch.float32)
+        with torch.autocast(x_RD.device.type, enabled=False):
+            logit_RE = x_RD.to(wide) @ self.gate.weight.to(wide).T
+        top_RK, expert_RK = logit_RE.topk(self.k, dim=1)
+        gate_RK = top_RK.softmax(dim=1).to(x_RD.dtype)
+        out_RD = torch.zeros_like(x_RD)
+        for number, expert in enumerate(self.experts):
+            row_N, place_N = (expert_RK == number).nonzero(as_tuple=True)
+            chosen_1ND = x_RD[row_N][None]
+            delta_1ND, _, _ = expert(chosen_1ND, Segment(segment.seen_B, len(row_N)), None)
+            gated_ND = (gate_RK[row_N, place_N, None] * delta_1ND[0]).to(out_RD.dtype)
+            out_RD = out_RD.index_add(0, row_N, gated_ND)
+        return out_RD.view_as(x_BTD), None, self._balance(logit_RE, expert_RK)
+
+    def _balance(self, logit_RE: Tensor, expert_RK: Tensor) -> Tensor:
+        experts = logit_RE.shape[1]
+        probability_E = logit_RE.softmax(dim=1).mean(dim=0)
+        count_E = torch.bincount(expert_RK.flatten(), minlength=experts).to(probability_E.dtype)
+        share_E = count_E / expert_RK.numel()
+        return self.balance_loss * experts * (share_E * probability_E).sum()
+
+    def flops(self, batch: int, segment: int, memory: int) -> float:
+        """The gate, and k experts."""
+        expert = self.experts[0]
+        assert isinstance(expert, DenseBlock)
+        return 2.0 * self.gate.weight.numel() + self.k * expert.flops(batch, segment, memory)

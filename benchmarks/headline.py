@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name == "time":
             one.add_argument("--json", type=Path, required=True)
         if name == "report":
-            one.add_argument("--times", type=Path, help="what `time` wrote")
+            one.add_argument("--times", type=Path, help="what `time` wrote (default: none)")
     arguments = parser.parse_args(argv)
     arguments.act(arguments)
     return 0

@@ -76,7 +76,9 @@ class AdaptiveSpanBlock(nn.Module):
         return delta_BTD, state, self.span_loss * self.span * share_H.mean()
 
     def reach(self) -> int:
-        """How many keys the head sees that sees most."""
+        """How many keys the head sees that sees most; of weights that are not there yet, all."""
+        if self.span_H.is_meta:
+            return self.span
         longest = float(self.span_H.detach().clamp(0.0, 1.0).max()) * self.span
         return min(self.span, math.ceil(longest) + self.ramp)
 

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from model import BLOCKS
+
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = json.loads((ROOT / "configs" / "experiment.schema.json").read_text(encoding="utf-8"))
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -216,7 +218,7 @@ def keys(page: Page, node: Any = SCHEMA, key: Key = ()) -> Iterator[tuple[Key, d
                 yield (*here, freely), value
                 yield from keys(page, value, (*here, freely))
     if node is SCHEMA:
-        kinds = {"attention": "AttentionOptions", "dense": "DenseOptions"}
+        kinds = {name: kind.options.__name__ for name, kind in BLOCKS.items()}
         for place, candidate in enumerate(page.at(("model", "candidates")) or []):
             if isinstance(candidate, dict):
                 options = SCHEMA["$defs"][kinds[candidate["kind"]]]

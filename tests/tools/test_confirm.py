@@ -157,7 +157,7 @@ def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
     a, d = load_architecture(path).slots[:2]
     sides: list[Any] = [SimpleNamespace(name=name) for name in ("one", "two")]
-    idle = default_candidates()[-1]
+    idle = {made.kind: made for made in default_candidates()}["identity"]
     for side, seed, slots in (
         ("one", 7, (a, idle, d, idle)),
         ("two", 7, (idle, a, d, idle)),

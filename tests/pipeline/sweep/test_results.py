@@ -203,7 +203,7 @@ def architecture_text(undisturbed: Path, letters: str) -> str:
     (path,) = undisturbed.glob("retrain/*/seed-0/architecture.json")
     one = load_architecture(path)
     known = {slot.label: slot for slot in one.slots}
-    known["identity"] = default_candidates()[-1]
+    known["identity"] = {made.kind: made for made in default_candidates()}["identity"]
     layout = parse_layout(letters, list(known.values()))
     return one.model_copy(update={"slots": layout, "evidence": None}).to_json()
 

@@ -14,12 +14,15 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 
 
 def tables() -> dict[str, list[dict[str, str]]]:
-    """The rows of each table that has a column `layout`."""
+    """The rows of each table that has a column `layout`, but for what searches propose.
+
+    Each search writes a network down as it found it, whatever others do.
+    """
     found = {}
     for path in sorted(RESULTS.glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        if rows and "layout" in rows[0]:
+        if rows and "layout" in rows[0] and "search" not in rows[0]:
             found[path.name] = rows
     return found
 

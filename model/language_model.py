@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.blocks import Block, Candidate
+from model.blocks import AddUp, Block, Candidate
 from model.config import SoftmaxConfig
 from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout, drop
@@ -183,11 +183,11 @@ class LanguageModel(nn.Module):
         )
         return Costs(self.tables.embedding_flops(mass_J1), slots, self.softmax.flops(mass_J1))
 
-    def after_step(self) -> None:
-        """What blocks do when an optimiser has moved their weights."""
+    def after_step(self, add_up: AddUp) -> None:
+        """What blocks do when an optimiser has moved their weights; `add_up` is over processes."""
         for block in (block for slot in self.slots for block in slot.blocks.values()):
             if (act := getattr(block, "after_step", None)) is not None:
-                act()
+                act(add_up)
 
     @property
     def longest_memory(self) -> int:

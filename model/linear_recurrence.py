@@ -102,7 +102,7 @@ def _chunks(rows_BHTX: Tensor, length: int) -> Tensor:
     chunk = min(CHUNK, length)
     count = -(-length // chunk)
     padded = F.pad(rows_BHTX, (0, 0, 0, count * chunk - length))
-    return padded.unflatten(2, (count, chunk))  # type: ignore[no-untyped-call]
+    return padded.view(*padded.shape[:2], count, chunk, padded.shape[3])
 
 
 def products(length: int, heads: int, width: int, value_width: int, *, delta: bool) -> float:

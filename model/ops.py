@@ -234,10 +234,7 @@ def _scaled(matrix: Tensor, factor: float, dtype: torch.dtype) -> Tensor:
 
 
 def causal_conv(rows_BSE: Tensor, kernel_WE: Tensor) -> Tensor:
-    """sum_j w_j x_{t-j}, channel by channel: (B, T, E) of T tokens behind W - 1 rows.
-
-    A sum of products: for so short a kernel that is faster than a convolution on a CPU.
-    """
+    """sum_j w_j x_{t-j}, channel by channel: (B, T, E) of T tokens behind W - 1 rows."""
     width = kernel_WE.shape[0]
     length = rows_BSE.shape[1] - width + 1
     out_BTE = rows_BSE[:, :length] * kernel_WE[0]

@@ -126,7 +126,7 @@ class WeightStep:
         lr = self.rate(state.step)
         set_learning_rate(state.optimisers["weights"], lr)
         state.optimisers["weights"].step()
-        state.model.after_step()
+        state.model.after_step(self.forward.ranks.sum)
         state.loss_sum += nats
         state.loss_steps += 1
         tokens = batch.input_BT.numel()

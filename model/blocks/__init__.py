@@ -7,7 +7,7 @@ from pydantic import Field
 from model.blocks.adaptive_span import AdaptiveSpanBlock, AdaptiveSpanOptions
 from model.blocks.all_attention import AllAttentionBlock, AllAttentionOptions
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import Block, BlockKind, BlockOptions
+from model.blocks.base import AddUp, Block, BlockKind, BlockOptions
 from model.blocks.dense import DenseBlock, DenseOptions
 from model.blocks.gated_delta import GatedDeltaBlock, GatedDeltaOptions
 from model.blocks.identity import IdentityBlock, IdentityOptions
@@ -41,4 +41,4 @@ else:
         Field(discriminator="kind"),
     ]
 
-__all__ = ["BLOCKS", "Block", "BlockKind", "BlockOptions", "Candidate"]
+__all__ = ["BLOCKS", "AddUp", "Block", "BlockKind", "BlockOptions", "Candidate"]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, position_scores
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import HeadOptions, Label
+from model.blocks.base import AddUp, HeadOptions, Label
 from model.ops import Dropout, drop
 from model.state import Segment
 
@@ -83,7 +83,7 @@ class AdaptiveSpanBlock(nn.Module):
         return min(self.span, math.ceil(longest) + self.ramp)
 
     @torch.no_grad()
-    def after_step(self) -> None:
+    def after_step(self, add_up: AddUp) -> None:
         """Bring the spans back between 0 and 1: beyond, they would have no gradient."""
         self.span_H.clamp_(0.0, 1.0)
 

@@ -3,7 +3,7 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
@@ -20,6 +20,9 @@ LEFT_OUT: Any = None
 Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]+$", max_length=40)]
 
 INIT_STD = 0.02
+
+# Adds up tensors in their places over the processes that train one model.
+AddUp = Callable[[Sequence[Tensor]], None]
 
 
 class BlockOptions(Section):
@@ -104,8 +107,9 @@ class Block(Protocol):
     stream that starts. Where it `carries_state` in a training too, a slot that lost the state,
     because other candidates were drawn, makes it anew of its memory. Parameters that are biases,
     though each head has a row, it names in `head_biases`: weight decay leaves them alone; in
-    `rate_factors` weights whose learning rate is a multiple of the others'. What its `after_step`
-    does, where it has one, is done after every step of the weights.
+    `rate_factors` weights whose learning rate is a multiple of the others'. What its
+    `after_step(add_up)` does, where it has one, is done after every step of the weights, by all
+    processes in one order.
     """
 
     memory_rows: int

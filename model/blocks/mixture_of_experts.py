@@ -49,7 +49,8 @@ class MixtureOfExpertsBlock(nn.Module):
 
     No expert has a capacity, so that no token depends on another one. The auxiliary loss is
     `balance_loss` E sum_e s_e p_e, with the share s of the choices that fall on an expert and its
-    mean probability p over all experts (Fedus et al. 2021, arXiv 2101.03961, Eq. 4).
+    mean probability p, both over the tokens that are computed at once (Fedus et al. 2021, arXiv
+    2101.03961, Eq. 4): of a micro-batch, or of one process's streams.
 
     Differs from the paper: no noise on the gates; the loss is the later, simpler one.
     """

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import LEFT_OUT, HeadOptions, Label, linear
+from model.blocks.base import LEFT_OUT, AddUp, HeadOptions, Label, linear
 from model.ops import Dropout, drop, project
 from model.state import Segment
 
@@ -212,8 +212,9 @@ class RoutingBlock(nn.Module):
         return self.options.commitment_loss * F.mse_loss(k_BHTK, centre_BHTK)
 
     @torch.no_grad()
-    def after_step(self) -> None:
+    def after_step(self, add_up: AddUp) -> None:
         """Move the centres that were chosen towards the mean of their keys, at length 1."""
+        add_up([self.sum_HCK, self.count_HC])
         share = 1.0 - self.options.decay
         towards_HCK = F.normalize(self.sum_HCK, dim=-1)
         moved_HCK = F.normalize(torch.lerp(self.mu_HCK, towards_HCK, share), dim=-1)

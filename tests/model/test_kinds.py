@@ -4,6 +4,7 @@ B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim  
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,8 +32,17 @@ from tests.model.tiny import D_MODEL, candidate, normal
 LENGTH = 7
 
 
+def alone_in_training(tensors: Sequence[Tensor]) -> None:
+    """What one process adds up with others: nothing."""
+
+
 def block_of(slot: Slot, kind: str) -> Any:
     return slot.blocks[kind]
+
+
+def fresh(made: Candidate) -> Any:
+    """A block as training begins with it."""
+    return block_of(Slot([made], D_MODEL, Dropout()), made.label)
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -152,7 +162,7 @@ def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_e
     assert aux.item() == pytest.approx(0.01 * 10 * 0.4)
     with torch.no_grad():
         block.span_H.copy_(torch.tensor([-0.2, 1.6]))
-    block.after_step()
+    block.after_step(alone_in_training)
     assert block.span_H.tolist() == [0.0, 1.0]
 
 
@@ -164,11 +174,17 @@ def test_without_persistent_vectors_it_is_attention() -> None:
     )  # fmt: skip
     none = torch.zeros(0, 2, 4, dtype=torch.float64)
     close(_beside(inputs, 0.0, key_NHK=none, value_NHK=none), with_bias(inputs, 0.0))
-    # What nobody attends to is not there.
-    far, value = torch.full((1, 2, 4), 0.0, dtype=torch.float64), normal(1, 2, 4, seed=8)
-    blind = inputs._replace(mask_BTS=torch.full_like(inputs.mask_BTS, -math.inf))
-    out = _beside(blind, 0.0, key_NHK=far, value_NHK=value)
-    close(out, value.expand_as(out[:, :, :, :]).reshape(out.shape))
+
+
+def test_where_nothing_else_is_seen_the_persistent_vectors_are() -> None:
+    inputs = AttentionInputs(
+        normal(2, 3, 2, 4), normal(2, 5, 2, 4, seed=3), normal(2, 5, 2, 4, seed=4),
+        normal(5, 2, 4, seed=5), normal(2, 4, seed=6), normal(2, 4, seed=7),
+        torch.full((1, 3, 5), -math.inf, dtype=torch.float64),
+    )  # fmt: skip
+    value_NHK = normal(1, 2, 4, seed=8)
+    out_BTHK = _beside(inputs, 0.0, key_NHK=normal(1, 2, 4, seed=9), value_NHK=value_NHK)
+    close(out_BTHK, value_NHK.expand_as(out_BTHK))
 
 
 def test_the_order_of_persistent_vectors_means_nothing() -> None:
@@ -184,7 +200,8 @@ def test_the_order_of_persistent_vectors_means_nothing() -> None:
 
 def test_persistent_vectors_have_variance_one_when_they_are_used() -> None:
     torch.manual_seed(0)
-    block = AllAttentionBlock(candidate("all_attention", n_vectors=4096), D_MODEL, Dropout())  # type: ignore[arg-type]
+    block = fresh(candidate("all_attention", n_vectors=4096))
+    assert isinstance(block, AllAttentionBlock)
     for rows in block.vectors():
         assert rows.var().item() == pytest.approx(1.0, rel=0.1)
 
@@ -249,7 +266,8 @@ def test_linear_attention_is_a_decayed_sum() -> None:
 
 
 def test_decays_begin_as_in_retention() -> None:
-    block = LinearAttentionBlock(candidate("linear_attention", n_heads=4), D_MODEL, Dropout())  # type: ignore[arg-type]
+    block = fresh(candidate("linear_attention", n_heads=4))
+    assert isinstance(block, LinearAttentionBlock)
     wanted = [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128, 1 - 1 / 256]
     assert torch.sigmoid(block.decay_logit_H).tolist() == pytest.approx(wanted)
 
@@ -292,18 +310,39 @@ def test_centres_move_towards_the_keys_that_choose_them_in_training_alone() -> N
     before = block.mu_HCK.clone()
     slot.eval()
     apply(slot, x_BTD)
-    block.after_step()
+    block.after_step(alone_in_training)
     assert torch.equal(block.mu_HCK, before)
     slot.train()
     cluster_R = (k_RK @ before[0].T).argmax(dim=1)
     apply(slot, x_BTD)
-    block.after_step()
+    block.after_step(alone_in_training)
     for cluster in (0, 1):
         mean_K = F.normalize(k_RK[cluster_R == cluster].sum(dim=0), dim=0)
         wanted_K = F.normalize(0.9 * before[0, cluster] + 0.1 * mean_K, dim=0)
         close(block.mu_HCK[0, cluster], wanted_K)
     assert torch.equal(block.mu_HCK[0, 2], before[0, 2])
     assert not block.count_HC.any()
+
+
+def test_centres_move_by_the_keys_of_all_processes() -> None:
+    made = candidate("routing", n_heads=2, clusters=3, memory=0, decay=0.5)
+    slots = [slot_of(made) for _ in range(3)]
+    blocks, x_BTD = [block_of(slot, "routing") for slot in slots], normal(4, LENGTH, D_MODEL)
+    for slot, block, rows in zip(slots, blocks, (slice(4), slice(2), slice(2, 4)), strict=True):
+        block.mu_HCK.copy_(blocks[0].mu_HCK)
+        apply(slot.train(), x_BTD[rows])
+    whole, one, other = blocks
+    theirs = [other.sum_HCK.clone(), other.count_HC.clone()]
+
+    def add_up(tensors: Sequence[Tensor]) -> None:
+        for tensor, part in zip(tensors, theirs, strict=True):
+            tensor.add_(part)
+
+    one.after_step(add_up)
+    other.after_step(alone_in_training)
+    whole.after_step(alone_in_training)
+    close(one.mu_HCK, whole.mu_HCK)
+    assert not torch.allclose(other.mu_HCK, whole.mu_HCK)
 
 
 def test_a_pass_that_trains_no_weights_moves_no_centre() -> None:

@@ -250,7 +250,8 @@ def _state_forms(state: TrainState, tensors: Mapping[str, Tensor]) -> dict[str, 
         forms["random.cuda"] = _form(torch.cuda.get_rng_state())
     for stream_name, stream in state.streams.items():
         for name, tensor in stream.tensors().items():
-            forms[f"stream.{stream_name}.{name}"] = _form(tensor)
+            if not name.startswith("blocks."):
+                forms[f"stream.{stream_name}.{name}"] = _form(tensor)
     for name, optimiser in state.optimisers.items():
         moved = optimiser.state_dict()["state"]
         weights = [weight for group in optimiser.param_groups for weight in group["params"]]
@@ -276,7 +277,7 @@ def _shown(form: Form) -> str:
 
 
 def _is_optional(name: str, tensor: Tensor, state: TrainState) -> bool:
-    """A candidate's own state, which only its first step makes; the GPU's generator on a CPU."""
+    """A candidate's own state, which only steps that compute it make; the GPU's generator."""
     rows = {
         f"stream.{stream_name}.blocks.{slot}.{index}": len(stream.seen_B)
         for stream_name, stream in state.streams.items()

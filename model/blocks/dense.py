@@ -24,15 +24,20 @@ _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
 _GATED = {"swiglu", "geglu"}
 
 
-class DenseOptions(BlockOptions):
-    """Options of a dense candidate."""
+class InnerLayerOptions(BlockOptions):
+    """Options of a candidate that is made of dense blocks."""
 
-    kind: Literal["dense"] = "dense"
-    label: Label = "dense"
     d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width, used as given.")
     activation: Activation = Field(
         default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
     )
+
+
+class DenseOptions(InnerLayerOptions):
+    """Options of a dense candidate."""
+
+    kind: Literal["dense"] = "dense"
+    label: Label = "dense"
 
 
 class DenseBlock(nn.Module):
@@ -45,7 +50,7 @@ class DenseBlock(nn.Module):
     memory_rows = 0
     adds_nothing = False
 
-    def __init__(self, options: DenseOptions, d_model: int, dropout: Dropout) -> None:
+    def __init__(self, options: InnerLayerOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
         assert not options.missing, options.missing
         self.activation = options.activation

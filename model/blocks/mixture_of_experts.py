@@ -11,21 +11,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import LEFT_OUT, BlockOptions, Label, linear
-from model.blocks.dense import Activation, DenseBlock, DenseOptions
+from model.blocks.base import Label, linear
+from model.blocks.dense import DenseBlock, InnerLayerOptions
 from model.ops import Dropout
 from model.state import Segment
 
 
-class MixtureOfExpertsOptions(BlockOptions):
+class MixtureOfExpertsOptions(InnerLayerOptions):
     """Options of a mixture of experts candidate."""
 
     kind: Literal["mixture_of_experts"] = "mixture_of_experts"
     label: Label = "mixture_of_experts"
-    d_ffn: int = Field(default=LEFT_OUT, ge=1, le=2**20, description="Inner width of an expert.")
-    activation: Activation = Field(
-        default=LEFT_OUT, description="relu and gelu have biases, swiglu and geglu have none."
-    )
     n_experts: int = Field(default=4, ge=2, le=1024, description="Dense blocks to choose from.")
     k: int = Field(default=2, ge=1, le=1024, description="Experts that a token uses.")
     balance_loss: float = Field(
@@ -63,8 +59,7 @@ class MixtureOfExpertsBlock(nn.Module):
         assert not options.missing, options.missing
         self.k, self.balance_loss = options.k, options.balance_loss
         self.gate = linear(d_model, options.n_experts, bias=False)
-        dense = DenseOptions(d_ffn=options.d_ffn, activation=options.activation)
-        blocks = (DenseBlock(dense, d_model, dropout) for _ in range(options.n_experts))
+        blocks = (DenseBlock(options, d_model, dropout) for _ in range(options.n_experts))
         self.experts = nn.ModuleList(blocks)
 
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, Tensor]:

@@ -9,20 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import Candidate, LanguageModel, StreamState
+from model import Candidate, StreamState
 from model.blocks.attention import AttentionBlock
+from tests.model.contract import LENGTH, read
 from tests.model.tiny import candidate, language_model, normal, tokens
-
-LENGTH = 13
-
-
-def read(model: LanguageModel, ids_BT: Tensor, segment: int) -> Tensor:
-    """The hidden states of a stream that is read in segments."""
-    state, parts = model.initial_state(ids_BT.shape[0]), []
-    for part_BT in ids_BT.split(segment, dim=1):
-        h_BTD, state, _ = model(part_BT, state)
-        parts.append(h_BTD)
-    return torch.cat(parts, dim=1)
 
 
 def layers(**options: Any) -> list[list[Candidate]]:
@@ -104,20 +94,6 @@ def test_a_reset_forgets_even_what_is_not_a_number() -> None:
         assert tensor is not None
         assert torch.equal(tensor[0], torch.zeros_like(tensor[0]))
         assert tensor[1].isnan().all()
-
-
-def test_no_gradient_flows_into_memory() -> None:
-    model, ids_BT = language_model(layers(memory=6), tied=False), tokens(2, 8) % 5
-    ids_BT[:, 4:] += 5
-    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
-    h_BTD, _, _ = model(ids_BT[:, 4:], state)
-    model.nll(h_BTD, ids_BT[:, 4:]).sum().backward()
-    assert model.embedding is not None
-    grad = model.embedding.head.grad
-    assert grad is not None
-    assert torch.equal(grad[:5], torch.zeros_like(grad[:5]))
-    assert grad[5:10].abs().max() > 0
-    assert not any(memory.requires_grad for memory in state.memory if memory is not None)
 
 
 def test_weights_learn_through_memory_rows() -> None:

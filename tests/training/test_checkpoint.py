@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from model import BLOCKS
 from tests import tiny
 from tests.damage import no_files
 from tests.damaged_tensors import CHECKPOINT, MIX, STEPS, state_after, trained
@@ -135,6 +136,34 @@ def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float |
     through_a_file(tmp_path / "a.safetensors", state, other)
     assert_same_tensors(state, other)
     assert other.best == state.best == NO_BEST
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_law_8_every_kind_goes_on_from_a_file_as_if_never_cut(tmp_path: Path, kind: str) -> None:
+    """Also where the candidate is drawn every other time, and loses what it carried."""
+    config = OptimiserConfig(kind="adamw", lr=0.05, warmup_steps=0)
+    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
+
+    def made() -> TrainState:
+        state = tiny.state_of(tiny.supernet("attention", {"kind": kind, "label": "other"}))
+        state.optimisers["weights"] = build_optimiser(state.model, config)
+        return state
+
+    def go_on(state: TrainState, steps: int) -> None:
+        def mix() -> list[list[tuple[int, None]]]:
+            return [[((state.step + slot) // 2 % 2, None)] for slot in range(3)]
+
+        for _ in range(steps):
+            step(state, tiny.batch(seed=state.step), mix)
+            state.step += 1
+
+    state, other = made(), made()
+    for before in (3, 1, 2):
+        go_on(state, before)
+        through_a_file(tmp_path / "a.safetensors", state, other)
+        go_on(state, 3)
+        go_on(other, 3)
+        assert_same_tensors(state, other)
 
 
 @pytest.fixture

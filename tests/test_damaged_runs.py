@@ -26,7 +26,7 @@ PI = "search/seed-0/pi.npz"
 OTHER = "changed.json"
 SHORT = settings(
     *("search.steps=8", "search.optimiser.warmup_steps=1", "compare.opponents=[interleaved]"),
-    *("retrain.steps=6", "retrain.optimiser.warmup_steps=1"),
+    *("retrain.steps=6", "retrain.optimiser.warmup_steps=1", "costs.patience_s=0"),
 )
 
 

@@ -206,7 +206,9 @@ def commit() -> str | None:
     """The commit of this program, marked where the code was changed since; None without git."""
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).resolve().parent), *arguments]
+        # `status` would lock the index to refresh it: killed meanwhile, it leaves the lock behind.
+        here = str(Path(__file__).resolve().parent)
+        command = ["git", "--no-optional-locks", "-C", here, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
         return done.stdout.strip()
 

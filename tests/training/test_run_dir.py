@@ -1,12 +1,14 @@
 """A phase's folder: whose it is, and the machine and program that it was trained by."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.run_dir import claim, environment, record_resume
+from training.run_dir import claim, commit, environment, record_resume
 
 CPU = torch.device("cpu")
 
@@ -46,3 +48,24 @@ def test_a_folder_belongs_to_one_identity(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"search\.steps is 5 there and 6 here"):
         claim(folder, changed, {})
     assert json.loads((folder / "identity.json").read_text()) == identity
+
+
+def test_asking_for_the_commit_never_writes_into_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is killed while git holds the index's lock would leave the lock to the user."""
+    file = tmp_path / "run_dir.py"
+    file.write_text("a")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "a"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    index = tmp_path / ".git/index"
+    before = index.read_bytes()
+    os.utime(file, (1e9, 1e9))  # of another age, the same content: git would note that
+    monkeypatch.setattr("training.run_dir.__file__", str(file))
+    said = commit()
+    assert said is not None
+    assert len(said) == 40
+    assert index.read_bytes() == before
+    file.write_text("b")
+    assert commit() == f"{said}-changed"

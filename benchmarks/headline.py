@@ -1,21 +1,20 @@
-"""What layouts within budgets of latency are worth beside interleaved: arms, rates and verdicts.
+"""What layouts within budgets of latency are worth beside interleaved: rates, choices, verdicts.
 
-An arm is a layout, what else it has than the experiment says, and its seeds. Each has the learning
-rate of least validation nats among `rates`, by one training with a seed of its own; then it is
-trained with its fresh seeds. What is trained already is not trained again.
+The file of arms (benchmarks/arms.py) says what is trained: layouts of every depth with each of
+`rates`, by a seed of its own; then for each group the networks to choose among, by seeds that
+choose; then the arms with fresh seeds. What is trained already is not trained again.
 
     python -m benchmarks.headline train configs/headline.yaml --arms FILE --csv FILE --workers 2
-    python -m benchmarks.headline time configs/headline.yaml --arms FILE --json FILE
+    python -m benchmarks.headline time configs/headline.yaml --arms FILE --csv FILE --json FILE
     python -m benchmarks.headline report --arms FILE --csv FILE [--times FILE]
 
-report: test nats of every arm and the comparisons that the arms' file states. Primary ones: paired
-differences over seeds (Student's t); one with a margin asks for a one-sided 95% bound below it.
-Secondary ones: the difference of two arms' means in a least squares fit of arms and seeds to all
-trainings with fresh seeds, with its residuals' deviation; p values by Holm's method.
+report: the choices, test nats of every arm, and the comparisons that the arms' file states. Primary
+ones: paired differences over seeds (Student's t); one with a margin asks for a one-sided 95% bound
+below it. Secondary ones: the difference of two arms' means in a least squares fit of arms and seeds
+to all trainings with fresh seeds, with its residuals' deviation; p values by Holm's method.
 """
 
 import argparse
-import csv
 import json
 import math
 import sys
@@ -26,10 +25,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
 from scipy import stats
 
+from benchmarks.arms import (
+    COLUMNS,
+    Arm,
+    Arms,
+    Comparison,
+    Group,
+    Row,
+    Settings,
+    arms_of,
+    best_once,
+    choice_nats,
+    chosen,
+    identity,
+    layout_of,
+    rate_of,
+    rows_of,
+    rows_of_network,
+)
 from benchmarks.arms_fit import fitted, holm
 from model import parse_layout
 from nas.derivation.base import Layout
@@ -37,56 +52,16 @@ from nas.statistics.intervals import paired_interval
 from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
-from pipeline.experiment import Experiment, load_experiment, with_settings
+from pipeline.experiment import Experiment, load_experiment
 from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, training_result
 from pipeline.run_files import read_result
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
 
-COLUMNS = (
-    "arm", "layout", "settings", "lr", "seed", "valid_nats", "test_nats", "parameters",
-    "flops_per_token", "elapsed_s",
-)  # fmt: skip
-RATE = "retrain.optimiser.lr"
 WORKLOADS = ("latency", "train_step")
-Row = dict[str, str]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Arm(_Strict):
-    """One network and how it is trained; `like` is the arm whose learning rate it takes."""
-
-    name: str
-    layout: str
-    settings: dict[str, int | float] = Field(default_factory=dict)
-    seeds: tuple[int, ...]
-    like: str | None = None
-
-    def experiment(self, experiment: Experiment, rate: float | None = None) -> Experiment:
-        """The experiment as this arm has it."""
-        return with_settings(experiment, self.settings | ({RATE: rate} if rate else {}))
-
-
-class Comparison(_Strict):
-    """An arm against another, or against the mean of several."""
-
-    arm: str
-    against: tuple[str, ...]
-    primary: bool = False
-    margin_nats: float | None = None  # not worse by so much is enough
-
-
-class Arms(_Strict):
-    """The file of arms."""
-
-    rates: tuple[float, ...]
-    rate_seed: int
-    arms: tuple[Arm, ...]
-    comparisons: tuple[Comparison, ...] = ()
+# A network, how it is trained, its rate and its seed.
+Training = tuple[str, Settings, float, int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             one.add_argument("--set", action="append", default=[], help="override one key")
             one.add_argument("--run", type=Path, default=Path("runs/headline-arms"))
         one.add_argument("--arms", type=Path, required=True, help="a YAML file")
-        if name != "time":
-            one.add_argument("--csv", type=Path, required=True, help="a row for each training")
+        one.add_argument("--csv", type=Path, required=True, help="a row for each training")
         if name == "train":
             one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
         if name == "time":
@@ -114,21 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def arms_of(path: Path) -> Arms:
-    """The arms of a file."""
-    return Arms.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
-def rows_of(path: Path) -> list[Row]:
-    """The rows of a file; none where it is not there yet."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def train(arguments: argparse.Namespace) -> None:
-    """Train every arm with every rate, then with its own rate and its seeds."""
+    """Train the rates, then group by group what chooses and the arms."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
     plan = set_up(experiment, arguments.run)
     key_file = arguments.csv.with_suffix(".json")
@@ -137,19 +98,60 @@ def train(arguments: argparse.Namespace) -> None:
         check_key(key_file, key)
     else:
         write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
-    table = Table(arguments.csv, arguments.run)
+    table = Table(arguments.csv, arguments.run, experiment, arguments.workers)
     stop = StopRequest()
     with stop.listening():
-        grid = [
-            (arm, rate, arms.rate_seed)
-            for arm in arms.arms
-            if arm.like is None
-            for rate in arms.rates
+        while trainings := next_trainings(arms, rows_of(arguments.csv)):
+            table.train(trainings, stop)
+
+
+def next_trainings(arms: Arms, rows: Sequence[Row]) -> list[Training]:
+    """The first stage of which something is missing: what it lacks, in its order."""
+    # Later stages cannot be asked for before earlier ones are trained.
+    missing = (_missing(stage, rows) for stage in _stages(arms, rows))
+    return next(filter(None, missing), [])
+
+
+def _stages(arms: Arms, rows: Sequence[Row]) -> Iterator[list[Training]]:
+    """The rates; then of each group what chooses, once and again, and its arms."""
+    grid = ((layout, rate) for layout in arms.rate_layouts for rate in arms.rates)
+    yield [(layout, {}, rate, arms.rate_seed) for layout, rate in grid]
+
+    def with_rate(layout: str, settings: Settings, seed: int) -> Training:
+        return layout, settings, rate_of(arms, layout, rows), seed
+
+    for group in arms.groups:
+        if group.among:
+            first, *others = group.choice_seeds
+            yield [with_rate(layout, {}, first) for layout in group.among]
+            again = best_once(arms, group, rows)
+            yield [with_rate(layout, {}, seed) for seed in others for layout in again]
+        yield [
+            with_rate(layout, arm.settings, seed)
+            for arm in group.arms
+            if (layout := layout_of(arms, group, arm, rows)) is not None
+            for seed in arm.seeds
         ]
-        table.train(experiment, grid, arguments.workers, stop)
-        rates = rates_of(arms, rows_of(arguments.csv))
-        fresh = [(arm, rates[arm.name], seed) for arm in arms.arms for seed in arm.seeds]
-        table.train(experiment, fresh, arguments.workers, stop)
+
+
+def _missing(stage: Sequence[Training], rows: Sequence[Row]) -> list[Training]:
+    known = {identity(row) for row in rows}
+    missing = list[Training]()
+    for training in stage:
+        if (one := identity(_row(training))) not in known:
+            known.add(one)
+            missing.append(training)
+    return missing
+
+
+def _row(training: Training) -> Row:
+    layout, settings, rate, seed = training
+    return {
+        "layout": layout,
+        "settings": json.dumps(settings, sort_keys=True),
+        "lr": str(rate),
+        "seed": str(seed),
+    }
 
 
 @dataclass
@@ -158,58 +160,43 @@ class Table:
 
     path: Path
     run: Path
+    experiment: Experiment
+    workers: int
 
-    def train(
-        self,
-        experiment: Experiment,
-        trainings: Sequence[tuple[Arm, float, int]],
-        workers: int,
-        stop: StopRequest,
-    ) -> None:
-        """Train what has no row yet; a row is written as soon as a training ends."""
+    def train(self, trainings: Sequence[Training], stop: StopRequest) -> None:
+        """Train all; a row is written as soon as a training ends."""
         rows = rows_of(self.path)
-        known = {identity(row) for row in rows}
-        waiting: dict[str, tuple[Job, Row]] = {}
-        for arm, rate, seed in trainings:
-            row = {
-                "arm": arm.name,
-                "layout": arm.layout,
-                "settings": json.dumps(arm.settings, sort_keys=True),
-                "lr": str(rate),
-                "seed": str(seed),
-            }
-            if identity(row) in known:
-                continue
-            known.add(identity(row))
-            widths = "-".join(f"{key}={value}" for key, value in sorted(arm.settings.items()))
-            folder = self.run / (widths or "plain") / f"lr-{rate}"
-            job = layout_job(arm.experiment(experiment, rate), arm.layout, seed, folder)
-            job = Job(
-                f"{arm.name}, lr {rate}, seed {seed}", job.experiment, job.scripts, job.folder
-            )
-            waiting[job.name] = job, row
-        lock, total = threading.Lock(), len(waiting)
+        waiting = {job.name: (job, _row(of)) for of in trainings for job in [self._job(of)]}
+        lock, done = threading.Lock(), list[str]()
 
         def add(job: Job, figures: Mapping[str, object]) -> None:
             with lock:
                 rows.append(waiting[job.name][1] | {k: str(v) for k, v in figures.items()})
                 write_whole(self.path, csv_of(rows, COLUMNS))
-                left = total - sum(identity(row) in mine for row in rows)
+                done.append(job.name)
+                left = len(waiting) - len(done)
                 print(f"{job.name}: {figures['valid_nats']} nats; {left} left", flush=True)
 
-        mine = {identity(row) for _, row in waiting.values()}
         run_all(
             [job for job, _ in waiting.values()],
-            workers=workers,
+            workers=self.workers,
             stop=stop,
             done=lambda job: add(job, figures_of(job)),
             diverged=lambda job, words: add(job, {"valid_nats": math.inf, "test_nats": math.inf}),
         )
 
-
-def identity(row: Row) -> tuple[str, ...]:
-    """What one training is; arms of other names may share it."""
-    return tuple(row[name] for name in ("layout", "settings", "lr", "seed"))
+    def _job(self, training: Training) -> Job:
+        layout, settings, rate, seed = training
+        widths = "-".join(f"{key}={value}" for key, value in sorted(settings.items()))
+        arm = Arm(name="", settings=settings, seeds=())
+        job = layout_job(
+            arm.experiment(self.experiment, rate),
+            layout,
+            seed,
+            self.run / (widths or "plain") / f"lr-{rate}",
+        )
+        name = ", ".join(filter(None, [layout, widths, f"lr {rate}", f"seed {seed}"]))
+        return Job(name, job.experiment, job.scripts, job.folder)
 
 
 def figures_of(job: Job) -> dict[str, object]:
@@ -226,39 +213,15 @@ def figures_of(job: Job) -> dict[str, object]:
     }
 
 
-def rates_of(arms: Arms, rows: Sequence[Row]) -> dict[str, float]:
-    """The learning rate of every arm.
-
-    Raises:
-        ValueError: not all rates of an arm are trained.
-    """
-    rates: dict[str, float] = {}
-    for arm in arms.arms:
-        if arm.like is not None:
-            rates[arm.name] = rates[arm.like]
-            continue
-        nats = {
-            float(row["lr"]): float(row["valid_nats"])
-            for row in rows_of_arm(arm, rows)
-            if int(row["seed"]) == arms.rate_seed and float(row["lr"]) in arms.rates
-        }
-        if len(nats) < len(arms.rates):
-            raise ValueError(f"{arm.name}: {len(nats)} of {len(arms.rates)} rates are trained")
-        rates[arm.name] = min(nats, key=nats.__getitem__)
-    return rates
-
-
-def rows_of_arm(arm: Arm, rows: Sequence[Row]) -> Iterator[Row]:
-    """The trainings of its network as it is trained, at all rates."""
-    settings = json.dumps(arm.settings, sort_keys=True)
-    return (row for row in rows if (row["layout"], row["settings"]) == (arm.layout, settings))
-
-
 def time(arguments: argparse.Namespace) -> None:
     """Measure the latency and a training step of every arm, in turn, and write the medians."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
-    plan = set_up(experiment, arguments.run)
-    layouts = {arm.name: _slots(plan, arm) for arm in arms.arms}
+    plan, rows = set_up(experiment, arguments.run), rows_of(arguments.csv)
+    layouts = {
+        name: _slots(plan, arm, layout)
+        for name, (arm, layout) in arms_by_name(arms, rows).items()
+        if layout is not None
+    }
     measurement = measurement_of(plan)
     times = {
         workload: {"key": measurement.shapes.key(workload)}
@@ -268,60 +231,110 @@ def time(arguments: argparse.Namespace) -> None:
     write_whole(arguments.json, json.dumps(times | {"commit": commit()}, indent=1) + "\n")
 
 
-def _slots(plan: RunPlan, arm: Arm) -> Layout:
-    return parse_layout(arm.layout, arm.experiment(plan.experiment).model.completed_candidates())
+def _slots(plan: RunPlan, arm: Arm, layout: str) -> Layout:
+    return parse_layout(layout, arm.experiment(plan.experiment).model.completed_candidates())
+
+
+def arms_by_name(arms: Arms, rows: Sequence[Row]) -> dict[str, tuple[Arm, str | None]]:
+    """Every arm with its layout; None where it waits for its group's choice."""
+    return {
+        arm.name: (arm, layout_of(arms, group, arm, rows))
+        for group in arms.groups
+        for arm in group.arms
+    }
 
 
 def report(arguments: argparse.Namespace) -> None:
-    """Print the arms and the comparisons."""
+    """Print the rates, the choices, the arms and the comparisons."""
     arms, rows = arms_of(arguments.arms), rows_of(arguments.csv)
     times = json.loads(arguments.times.read_text()) if arguments.times else {}
-    rates = rates_of(arms, rows)
-    nats = {arm.name: nats_of(arm, rates[arm.name], rows) for arm in arms.arms}
-    first = arms.arms[0].name
-    for arm in arms.arms:
-        print(arm_line(arm, rates[arm.name], nats[arm.name], nats[first], times, first))
-    for comparison in arms.comparisons:
+    print("\n".join(rate_lines(arms, rows)))
+    for line in (line for group in arms.groups for line in choice_lines(arms, group, rows)):
+        print(line)
+    if next_trainings(arms, rows):
+        print("not all is trained yet")
+    named = arms_by_name(arms, rows)
+    nats = {
+        name: nats_of(arm, layout, rate_of(arms, layout, rows), rows)
+        for name, (arm, layout) in named.items()
+        if layout is not None
+    }
+    trained = {name: of for name, of in nats.items() if of}
+    for name, of in trained.items():
+        print(arm_line(name, named[name][1] or "", of, trained, times))
+    can = [one for one in arms.comparisons if {one.arm, *one.against} <= trained.keys()]
+    for comparison in can:
         if comparison.primary:
-            print(primary_line(comparison, nats))
-    secondary = [comparison for comparison in arms.comparisons if not comparison.primary]
+            print(primary_line(comparison, trained))
+    print("\n".join(secondary_lines([one for one in can if not one.primary], trained)))
+
+
+def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
+    """Validation nats of every rate layout by rate."""
+    for layout in arms.rate_layouts:
+        nats = {
+            float(row["lr"]): float(row["valid_nats"])
+            for row in rows_of_network(layout, {}, rows)
+            if int(row["seed"]) == arms.rate_seed
+        }
+        yield f"rate: {layout:13}" + "".join(
+            f"  {rate:g}: {nats[rate]:.4f}" for rate in arms.rates if rate in nats
+        )
+
+
+def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]:
+    """Validation nats of the networks that a group chooses among, the best first."""
+    nats = choice_nats(arms, group, rows)
+    order = sorted(nats, key=lambda layout: min(nats[layout].values(), default=math.inf))
+    for layout in order:
+        words = "".join(f"  seed {seed}: {nats:.4f}" for seed, nats in nats[layout].items())
+        yield f"{group.name}: {layout:13}{words}"
+    if group.among:
+        yield f"{group.name}: choice {chosen(arms, group, rows) or 'not made yet'}"
+
+
+def secondary_lines(
+    comparisons: Sequence[Comparison], nats: Mapping[str, Mapping[int, float]]
+) -> Iterator[str]:
+    """Differences in a fit to all trainings, with p values by Holm's method."""
+    if not comparisons:
+        return
     fit = fitted(nats)
-    print(f"one training: sd {fit.deviation_nats:.4f} nats, {fit.freedom} degrees of freedom")
-    weighed = [fit.difference(comparison.arm, comparison.against) for comparison in secondary]
+    yield f"one training: sd {fit.deviation_nats:.4f} nats, {fit.freedom} degrees of freedom"
+    weighed = [fit.difference(comparison.arm, comparison.against) for comparison in comparisons]
     adjusted = holm([p for _, _, p in weighed])
-    for comparison, (mean, half, _), p in zip(secondary, weighed, adjusted, strict=True):
-        print(f"secondary: {_names(comparison)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)")
+    for comparison, (mean, half, _), p in zip(comparisons, weighed, adjusted, strict=True):
+        yield f"secondary: {_names(comparison)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
 
 
-def nats_of(arm: Arm, rate: float, rows: Sequence[Row]) -> dict[int, float]:
+def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:
     """Test nats by fresh seed."""
     return {
         int(row["seed"]): float(row["test_nats"])
-        for row in rows_of_arm(arm, rows)
+        for row in rows_of_network(layout, arm.settings, rows)
         if float(row["lr"]) == rate and int(row["seed"]) in arm.seeds
     }
 
 
 def arm_line(
-    arm: Arm,
-    rate: float,
+    name: str,
+    layout: str,
     nats: Mapping[int, float],
-    reference: Mapping[int, float],
+    all_nats: Mapping[str, Mapping[int, float]],
     times: Mapping[str, Any],
-    first: str,
 ) -> str:
     """An arm's mean test nats, what it is beside the first arm, and its costs."""
-    shared = sorted(nats.keys() & reference.keys())
-    less = [nats[seed] - reference[seed] for seed in shared]
-    words = f"{arm.name:32} {arm.layout:13} lr {rate:g}  n {len(nats)}"
-    words += f"  {np.mean([*nats.values()]):.4f} nats" if nats else "  not trained"
-    if less and arm.name != first:
+    first = next(iter(all_nats))
+    shared = sorted(nats.keys() & all_nats[first].keys())
+    less = [nats[seed] - all_nats[first][seed] for seed in shared]
+    words = f"{name:32} {layout:13} n {len(nats)}  {np.mean([*nats.values()]):.4f} nats"
+    if less and name != first:
         half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
         words += f"  {np.mean(less):+.4f}{half}"
     for workload in times.keys() & set(WORKLOADS):
         ms = times[workload]["median_ms"]
-        if arm.name in ms:
-            words += f"  {workload} {ms[arm.name] / ms[first]:.3f}x"
+        if name in ms:
+            words += f"  {workload} {ms[name] / ms[first]:.3f}x"
     return words
 
 

@@ -1,4 +1,4 @@
-"""The headline's statistics against scipy, and which learning rate an arm takes."""
+"""The headline's statistics against scipy, its rates, its choices, and the order of trainings."""
 
 import math
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks.arms import Arm, Arms, Comparison, Group, Row, chosen, rate_of
 from benchmarks.arms_fit import fitted, holm
-from benchmarks.headline import Arm, Arms, Comparison, primary_line, rates_of
+from benchmarks.headline import arms_by_name, nats_of, next_trainings, primary_line
 
 
 def drawn(arms: int, seeds: int) -> dict[str, dict[int, float]]:
@@ -58,24 +59,68 @@ def test_a_margin_asks_for_a_one_sided_bound_below_it() -> None:
     assert primary_line(Comparison(arm="other", against=("one",)), nats).endswith(": better")
 
 
-def test_an_arm_takes_the_rate_of_least_validation_nats_of_the_seed_for_rates() -> None:
-    one = Arm(name="one", layout="ad", seeds=(0,))
-    arms = Arms(
-        rates=(1e-3, 2e-3),
-        rate_seed=100,
-        arms=(one, Arm(name="narrow", layout="ad", settings={"model.d_ffn": 8}, seeds=(0,),
-                       like="one")),
-    )  # fmt: skip
-    rows = [
-        {"layout": layout, "settings": settings, "lr": str(lr), "seed": str(seed),
-         "valid_nats": str(nats)}
-        for layout, settings, lr, seed, nats in (
-            ("ad", "{}", 1e-3, 100, 4.0),
-            ("ad", "{}", 2e-3, 100, 3.9),
-            ("ad", "{}", 1e-3, 0, 3.0),
-            ("ad", "{}", 4e-3, 100, 1.0),
-            ("da", "{}", 1e-3, 100, 1.0),
-            ("ad", '{"model.d_ffn": 8}', 1e-3, 100, 1.0),
-        )
-    ]  # fmt: skip
-    assert rates_of(arms, rows) == {"one": 2e-3, "narrow": 2e-3}
+ARMS = Arms(
+    rates=(1e-3, 2e-3),
+    rate_seed=100,
+    rate_layouts=("adadad", "adad"),
+    groups=(
+        Group(
+            name="tight",
+            among=("ad", "da", "aad", "dddddd"),
+            choice_seeds=(200, 201),
+            again=2,
+            arms=(Arm(name="whole", layout="adadad", seeds=(0,)), Arm(name="chosen", seeds=(0, 1))),
+        ),
+    ),
+)
+
+
+def row(layout: str, lr: float, seed: int, nats: float, settings: str = "{}") -> Row:
+    figures = {"valid_nats": str(nats), "test_nats": str(nats + 1)}
+    return {"layout": layout, "settings": settings, "lr": str(lr), "seed": str(seed)} | figures
+
+
+def rated() -> list[Row]:
+    nats = {("adadad", 1e-3): 4.0, ("adadad", 2e-3): 3.9, ("adad", 1e-3): 4.1, ("adad", 2e-3): 4.2}
+    return [row(layout, lr, 100, of) for (layout, lr), of in nats.items()]
+
+
+def test_a_network_takes_the_rate_of_the_deepest_rate_layout_that_is_no_deeper() -> None:
+    others = [
+        row("adadad", 1e-3, 0, 3.0),  # another seed
+        row("adadad", 4e-3, 100, 1.0),  # a rate that is not asked for
+        row("adadad", 1e-3, 100, 1.0, '{"model.d_ffn": 8}'),
+    ]
+    rates = {
+        layout: rate_of(ARMS, layout, rated() + others) for layout in ("ad", "adada", "dddddda")
+    }
+    assert rates == {"ad": 1e-3, "adada": 1e-3, "dddddda": 2e-3}
+
+
+def test_the_choice_is_the_best_mean_of_those_that_were_trained_again() -> None:
+    once = {"ad": 4.0, "da": 4.1, "aad": 4.3, "dddddd": 4.4}
+    rows = rated() + [
+        row(layout, 2e-3 if layout == "dddddd" else 1e-3, 200, nats)
+        for layout, nats in once.items()
+    ]
+    (group,) = ARMS.groups
+    assert chosen(ARMS, group, rows) is None
+    rows += [row("ad", 1e-3, 201, 4.4), row("da", 1e-3, 201, 4.2), row("aad", 1e-3, 201, 1.0)]
+    assert chosen(ARMS, group, rows) == "da"
+    arm, layout = arms_by_name(ARMS, rows)["chosen"]
+    assert layout == "da"
+    rows += [row("da", 1e-3, 0, 4.0), row("da", 2e-3, 1, 4.0), row("da", 1e-3, 200, 4.0)]
+    assert nats_of(arm, layout, 1e-3, rows) == {0: 5.0}
+
+
+def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
+    rows, stages = list[Row](), list[list[tuple[str, float, int]]]()
+    while missing := next_trainings(ARMS, rows):
+        stages.append([(layout, rate, seed) for layout, _, rate, seed in missing])
+        rows += [row(layout, lr, seed, len(layout) + lr) for layout, lr, seed in stages[-1]]
+    assert stages == [
+        [("adadad", 1e-3, 100), ("adadad", 2e-3, 100), ("adad", 1e-3, 100), ("adad", 2e-3, 100)],
+        [(layout, 1e-3, 200) for layout in ("ad", "da", "aad", "dddddd")],
+        [("ad", 1e-3, 201), ("da", 1e-3, 201)],
+        [("adadad", 1e-3, 0), ("ad", 1e-3, 0), ("ad", 1e-3, 1)],
+    ]

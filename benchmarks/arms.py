@@ -1,0 +1,182 @@
+"""The arms of a comparison that no single command of Parnas makes: layouts, rates, choices, rows.
+
+A group is a budget: networks among which the best by validation is chosen, and arms with fresh
+seeds. An arm without a layout trains the group's choice. Rows of all groups stand in one file.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from pipeline.experiment import Experiment, with_settings
+
+COLUMNS = (
+    "arm", "layout", "settings", "lr", "seed", "valid_nats", "test_nats", "parameters",
+    "flops_per_token", "elapsed_s",
+)  # fmt: skip
+RATE = "retrain.optimiser.lr"
+Row = dict[str, str]
+Settings = dict[str, int | float | str]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Arm(_Strict):
+    """A network as it is trained with fresh seeds; without a layout it is the group's choice."""
+
+    name: str
+    layout: str | None = None
+    settings: Settings = Field(default_factory=dict)
+    seeds: tuple[int, ...]
+
+    def experiment(self, experiment: Experiment, rate: float | None = None) -> Experiment:
+        """The experiment as this arm has it."""
+        return with_settings(experiment, self.settings | ({RATE: rate} if rate else {}))
+
+
+class Group(_Strict):
+    """Networks to choose among, and arms.
+
+    All of `among` are trained with the first of `choice_seeds`, the best `again` with the others
+    too; the choice has the least mean validation nats of these.
+    """
+
+    name: str
+    among: tuple[str, ...] = ()
+    choice_seeds: tuple[int, ...] = ()
+    again: int = 4
+    arms: tuple[Arm, ...] = ()
+
+    @model_validator(mode="after")
+    def _choice_is_possible(self) -> "Group":
+        if bool(self.among) != bool(self.choice_seeds):
+            raise ValueError(f"{self.name}: among and choice_seeds go together")
+        if not self.among and any(arm.layout is None for arm in self.arms):
+            raise ValueError(f"{self.name}: an arm without a layout needs networks to choose among")
+        return self
+
+
+class Comparison(_Strict):
+    """An arm against another, or against the mean of several."""
+
+    arm: str
+    against: tuple[str, ...]
+    primary: bool = False
+    margin_nats: float | None = None  # not worse by so much is enough
+
+
+class Arms(_Strict):
+    """The file of arms.
+
+    Each of `rate_layouts` is trained with all `rates`. A network takes the best rate of the deepest
+    of them that has no more blocks than it has, or of the shallowest.
+    """
+
+    rates: tuple[float, ...]
+    rate_seed: int
+    rate_layouts: tuple[str, ...]
+    groups: tuple[Group, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Arms":
+        names = [arm.name for group in self.groups for arm in group.arms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names of arms must differ, found {names}")
+        return self
+
+    def rate_layout(self, layout: str) -> str:
+        """The layout whose rate a network takes."""
+        by_depth = sorted(self.rate_layouts, key=blocks)
+        return ([by_depth[0]] + [one for one in by_depth if blocks(one) <= blocks(layout)])[-1]
+
+
+def blocks(layout: str) -> int:
+    """How many blocks add something."""
+    return len(layout.replace(" ", "").replace("i", ""))
+
+
+def arms_of(path: Path) -> Arms:
+    """The arms of a file."""
+    return Arms.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a file; none where it is not there yet."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def identity(row: Row) -> tuple[str, ...]:
+    """What one training is; arms of other names may share it."""
+    return tuple(row[name] for name in ("layout", "settings", "lr", "seed"))
+
+
+def rows_of_network(layout: str, settings: Settings, rows: Sequence[Row]) -> Iterator[Row]:
+    """The trainings of a network as it is trained, at all rates."""
+    words = json.dumps(settings, sort_keys=True)
+    return (row for row in rows if (row["layout"], row["settings"]) == (layout, words))
+
+
+def rate_of(arms: Arms, layout: str, rows: Sequence[Row]) -> float:
+    """The learning rate of a network: that of least validation nats of its rate layout.
+
+    Raises:
+        ValueError: not all rates are trained.
+    """
+    tried = arms.rate_layout(layout)
+    nats = {
+        float(row["lr"]): float(row["valid_nats"])
+        for row in rows_of_network(tried, {}, rows)
+        if int(row["seed"]) == arms.rate_seed and float(row["lr"]) in arms.rates
+    }
+    if len(nats) < len(arms.rates):
+        raise ValueError(f"{tried}: {len(nats)} of {len(arms.rates)} rates are trained")
+    return min(nats, key=nats.__getitem__)
+
+
+def choice_nats(arms: Arms, group: Group, rows: Sequence[Row]) -> dict[str, dict[int, float]]:
+    """Validation nats of a group's networks by the seeds that choose; networks without any too."""
+    return {
+        layout: {
+            int(row["seed"]): float(row["valid_nats"])
+            for row in rows_of_network(layout, {}, rows)
+            if int(row["seed"]) in group.choice_seeds
+            and float(row["lr"]) == rate_of(arms, layout, rows)
+        }
+        for layout in group.among
+    }
+
+
+def best_once(arms: Arms, group: Group, rows: Sequence[Row]) -> list[str]:
+    """The networks that are trained with the other choosing seeds too, the best first."""
+    first = group.choice_seeds[0]
+    nats = {
+        layout: of[first] for layout, of in choice_nats(arms, group, rows).items() if first in of
+    }
+    return sorted(nats, key=lambda layout: (nats[layout], layout))[: group.again]
+
+
+def chosen(arms: Arms, group: Group, rows: Sequence[Row]) -> str | None:
+    """The group's choice; None while trainings that choose are missing."""
+    nats = choice_nats(arms, group, rows)
+    if any(group.choice_seeds[0] not in of for of in nats.values()):
+        return None
+    best = best_once(arms, group, rows)
+    if any(len(nats[layout]) < len(group.choice_seeds) for layout in best):
+        return None
+    return min(best, key=lambda layout: (fmean(nats[layout].values()), layout))
+
+
+def layout_of(arms: Arms, group: Group, arm: Arm, rows: Sequence[Row]) -> str | None:
+    """The layout of an arm; None where it waits for its group's choice."""
+    return arm.layout if arm.layout is not None else chosen(arms, group, rows)

@@ -178,9 +178,9 @@ class RetrainConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="Probability that a slot is left out for a step; what the others add is "
-        "divided by the rest, and evaluation leaves none out. Not in a search, where it would be "
-        "an identity of a fixed probability that alpha cannot tell from its own.",
+        description="Probability that a slot is left out for a step. What the others add is "
+        "divided by 1 - layer_dropout, so that evaluation, which leaves none out, needs no change. "
+        "Not in a search: it would be an identity of a fixed probability beside alpha's own.",
     )
     optimiser: OptimiserConfig = OptimiserConfig()
     fine_tune: FineTuneConfig | None = Field(

@@ -30,6 +30,7 @@ from pipeline.caveats import (
 )
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
+from pipeline.experiment import Experiment
 from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
 from pipeline.search_cost import constraints_of, costs_file, finish_costs, guards_of, search_costs
 from pipeline.summary import (
@@ -53,6 +54,17 @@ from utils.pi import entropy_share, margins, softmax
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0
+
+
+def check_searchable(experiment: Experiment) -> None:
+    """Raise ValueError where the model's options leave alpha no gradient."""
+    count = len(experiment.model.candidates)
+    if experiment.model.rezero and count > 1:
+        raise ValueError(
+            f"model.rezero: a search among {count} candidates begins with every factor 0, where "
+            "none makes a difference and alpha gets no gradient; search without it, and retrain "
+            "the layout with it (retrain.py --layout)"
+        )
 
 
 def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:
@@ -208,12 +220,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
         ValueError: the model's options leave alpha no gradient, or it is too large.
     """
     began = read_cpu(core_numbers())
-    if plan.sizes["options"].rezero and len(plan.candidates) > 1:
-        raise ValueError(
-            f"model.rezero: a search among {len(plan.candidates)} candidates begins with every "
-            "factor 0, where none makes a difference and alpha gets no gradient; search without "
-            "it, and retrain the layout with it (retrain.py --layout)"
-        )
+    check_searchable(plan.experiment)
     check_supernet_size(plan)
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)

@@ -25,8 +25,8 @@ _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
 _GATED = {"swiglu", "geglu"}
 CHUNK = (
     "Parts of the tokens in which a dense block computes its inner layer, one after the other: "
-    "less memory at the peak. A training keeps the inner layer for the backward pass all the same, "
-    "and its dropout draws other numbers."
+    "less memory at the peak of an evaluation, and of a training with run.recompute; without it a "
+    "training keeps all inner layers for the backward pass. Dropout draws other numbers."
 )
 
 

@@ -88,6 +88,8 @@ def test_it_is_what_brute_force_finds(seed: int) -> None:
     assert by_hand(ranked, found, **known, known=options["constants"]) == pytest.approx(
         least, rel=1e-12
     )
+    costs = ClusterCosts(np.array(ranked), **known, constants=options["constants"])
+    assert sum(costs.clusters(found)) == pytest.approx(least, rel=1e-12)
     assert all(low < high for low, high in pairwise((0, *found, len(count_V))))
     assert sum(ranked[: found[0]]) >= options["least_head_mass"] * sum(ranked) - 1e-9
 

@@ -16,6 +16,7 @@ import search
 from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.contestants import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.search import search_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import assert_same, killed_after, settings
@@ -210,7 +211,7 @@ def test_law_8_a_killed_retraining_with_layer_dropout_ends_as_one_never_killed(
     options = (*settings(*texts), "--layout", "a linear_attention linear_attention a")
     whole, hurt = tmp_path / "whole", tmp_path / "hurt"
     run(retrain, experiment_file, "--run", whole, *options)
-    for step in (2, 3, 7):
+    for step in (3, 7):
         killed_after(step, retrain, experiment_file, "--run", hurt, *options)
     run(retrain, experiment_file, "--run", hurt, *options)
     (folder,) = (whole / "retrain").glob("*/seed-0")
@@ -221,8 +222,10 @@ def test_rezero_is_for_fixed_layouts(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rezero = settings("model.rezero=true", "retrain.steps=4")
-    line = refused(search.main, capsys, experiment_file, "--run", tmp_path / "s", *rezero)
-    assert "model.rezero: a search among 3 candidates" in line
+    line = refused(search.main, capsys, experiment_file, "--check", *rezero)
+    assert line.startswith("model.rezero: a search among 3 candidates")
+    with pytest.raises(ValueError, match=r"model\.rezero: a search among 3"):
+        search_trainer(plan_of(experiment_file, tmp_path / "s", "model.rezero=true"))
     run(retrain, experiment_file, "--run", tmp_path / "r", *rezero, "--layout", "a d i d")
     model = load_model(tmp_path / "r/retrain/layout-adid/seed-0/model")
     assert not any("norm" in name for name in model.state_dict())

@@ -29,11 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
-        from pipeline.search import finish_searches, open_first, run_searches
+        from pipeline.search import check_searchable, finish_searches, open_first, run_searches
         from training.distributed import join
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)
+        check_searchable(experiment)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir, ranks)

@@ -29,6 +29,7 @@ from model.layout import (
     parse_layout,
 )
 from model.ops import Dropout
+from model.options import ModelOptions
 from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
 from model.state import StreamState
 
@@ -47,6 +48,7 @@ __all__ = [
     "Measured",
     "Mix",
     "ModelConfig",
+    "ModelOptions",
     "Network",
     "SoftmaxConfig",
     "StreamState",

@@ -19,6 +19,7 @@ from pydantic import (
 from model.blocks import Candidate
 from model.config import SoftmaxConfig
 from model.layout import Network, layout_letters, network_of, tied_slots
+from model.options import NO_OPTIONS, WrittenOptions
 from utils.files import read_regular
 from utils.validation import Section, dotted, explain
 
@@ -236,6 +237,9 @@ class Architecture(Section):
     tie_slots: int | None = Field(
         default=None, ge=1, description="Slots so many apart share their weights; null: none do."
     )
+    options: WrittenOptions = Field(
+        default=NO_OPTIONS, description="Norms and the like where they are not the default."
+    )
     softmax: SoftmaxConfig
     vocabulary_size: int = Field(ge=1, le=2**24)
     tokenizer: TokenizerIdentity
@@ -256,6 +260,7 @@ class Architecture(Section):
             tied_slots([[slot] for slot in self.slots], self.tie_slots)
         except ValueError as error:
             problems.append(str(error))
+        problems += [f"options.{line}" for line in self.options.problems(self.d_model)]
         if self.evidence is not None:
             problems += self.evidence.problems(len(self.slots))
         if self.costs is not None and len(self.costs.key.mass) != len(self.softmax.cutoffs) + 1:
@@ -270,8 +275,14 @@ class Architecture(Section):
     @property
     def built_of(self) -> set[str]:
         """The fields that say what is built; evidence, costs and provenance do not."""
-        tying = set() if self.tie_slots is None else {"tie_slots"}
-        return {"version", "d_model", "slots", "softmax", "vocabulary_size"} | tying
+        given = {"tie_slots": self.tie_slots is not None, "options": bool(self.options.changed())}
+        always = {"version", "d_model", "slots", "softmax", "vocabulary_size"}
+        return always | {name for name, is_given in given.items() if is_given}
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where they say nothing, so that older files stay the same, byte for byte.
+        return {name: value for name, value in written(self).items() if name != "options" or value}
 
     @property
     def network(self) -> Network:

@@ -1,19 +1,31 @@
 """What an experiment says about the model."""
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.dense import Activation
+from model.blocks.dense import CHUNK, Activation
 from model.ops import Dropout
+from model.options import (
+    NO_OPTIONS,
+    EmbeddingWidth,
+    ModelOptions,
+    Norm,
+    NormPosition,
+    ReZero,
+    TokenShift,
+)
 from utils.validation import Section
 
 DEFAULT_FACTOR = 4
 MOST_TAILS = 64
 
-_FACTOR = f"Tail t = 1, 2, ... has width d_model / factor^t (default {DEFAULT_FACTOR})."
+_FACTOR = (
+    f"Tail t = 1, 2, ... has width d_model (or d_embedding) / factor^t (default {DEFAULT_FACTOR})."
+)
 _SIZES = "Widths of the tails, instead of factor."
 _TIED = "Input embedding shares the softmax's tables."
 Width = Annotated[int, Field(ge=1, le=2**16)]
@@ -56,9 +68,9 @@ class SoftmaxConfig(Section):
                 f"{vocabulary_size}; give smaller cutoffs or fewer"
             )
 
-    def tail_widths(self, d_model: int) -> tuple[int, ...]:
+    def tail_widths(self, head_width: int) -> tuple[int, ...]:
         """The width of each tail, at least 1."""
-        return _tail_widths(len(self.cutoffs), d_model, self.factor, self.sizes)
+        return _tail_widths(len(self.cutoffs), head_width, self.factor, self.sizes)
 
 
 class AutoSoftmaxConfig(Section):
@@ -90,9 +102,9 @@ class AutoSoftmaxConfig(Section):
             )
         return self
 
-    def tail_widths(self, d_model: int) -> tuple[int, ...]:
+    def tail_widths(self, head_width: int) -> tuple[int, ...]:
         """The width of each tail, at least 1."""
-        return _tail_widths(self.clusters - 1, d_model, self.factor, self.sizes)
+        return _tail_widths(self.clusters - 1, head_width, self.factor, self.sizes)
 
     def fixed(self, cutoffs: tuple[int, ...]) -> SoftmaxConfig:
         """The same softmax with its cutoffs in numbers."""
@@ -100,12 +112,12 @@ class AutoSoftmaxConfig(Section):
 
 
 def _tail_widths(
-    tails: int, d_model: int, factor: float | None, sizes: tuple[int, ...] | None
+    tails: int, head_width: int, factor: float | None, sizes: tuple[int, ...] | None
 ) -> tuple[int, ...]:
     if sizes is not None:
         return sizes
     factor = DEFAULT_FACTOR if factor is None else factor
-    return tuple(max(1, int(d_model // factor ** (tail + 1))) for tail in range(tails))
+    return tuple(max(1, int(head_width // factor ** (tail + 1))) for tail in range(tails))
 
 
 def _fixed_or_auto(value: Any) -> str:
@@ -116,6 +128,8 @@ def _fixed_or_auto(value: Any) -> str:
 
 class ModelConfig(Section):
     """Sizes of the model; a candidate's options left out take the value given here."""
+
+    added: ClassVar[Mapping[str, Any]] = {"chunk": 1, **NO_OPTIONS.model_dump()}
 
     slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
@@ -135,6 +149,7 @@ class ModelConfig(Section):
     )
     d_ffn: int = Field(ge=1, description="Inner width of a dense block.")
     activation: Activation = Field(default="relu", description="Of a dense block.")
+    chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
     dropout: float = Field(
         default=0.1,
         ge=0,
@@ -162,6 +177,11 @@ class ModelConfig(Section):
         description="Slots so many apart share their weights, candidate by candidate (1: all slots "
         "do); default: none.",
     )
+    norm: Norm = "layer"
+    norm_position: NormPosition = "pre"
+    token_shift: TokenShift = False
+    rezero: ReZero = False
+    d_embedding: EmbeddingWidth = None
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -187,7 +207,14 @@ class ModelConfig(Section):
         if len(set(labels)) < len(labels):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
         self.completed_candidates()
+        if problems := self.options.problems(self.d_model):
+            raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def options(self) -> ModelOptions:
+        """What all slots have in common."""
+        return ModelOptions(**{name: getattr(self, name) for name in ModelOptions.model_fields})
 
     def dropouts(self) -> Dropout:
         """What training drops at each place."""

@@ -5,7 +5,8 @@ tokens costs least. A cluster of n words and width d that holds the part m of th
 
     launch + a * max(threshold, B m n d) + logit * B m n + a * B m D d
 
-The head has m = 1, since every token pays for it, a further row per tail, and no projection.
+The head has m = 1, since every token pays for it, a further row per tail, and no projection unless
+it is narrower than the model.
 Differs from the paper: projections and the softmax over the logits are paid for, and the head must
 hold a least part of the tokens. The cheapest head is a handful of words otherwise: that the rare
 words are modelled with narrow vectors costs nothing in this sum.
@@ -63,7 +64,8 @@ MEASURED = CostConstants(launch_s=2.2e-4, multiply_add_s=5.7e-11, logit_s=6.2e-9
 class ClusterCosts:
     """Seconds that each possible cluster takes of a training step over B `tokens`.
 
-    The counts or probabilities never increase; `widths` are those of the tails.
+    The counts or probabilities never increase; `widths` are those of the tails, `head_width` is
+    that of a head narrower than the model.
     """
 
     count_V: FloatArray
@@ -71,6 +73,7 @@ class ClusterCosts:
     widths: tuple[int, ...]
     tokens: int
     constants: CostConstants
+    head_width: int | None = None
 
     @cached_property
     def mass_W(self) -> FloatArray:
@@ -82,7 +85,10 @@ class ClusterCosts:
         """A head of the words below `end`."""
         known = self.constants
         logits = self.tokens * (end + len(self.widths))
-        products = np.maximum(known.threshold, logits * self.d_model)
+        width = self.d_model if self.head_width is None else self.head_width
+        products = np.maximum(known.threshold, logits * width)
+        if self.head_width is not None:
+            products = products + self.tokens * (self.d_model * width)
         return known.launch_s + known.multiply_add_s * products + known.logit_s * logits
 
     def tail(self, tail: int, start: Numbers, end: Numbers) -> Any:
@@ -110,19 +116,20 @@ def optimal_cutoffs(
     tokens: int,
     constants: CostConstants = MEASURED,
     least_head_mass: float = DEFAULT_HEAD_MASS,
+    head_width: int | None = None,
 ) -> tuple[int, ...]:
     """The first id of each tail, for which a training step costs least.
 
     Among cutoffs of equal cost, those with the smallest last one are taken, then with the smallest
     last but one, and so on. `count_V` says how often each word occurs, or how probable it is, in
-    any order; `widths` are those of the tails, `tokens` those of one training step. The head must
-    hold the part `least_head_mass` of the tokens, from 0 to 1. ValueError: the counts are no
-    counts, or too few for so many clusters.
+    any order; `widths` are those of the tails, `tokens` those of one training step, `head_width`
+    that of a head narrower than the model. The head must hold the part `least_head_mass` of the
+    tokens, from 0 to 1. ValueError: the counts are no counts, or too few for so many clusters.
     """
     count_V = sorted_counts(count_V)
     if not 0 <= least_head_mass <= 1:
         raise ValueError(f"least head mass: must be from 0 to 1, found {least_head_mass}")
-    costs = ClusterCosts(count_V, d_model, tuple(widths), tokens, constants)
+    costs = ClusterCosts(count_V, d_model, tuple(widths), tokens, constants, head_width)
     tails, vocabulary = len(costs.widths), len(count_V)
     # A head of the first words that hold the mass; the sum may miss it by its rounding.
     first = max(1, int(np.searchsorted(costs.mass_W, least_head_mass * (1 - 1e-12))))

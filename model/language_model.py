@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from model.blocks import AddUp, Block, Candidate
 from model.config import SoftmaxConfig
 from model.layout import tied_slots
+from model.norms import NORMS
 from model.ops import NO_DROPOUT, Dropout, drop
+from model.options import NO_OPTIONS, ModelOptions
 from model.slot import RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import Segment, StreamState
@@ -42,7 +44,7 @@ class Costs:
 
 
 class LanguageModel(nn.Module):
-    """Embedding, residual slots, one last norm, adaptive softmax.
+    """Embedding, residual slots, one last norm (none with `rezero`), adaptive softmax.
 
     Args:
         slots: the candidates of each slot, every option set.
@@ -51,6 +53,7 @@ class LanguageModel(nn.Module):
         softmax: clusters of the vocabulary, and whether the embedding shares their tables.
         dropout: what training drops.
         tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
+        options: norms, token shift, width of the embedding.
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -65,20 +68,22 @@ class LanguageModel(nn.Module):
         softmax: SoftmaxConfig,
         dropout: Dropout = NO_DROPOUT,
         tie_slots: int | None = None,
+        options: ModelOptions = NO_OPTIONS,
     ) -> None:
         super().__init__()
-        self.d_model, self.dropout = d_model, dropout
+        self.d_model, self.dropout, self.options = d_model, dropout, options
         self.vocabulary_size = vocabulary_size
         # When tied the softmax's own tables are looked up: a state dict holds each tensor once.
-        self.embedding = None if softmax.tied else ClusterTables(vocabulary_size, d_model, softmax)
+        tables = (vocabulary_size, d_model, softmax, options.d_embedding)
+        self.embedding = None if softmax.tied else ClusterTables(*tables)
         # Drawn before the slots, so that all layouts of one seed begin with the same: that halves
         # the noise of their differences (docs/experiments/score_noise.md).
-        adaptive_softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
+        adaptive_softmax = AdaptiveSoftmax(*tables)
         self.tied = tied_slots(slots, tie_slots)
-        modules = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
+        modules = nn.ModuleList(Slot(held, d_model, dropout, options) for held in self.tied.modules)
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = nn.Identity() if options.rezero else NORMS[options.norm](d_model)
         self.softmax = adaptive_softmax
 
     @property
@@ -91,11 +96,11 @@ class LanguageModel(nn.Module):
 
         `cached` is for an evaluation: the slots keep keys and values instead of their inputs.
         """
-        like, rows = self.norm.weight, self._memory_rows()
+        like, rows = self.tables.head, self._memory_rows()
+        if cached:
+            rows = [min(m, int(self.options.token_shift)) for m in rows]
         return StreamState(
-            memory=tuple(
-                like.new_zeros(batch, m, self.d_model) if m and not cached else None for m in rows
-            ),
+            memory=tuple(like.new_zeros(batch, m, self.d_model) if m else None for m in rows),
             seen_B=torch.zeros(batch, dtype=torch.int64, device=like.device),
             blocks=tuple((None,) * len(slot.labels) for slot in self._slots_in_order()),
             cache={} if cached else None,
@@ -190,6 +195,14 @@ class LanguageModel(nn.Module):
                 act(add_up)
 
     @property
+    def slots_that_add(self) -> list[bool]:
+        """Whether a slot has a candidate of its own that adds something, slot by slot."""
+        return [
+            any(not block.adds_nothing for block in blocks.values())
+            for blocks in self._blocks_by_label()
+        ]
+
+    @property
     def longest_memory(self) -> int:
         """Rows of the longest memory of a slot."""
         return max(self._memory_rows(), default=0)
@@ -197,8 +210,8 @@ class LanguageModel(nn.Module):
     def _memory_rows(self) -> list[int]:
         """Rows of each slot's memory: as many as its greediest candidate reads."""
         return [
-            max((block.memory_rows for block in blocks.values()), default=0)
-            for blocks in self._blocks_by_label()
+            max((slot.memory_rows(slot.labels[index]) for index in own), default=0)
+            for slot, own in zip(self._slots_in_order(), self.tied.own, strict=True)
         ]
 
     def _slots_in_order(self) -> list[Slot]:

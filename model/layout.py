@@ -77,7 +77,7 @@ def block_options(candidate: Candidate) -> str | None:
     """What a candidate's block computes, as text without its label; None: it adds nothing."""
     if BLOCKS[candidate.kind].adds_nothing:
         return None
-    names = sorted(type(candidate).model_fields.keys() - {"label"})
+    names = sorted(type(candidate).model_fields.keys() - {"label"} - candidate.same_result)
     return ", ".join(f"{name}={getattr(candidate, name)!r}" for name in names)
 
 

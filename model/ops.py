@@ -91,13 +91,13 @@ def _by_torch(x: Tensor) -> bool:
 
 
 class _AddWeighted(torch.autograd.Function):
-    """What is kept is the mask; a weight of 0 has a gradient all the same."""
+    """What is kept is the mask, and delta for a weight that learns, also one of 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, delta: Tensor, weight: Tensor | None, rate: float) -> Tensor:
         mask, ctx.factor = keep(x, rate) if rate else (None, 1.0)
         ctx.delta_dtype = delta.dtype
-        ctx.save_for_backward(None if weight is None else delta, weight, mask)
+        ctx.save_for_backward(delta if ctx.needs_input_grad[2] else None, weight, mask)
         wide, scale = delta.to(x.dtype), _scale(weight, ctx.factor)
         if mask is None:
             return torch.add(x, wide, alpha=scale)

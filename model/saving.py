@@ -23,6 +23,7 @@ from model.config import SoftmaxConfig
 from model.language_model import LanguageModel
 from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout
+from model.options import NO_OPTIONS, ModelOptions
 from utils.files import check_is_file, write_whole
 
 ARCHITECTURE_FILE = "architecture.json"
@@ -39,7 +40,7 @@ def build_model(architecture: Architecture, dropout: Dropout = NO_DROPOUT) -> La
 
 
 def _arguments(architecture: Architecture) -> dict[str, Any]:
-    names = ("d_model", "vocabulary_size", "softmax", "tie_slots")
+    names = ("d_model", "vocabulary_size", "softmax", "tie_slots", "options")
     slots = [[candidate] for candidate in architecture.slots]
     return {"slots": slots, **{name: getattr(architecture, name) for name in names}}
 
@@ -240,20 +241,25 @@ def shapes_of(
     vocabulary_size: int,
     softmax: SoftmaxConfig,
     tie_slots: int | None = None,
+    options: ModelOptions = NO_OPTIONS,
 ) -> Shapes:
     """The sizes that a LanguageModel of these arguments has; thousands of slots take no time."""
     tied = tied_slots(slots, tie_slots)
     kinds = list(dict.fromkeys(tied.modules))
     with torch.device("meta"):
         small = LanguageModel(
-            kinds, d_model=d_model, vocabulary_size=vocabulary_size, softmax=softmax
+            kinds,
+            d_model=d_model,
+            vocabulary_size=vocabulary_size,
+            softmax=softmax,
+            options=options,
         )
     tensors = {n: tuple(t.shape) for n, t in small.state_dict().items() if n[:6] != "slots."}
     shapes_of_kind: dict[tuple[Candidate, ...], dict[str, tuple[int, ...]]] = {}
     rows_of: dict[Candidate, int] = {}
     for kind, slot in zip(kinds, small.slots, strict=True):
         shapes_of_kind[kind] = {name: tuple(t.shape) for name, t in slot.state_dict().items()}
-        rows_of |= {candidate: slot.block(candidate.label).memory_rows for candidate in kind}
+        rows_of |= {candidate: slot.memory_rows(candidate.label) for candidate in kind}
     for place, kind in enumerate(tied.modules):
         tensors |= {f"slots.{place}.{name}": shape for name, shape in shapes_of_kind[kind].items()}
     rows = sum(max((rows_of[candidate] for candidate in slot), default=0) for slot in slots)

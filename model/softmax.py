@@ -3,7 +3,8 @@
 The vocabulary, sorted by falling frequency, is cut into a head and J tails. The head's softmax
 is over its words and one entry per tail; a tail has its own softmax over its words.
 
-B batch   T segment length   N = B * T rows   D d_model   V vocabulary   J tails
+B batch   T segment length   N = B * T rows   D d_model   E width of the head   V vocabulary
+J tails
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,11 @@ from model.ops import to_device
 
 
 class ClusterTables(nn.Module):
-    """The tables of the clusters: the head's rows of width D, each tail's of its own width.
+    """The tables of the clusters: the head's rows of width D or E, each tail's of its own width.
+
+    A narrower head is the factorised embedding of ALBERT (Lan et al. 2020, arXiv 1909.11942,
+    section 3.1), for all words where there are no tails: its rows and `head_projection` (E, D)
+    stand for a table of V x D, in the embedding, and transposed in the softmax.
 
     `projections[t]` (d_t, D) takes a hidden state to tail t's width, and a row of tail t's table
     back to width D. Tail t starts from N(0, 0.02) and its projection from N(0, 1 / d_t): logits
@@ -27,16 +32,26 @@ class ClusterTables(nn.Module):
     """
 
     def __init__(
-        self, vocabulary_size: int, d_model: int, config: SoftmaxConfig, *, extra_rows: int = 0
+        self,
+        vocabulary_size: int,
+        d_model: int,
+        config: SoftmaxConfig,
+        d_embedding: int | None = None,
+        *,
+        extra_rows: int = 0,
     ) -> None:
         super().__init__()
         config.check_vocabulary(vocabulary_size)
         self.bounds = (*config.cutoffs, vocabulary_size)
         self.d_model = d_model
-        self.head = _normal(self.bounds[0] + extra_rows, d_model, std=0.02)
+        head_width = d_model if d_embedding is None else d_embedding
+        self.head = _normal(self.bounds[0] + extra_rows, head_width, std=0.02)
+        self.head_projection = (
+            None if d_embedding is None else _normal(head_width, d_model, std=head_width**-0.5)
+        )
         self.tables = nn.ParameterList()
         self.projections = nn.ParameterList()
-        for tail, width in enumerate(config.tail_widths(d_model)):
+        for tail, width in enumerate(config.tail_widths(head_width)):
             words = self.bounds[tail + 1] - self.bounds[tail]
             self.tables.append(_normal(words, width, std=0.02))
             self.projections.append(_normal(width, d_model, std=width**-0.5))
@@ -63,6 +78,8 @@ class ClusterTables(nn.Module):
         """The embeddings of the ids times sqrt(D) (Baevski and Auli 2018), where the tables are."""
         entry_N, tails = self.by_cluster(ids_BT.flatten())
         out_ND = F.embedding(entry_N.clamp(max=self.bounds[0] - 1), self.head)
+        if self.head_projection is not None:
+            out_ND = out_ND @ self.head_projection
         for (row_R, word_R), table, projection in zip(
             tails, self.tables, self.projections, strict=True
         ):
@@ -86,11 +103,15 @@ class ClusterTables(nn.Module):
         raise ValueError(f"{problem}; encode the text with the tokenizer of this model")
 
     def embedding_flops(self, mass_J1: Sequence[float]) -> float:
-        """FLOPs of `embed` per token: look-ups are free, tails are projected."""
-        return sum(
+        """FLOPs of `embed` per token: look-ups are free, tails and a narrow head are projected."""
+        return self._head_projection_flops() + sum(
             2.0 * mass * projection.numel()
             for mass, projection in zip(mass_J1[1:], self.projections, strict=True)
         )
+
+    def _head_projection_flops(self) -> float:
+        """Of every token, those of the tails too."""
+        return 0.0 if self.head_projection is None else 2.0 * self.head_projection.numel()
 
 
 class AdaptiveSoftmax(ClusterTables):
@@ -101,9 +122,15 @@ class AdaptiveSoftmax(ClusterTables):
     of a batch lies in gets a gradient of zero (in torch's module: none).
     """
 
-    def __init__(self, vocabulary_size: int, d_model: int, config: SoftmaxConfig) -> None:
+    def __init__(
+        self,
+        vocabulary_size: int,
+        d_model: int,
+        config: SoftmaxConfig,
+        d_embedding: int | None = None,
+    ) -> None:
         tails = len(config.cutoffs)
-        super().__init__(vocabulary_size, d_model, config, extra_rows=tails)
+        super().__init__(vocabulary_size, d_model, config, d_embedding, extra_rows=tails)
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats; a tail is computed only where a target lies in it.
@@ -116,14 +143,14 @@ class AdaptiveSoftmax(ClusterTables):
         for tail, (row_R, word_R) in enumerate(tails):
             logit_RV = self._tail_logits(tail, h_ND[row_R])
             tail_parts.append((row_R, F.cross_entropy(logit_RV, word_R, reduction="none")))
-        nll_N = F.cross_entropy(_wide(F.linear(h_ND, self.head)), entry_N, reduction="none")
+        nll_N = F.cross_entropy(self._head_logits(h_ND), entry_N, reduction="none")
         for row_R, nll_R in tail_parts:
             nll_N = nll_N.index_add(0, row_R, nll_R)
         return nll_N.view(target_BT.shape)
 
     def log_prob(self, h_BTD: Tensor) -> Tensor:
         """The log-probabilities (B, T, V) of all ids."""
-        head = _wide(F.linear(h_BTD, self.head)).log_softmax(-1)
+        head = self._head_logits(h_BTD).log_softmax(-1)
         words = self.bounds[0]
         parts = [head[..., :words]]
         for tail in range(len(self.tables)):
@@ -131,14 +158,24 @@ class AdaptiveSoftmax(ClusterTables):
             parts.append(head[..., words + tail, None] + within)
         return torch.cat(parts, dim=-1)
 
+    def _head_logits(self, h_ND: Tensor) -> Tensor:
+        if self.head_projection is not None:
+            h_ND = F.linear(h_ND, self.head_projection)
+        return _wide(F.linear(h_ND, self.head))
+
     def _tail_logits(self, tail: int, h_ND: Tensor) -> Tensor:
         return _wide(F.linear(F.linear(h_ND, self.projections[tail]), self.tables[tail]))
 
     def flops(self, mass_J1: Sequence[float]) -> float:
         """FLOPs of `nll` per token, given the part of the targets in each cluster."""
         tails = zip(mass_J1[1:], self.tables, self.projections, strict=True)
-        return 2.0 * self.head.numel() + sum(
-            2.0 * mass * (table.numel() + projection.numel()) for mass, table, projection in tails
+        return (
+            2.0 * self.head.numel()
+            + self._head_projection_flops()
+            + sum(
+                2.0 * mass * (table.numel() + projection.numel())
+                for mass, table, projection in tails
+            )
         )
 
 

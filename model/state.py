@@ -27,7 +27,8 @@ class StreamState:
         blocks: per slot the candidates' own states, the stream on the first axis, zero for a
             stream that starts; None where there is none (yet).
         cache: only while an evaluation runs: what its segments share because the weights stand
-            still. The slots then remember no inputs; what a candidate made of them is its state.
+            still. What a candidate made of the inputs is then its state, and the slots remember
+            none of them, or with `token_shift` the last one.
         least_seen: tokens that every stream has seen at least, known without asking the device.
     """
 
@@ -182,11 +183,14 @@ class Segment:
         return rows.masked_fill(is_none_BT.view(shape), 0.0)
 
     def without_invalid(self, rows_BSD: Tensor, memory: int) -> Tensor:
-        """The rows with 0 in those of the memory that hold no token of the stream yet."""
+        """The rows with 0 in those of the memory that hold no token of the stream yet.
+
+        They are the memory's, and the segment's where they are there.
+        """
         if not memory or self.full:
             return rows_BSD
         invalid_BS = self.once(("invalid", memory), lambda: self._invalid(memory))
-        return rows_BSD.masked_fill(invalid_BS[:, :, None], 0.0)
+        return rows_BSD.masked_fill(invalid_BS[:, : rows_BSD.shape[1], None], 0.0)
 
     def once(self, key: object, make: Callable[[], _Made]) -> _Made:
         """What `make` gives; made once for all slots."""

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model import Architecture, load_architecture
+from model import Architecture, ModelOptions, load_architecture
 from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE
 from pipeline.contest import equal_cost, equal_opponents
@@ -148,6 +148,8 @@ def _sizes(plan: RunPlan, architecture: Architecture) -> Iterator[tuple[str, obj
     yield "slots", len(architecture.slots), len(plan.slots)
     yield "tie_slots", architecture.tie_slots, plan.sizes["tie_slots"]
     yield "softmax", architecture.softmax, plan.softmax
+    for name in ModelOptions.model_fields:
+        yield name, getattr(architecture.options, name), getattr(plan.sizes["options"], name)
     candidates = {candidate.label: candidate for candidate in plan.candidates}
     for slot in architecture.slots:
         if slot.label in candidates:

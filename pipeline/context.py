@@ -19,6 +19,7 @@ from model import (
     LanguageModel,
     Mix,
     ModelConfig,
+    ModelOptions,
     SoftmaxConfig,
     optimal_cutoffs,
 )
@@ -46,6 +47,7 @@ class NetworkSizes(TypedDict):
     vocabulary_size: int
     softmax: SoftmaxConfig
     tie_slots: int | None
+    options: ModelOptions
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class RunPlan:
             vocabulary_size=self.prepared.tokenizer.vocabulary_size,
             softmax=self.softmax,
             tie_slots=self.experiment.model.tie_slots,
+            options=self.experiment.model.options,
         )
 
     def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
@@ -258,7 +261,7 @@ class RunPlan:
     def search_identity(self) -> dict[str, Any]:
         """Whose folder a search's is; all seeds of an experiment have the same."""
         return self.identity(
-            model=self.experiment.model.model_dump(mode="json"),
+            model=self.experiment.model.identity(),
             search=self.experiment.search.identity(),
         )
 
@@ -341,7 +344,8 @@ def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> Sof
         cutoffs = optimal_cutoffs(
             prepared.counts_V,
             d_model=config.d_model,
-            widths=config.softmax.tail_widths(config.d_model),
+            widths=config.softmax.tail_widths(config.d_embedding or config.d_model),
+            head_width=config.d_embedding,
             tokens=data.batch * data.segment,
             least_head_mass=config.softmax.head_mass,
         )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from data.cache import cache_errors, default_cache, key_hash
-from model import Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
+from model import BLOCKS, Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import Latencies, measure_latency
 from nas.costs.table import (
@@ -82,6 +82,7 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
         "candidates": [candidate.model_dump(mode="json") for candidate in plan.candidates],
         **{name: plan.sizes[name] for name in ("d_model", "tie_slots", "vocabulary_size")},
         "softmax": plan.softmax.model_dump(mode="json"),
+        "options": plan.sizes["options"].changed(),
         "dropout": asdict(plan.dropout),
         "precision": forward.precision,
         "micro_batches": forward.micro_batches,
@@ -200,9 +201,7 @@ def counted_cost(
         return plan.flops_of(model)
     (slot,) = model.slots
     by_label = {
-        label: float(parameter_count(slot.blocks[label]))
-        + (parameter_count(slot.norms[label]) if label in slot.norms else 0)
-        for label in labels
+        label: float(sum(parameter_count(part) for part in slot.parts(label))) for label in labels
     }
     rest = parameter_count(model) - sum(by_label.values())
     return LayoutCost(name, by_label, rest, plan.sizes["tie_slots"])
@@ -216,13 +215,19 @@ def state_bytes(candidates: Sequence[Candidate], plan: RunPlan) -> list[float]:
         d_model=plan.sizes["d_model"],
         vocabulary_size=2,
         softmax=SoftmaxConfig(cutoffs=()),
+        options=plan.sizes["options"].model_copy(update={"d_embedding": None}),
     ).eval()
     with torch.inference_mode():
         ids_BT = torch.zeros(1, 1, dtype=torch.int64)
         mix = [[(k, None) for k in range(len(candidates))]]
         _, state, _ = model(ids_BT, model.initial_state(1, cached=True), mix)
-    (states,) = state.blocks
-    return [0.0 if one is None else float(one.numel() * one.element_size()) for one in states]
+    (states,), (memory,) = state.blocks, state.memory
+    # The row that token_shift remembers.
+    row = 0 if memory is None else memory.nbytes
+    return [
+        float((0 if one is None else one.nbytes) + row * (not BLOCKS[candidate.kind].adds_nothing))
+        for candidate, one in zip(candidates, states, strict=True)
+    ]
 
 
 def costs_of(plan: RunPlan, names: Sequence[str]) -> dict[str, LayoutCost]:

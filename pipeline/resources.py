@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,8 +20,9 @@ from model.saving import Shapes, shapes_of, shapes_of_architecture
 from nas.search.estimators import HARD
 from nas.search.step import SearchStep
 from pipeline.context import RunPlan
+from training.layer_dropout import LayerDropoutStep
 from training.memory import Forecast, Maker, forecast
-from training.state import Batch, TrainState
+from training.state import Batch, Step, TrainState
 from training.step import Forward, WeightStep
 from utils.cores import (
     MOST_OTHER_CORES,
@@ -187,11 +189,19 @@ def _draws(slots: int, computed: int, count: int) -> Iterator[Tensor]:
         yield noise_C.expand(slots, count)
 
 
-def retrain_memory(step: WeightStep, state: TrainState, batch: Batch) -> Forecast:
-    """The memory of a retraining."""
-    return forecast(
-        state, batch, step.forward, [lambda forward, batch: replace(step, forward=forward)]
-    )
+def retrain_memory(
+    step: WeightStep | LayerDropoutStep, state: TrainState, batch: Batch
+) -> Forecast:
+    """The memory of a retraining: a step that leaves out no slot."""
+
+    def maker(forward: Forward, batch: Batch) -> Step:
+        if isinstance(step, WeightStep):
+            return replace(step, forward=forward)
+        inner = replace(step.weight_step, forward=forward)
+        return replace(step, weight_step=inner, draw=lambda *key: np.ones(key[-1]))
+
+    forward = step.forward if isinstance(step, WeightStep) else step.weight_step.forward
+    return forecast(state, batch, forward, [maker])
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,14 @@ from pipeline.run_files import read_result
 from pipeline.summary import (
     fine_tune_lines,
     optimiser_line,
+    options_lines,
     parameter_count,
     softmax_line,
     text_summary,
     tying_lines,
 )
 from training.console import announce, bits
+from training.layer_dropout import LayerDropoutStep
 from training.optim import build_optimiser
 from training.run_dir import FolderLock
 from training.state import TrainState
@@ -56,7 +58,8 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     plan.ranks.seed(plan.seed)
     folder = plan.retrain_folder(architecture.name)
     valid, batches = plan.streams("valid"), plan.training_batches()
-    step = WeightStep(plan.forward, config.optimiser, stages.rate)
+    whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
+    step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
     forecast = retrain_memory(step, state, batches.batch(0))
     ignore = plan.experiment.run.ignore_memory_forecast
     memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
@@ -66,6 +69,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
         *tying_lines(model),
+        *options_lines(model, config.layer_dropout),
         optimiser_line(config.optimiser, stages.first),
         *fine_tune_lines(stages),
         *memory.lines,
@@ -76,7 +80,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         folder=folder,
         identity=plan.identity(
             dropout=asdict(plan.dropout),
-            retrain=config.model_dump(mode="json"),
+            retrain=config.identity(),
             architecture=architecture_hash(architecture),
         ),
         files={**plan.files(), "architecture.json": architecture.to_json()},

@@ -30,10 +30,12 @@ from pipeline.caveats import (
 )
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
+from pipeline.experiment import Experiment
 from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
 from pipeline.search_cost import constraints_of, costs_file, finish_costs, guards_of, search_costs
 from pipeline.summary import (
     optimiser_line,
+    options_lines,
     parameter_count,
     softmax_line,
     text_summary,
@@ -52,6 +54,17 @@ from utils.pi import entropy_share, margins, softmax
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0
+
+
+def check_searchable(experiment: Experiment) -> None:
+    """Raise ValueError where the model's options leave alpha no gradient."""
+    count = len(experiment.model.candidates)
+    if experiment.model.rezero and count > 1:
+        raise ValueError(
+            f"model.rezero: a search among {count} candidates begins with every factor 0, where "
+            "none makes a difference and alpha gets no gradient; search without it, and retrain "
+            "the layout with it (retrain.py --layout)"
+        )
 
 
 def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:
@@ -201,8 +214,13 @@ def _next(plan: RunPlan, seeds: Sequence[int]) -> str:
 
 
 def search_trainer(plan: RunPlan) -> Trainer:
-    """Phase 1: the SuperNet, alpha, and how both are trained."""
+    """Phase 1: the SuperNet, alpha, and how both are trained.
+
+    Raises:
+        ValueError: the model's options leave alpha no gradient, or it is too large.
+    """
     began = read_cpu(core_numbers())
+    check_searchable(plan.experiment)
     check_supernet_size(plan)
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
@@ -333,6 +351,7 @@ def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) 
         f"SuperNet: {len(plan.slots)} slots x {len(costs.by_label)} candidates, "
         f"d_model {model.d_model}, {parameter_count(model):,} parameters",
         *tying_lines(model),
+        *options_lines(model),
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
         optimiser_line(config.optimiser, schedules.steps),
         f"estimator {config.weights_estimator}{warmup}, "

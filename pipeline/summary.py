@@ -147,6 +147,16 @@ def tying_lines(model: LanguageModel) -> list[str]:
     ]
 
 
+def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]:
+    """The options of the whole model that are not at their defaults."""
+    given = {
+        **model.options.changed(),
+        **({"layer_dropout": layer_dropout} if layer_dropout else {}),
+    }
+    words = ", ".join(name if value is True else f"{name} {value}" for name, value in given.items())
+    return [f"options: {words}"] if words else []
+
+
 def parameter_count(model: torch.nn.Module) -> int:
     """How many numbers are trained."""
     return sum(parameter.numel() for parameter in model.parameters())

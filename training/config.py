@@ -170,8 +170,18 @@ class FineTuneConfig(Section):
 class RetrainConfig(Section):
     """Phase 2: training the derived model from scratch."""
 
+    added: ClassVar[Mapping[str, Any]] = {"layer_dropout": 0.0}
+
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
     epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)
+    layer_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Probability that a slot is left out for a step. What the others add is "
+        "divided by 1 - layer_dropout, so that evaluation, which leaves none out, needs no change. "
+        "Not in a search: it would be an identity of a fixed probability beside alpha's own.",
+    )
     optimiser: OptimiserConfig = OptimiserConfig()
     fine_tune: FineTuneConfig | None = Field(
         default=None, description="A last stage at a lower learning rate."

@@ -95,7 +95,7 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
     if key not in values:
-        return "unknown"
+        return "not given"
     value = values[key]
     return "left out" if value is None else f"{value!s:.200}"
 

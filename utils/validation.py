@@ -47,10 +47,21 @@ class Section(BaseModel):
     renamed: ClassVar[Mapping[str, str]] = {}
     # Keys that are gone, with the value at which an older file loads all the same: its default.
     gone: ClassVar[Mapping[str, Any]] = {}
+    # Keys that came later, with what older files mean by lacking them.
+    added: ClassVar[Mapping[str, Any]] = {}
 
     def left_out(self) -> dict[str, Any]:
         """The values in use of keys that are null, where the section alone decides them."""
         return {}
+
+    def identity(self) -> dict[str, Any]:
+        """What a phase is claimed by: as older versions wrote it where later keys play no part."""
+        content = self.model_dump(mode="json")
+        return {
+            name: value
+            for name, value in content.items()
+            if name not in self.added or value != self.added[name]
+        }
 
 
 def without_gone(root: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:

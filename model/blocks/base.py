@@ -35,8 +35,8 @@ class BlockOptions(Section):
 
     # Options that no weight depends on: a trained model runs with other values too.
     adjustable: ClassVar[frozenset[str]] = frozenset()
-    # Options that older architecture files lack, and what those files mean by it.
-    added: ClassVar[Mapping[str, Any]] = {}
+    # Options that say how a block is computed and not what: no other network.
+    same_result: ClassVar[frozenset[str]] = frozenset()
 
     kind: str
     label: Label

@@ -3,9 +3,10 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model   F d_ffn
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
@@ -22,6 +23,11 @@ _ACTIVATE: dict[str, Callable[[Tensor], Tensor]] = {
     "geglu": F.gelu,
 }
 _GATED = {"swiglu", "geglu"}
+CHUNK = (
+    "Parts of the tokens in which a dense block computes its inner layer, one after the other: "
+    "less memory at the peak of an evaluation, and of a training with run.recompute; without it a "
+    "training keeps all inner layers for the backward pass. Dropout draws other numbers."
+)
 
 
 class InnerLayerOptions(BlockOptions):
@@ -36,8 +42,12 @@ class InnerLayerOptions(BlockOptions):
 class DenseOptions(InnerLayerOptions):
     """Options of a dense candidate."""
 
+    added: ClassVar[Mapping[str, Any]] = {"chunk": 1}
+    same_result: ClassVar[frozenset[str]] = frozenset({"chunk"})
+
     kind: Literal["dense"] = "dense"
     label: Label = "dense"
+    chunk: int = Field(default=1, ge=1, le=2**20, description=CHUNK)
 
 
 class DenseBlock(nn.Module):
@@ -55,6 +65,7 @@ class DenseBlock(nn.Module):
         assert not options.missing, options.missing
         self.activation = options.activation
         self.dropout = dropout.dense
+        self.chunk = options.chunk if isinstance(options, DenseOptions) else 1
         gated = options.activation in _GATED
         self.inner = linear(d_model, options.d_ffn * (2 if gated else 1), bias=not gated)
         self.outer = linear(options.d_ffn, d_model, bias=not gated)
@@ -62,10 +73,17 @@ class DenseBlock(nn.Module):
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Apply the two layers to every token of the segment."""
         x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
+        if self.chunk == 1:
+            return self._layers(x_BTD), None, None
+        parts_ND = x_BTD.flatten(0, 1).chunk(self.chunk)
+        out_ND = torch.cat([self._layers(part_ND) for part_ND in parts_ND])
+        return out_ND.view(*x_BTD.shape[:2], -1), None, None
+
+    def _layers(self, x_BTD: Tensor) -> Tensor:
         inner, outer = self.inner, self.outer
         if self.activation == "relu":
             layers = (inner.weight, inner.bias, outer.weight, outer.bias)
-            return relu_layers(x_BTD, *layers, self.dropout, self.training), None, None
+            return relu_layers(x_BTD, *layers, self.dropout, self.training)
         inner_BTF = project(x_BTD, inner.weight, inner.bias)
         activate = _ACTIVATE[self.activation]
         if self.activation in _GATED:
@@ -74,7 +92,7 @@ class DenseBlock(nn.Module):
         else:
             h_BTF = activate(inner_BTF)
         h_BTF = drop(h_BTF, self.dropout, self.training)
-        return project(h_BTF, outer.weight, outer.bias), None, None
+        return project(h_BTF, outer.weight, outer.bias)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Two matrices, or three for a gated activation."""

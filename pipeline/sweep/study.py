@@ -28,14 +28,14 @@ _FREE = {"trials", "trial_minutes", "silent_minutes", "retries", "keep", "storag
 
 def identity(sweep: Sweep) -> dict[str, Any]:
     """What makes a sweep what it is: trials of another one cannot be compared with its own."""
-    experiment = sweep.experiment.model_dump(
-        mode="json", include={"data", "model", "derive", "retrain"}
-    )
+    experiment = sweep.experiment.model_dump(mode="json", include={"data", "derive"})
     return {
         "precision": sweep.experiment.run.precision,
         "micro_batches": sweep.experiment.run.micro_batches,
         "validate_every": sweep.experiment.run.validate_every,
         **experiment,
+        "model": sweep.experiment.model.identity(),
+        "retrain": sweep.experiment.retrain.identity(),
         "search": sweep.experiment.search.identity(),
         "sweep": sweep.config.model_dump(mode="json", exclude=_FREE),
     }

@@ -28,7 +28,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"n_kv_heads": 1},
         {"n_heads": 4, "n_kv_heads": 2, "window": 4},
     ],
-    "dense": [{"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")],
+    "dense": [
+        *({"activation": name} for name in ("relu", "gelu", "swiglu", "geglu")),
+        {"chunk": 3},
+        {"activation": "swiglu", "chunk": 2},
+    ],
     "gated_delta": [{}, {"kernel": 1, "n_heads": 1, "d_head": 5}],
     "linear_attention": [{}, {"n_heads": 1, "d_head": 5}],
     "mixture_of_experts": [{}, {"k": 1, "n_experts": 2}, {"k": 3, "n_experts": 3}],

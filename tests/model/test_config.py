@@ -21,8 +21,8 @@ def test_options_left_out_take_the_sections_value() -> None:
     assert [candidate.model_dump() for candidate in made] == [
         {"kind": "attention", "label": "attention", "n_heads": 2, "d_head": 8,
          "n_kv_heads": None, "window": 5, "memory": 7, "clamp": None},
-        {"kind": "dense", "label": "dense", "d_ffn": 32, "activation": "gelu"},
-        {"kind": "dense", "label": "wide", "d_ffn": 99, "activation": "gelu"},
+        {"kind": "dense", "label": "dense", "d_ffn": 32, "activation": "gelu", "chunk": 1},
+        {"kind": "dense", "label": "wide", "d_ffn": 99, "activation": "gelu", "chunk": 1},
     ]  # fmt: skip
 
 

@@ -22,13 +22,14 @@ EXACT = CostConstants(launch_s=8.0, multiply_add_s=1.0, logit_s=2.0, threshold=0
 
 def by_hand(
     count_V: list[float], cutoffs: tuple[int, ...], d_model: int, widths: tuple[int, ...],
-    tokens: int, known: CostConstants,
+    tokens: int, known: CostConstants, head_width: int | None = None,
 ) -> float:  # fmt: skip
     """The cost as the module's docstring writes it, one cluster after the other."""
     total, ends = sum(count_V), (*cutoffs, len(count_V))
     words = ends[0] + len(widths)
     cost = known.launch_s + known.logit_s * tokens * words
-    cost += known.multiply_add_s * max(known.threshold, tokens * words * d_model)
+    cost += known.multiply_add_s * max(known.threshold, tokens * words * (head_width or d_model))
+    cost += known.multiply_add_s * tokens * d_model * (head_width or 0)
     for width, (low, high) in zip(widths, pairwise(ends), strict=True):
         rows = tokens * sum(count_V[low:high]) / total
         n = high - low
@@ -40,13 +41,13 @@ def by_hand(
 
 def brute_force(
     count_V: list[float], *, d_model: int, widths: tuple[int, ...], tokens: int,
-    constants: CostConstants, least_head_mass: float,
+    constants: CostConstants, least_head_mass: float, head_width: int | None = None,
 ) -> tuple[float, tuple[int, ...]]:  # fmt: skip
     """The least cost over all sets of cutoffs, and the first set that has it in our order."""
     count_V = sorted(count_V, reverse=True)
     least = least_head_mass * sum(count_V)
     found = [
-        (by_hand(count_V, cutoffs, d_model, widths, tokens, constants), cutoffs[::-1])
+        (by_hand(count_V, cutoffs, d_model, widths, tokens, constants, head_width), cutoffs[::-1])
         for cutoffs in combinations(range(1, len(count_V)), len(widths))
         if sum(count_V[: cutoffs[0]]) >= least - 1e-9
     ]
@@ -71,6 +72,7 @@ def random_case(rng: random.Random) -> tuple[list[float], dict[str, Any]]:
             threshold=rng.choice([0.0, 40.0, 900.0]),
         ),
         "least_head_mass": rng.choice([0.0, 0.0, 0.3, 0.5]),
+        "head_width": rng.choice([None, None, 2]),
     }
     return count_V, options
 
@@ -81,11 +83,13 @@ def test_it_is_what_brute_force_finds(seed: int) -> None:
     count_V, options = random_case(rng)
     found = optimal_cutoffs(count_V, **options)
     least, _ = brute_force(count_V, **options)
-    known = {key: options[key] for key in ("d_model", "widths", "tokens")}
+    known = {key: options[key] for key in ("d_model", "widths", "tokens", "head_width")}
     ranked = sorted(count_V, reverse=True)
     assert by_hand(ranked, found, **known, known=options["constants"]) == pytest.approx(
         least, rel=1e-12
     )
+    costs = ClusterCosts(np.array(ranked), **known, constants=options["constants"])
+    assert sum(costs.clusters(found)) == pytest.approx(least, rel=1e-12)
     assert all(low < high for low, high in pairwise((0, *found, len(count_V))))
     assert sum(ranked[: found[0]]) >= options["least_head_mass"] * sum(ranked) - 1e-9
 

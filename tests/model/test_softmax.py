@@ -19,10 +19,13 @@ from tests.model.tiny import normal, randomise
 V, D = 20, 8
 CUTOFFS: list[tuple[int, ...]] = [(), (5,), (4, 9, 15), (1, 19)]
 every_cut = pytest.mark.parametrize("cutoffs", CUTOFFS, ids=str)
+every_width = pytest.mark.parametrize("d_embedding", [None, 4])
 
 
-def softmax_of(cutoffs: tuple[int, ...], **options: Any) -> AdaptiveSoftmax:
-    softmax = AdaptiveSoftmax(V, D, SoftmaxConfig(cutoffs=cutoffs, **options))
+def softmax_of(
+    cutoffs: tuple[int, ...], *, d_embedding: int | None = None, **options: Any
+) -> AdaptiveSoftmax:
+    softmax = AdaptiveSoftmax(V, D, SoftmaxConfig(cutoffs=cutoffs, **options), d_embedding)
     randomise(softmax)
     return softmax
 
@@ -67,8 +70,11 @@ def test_values_and_gradients_are_those_of_torchs_adaptive_softmax(
 
 
 @every_cut
-def test_probabilities_sum_to_one_and_agree_with_nll(cutoffs: tuple[int, ...]) -> None:
-    softmax, h_BTD = softmax_of(cutoffs), normal(2, V, D)
+@every_width
+def test_probabilities_sum_to_one_and_agree_with_nll(
+    cutoffs: tuple[int, ...], d_embedding: int | None
+) -> None:
+    softmax, h_BTD = softmax_of(cutoffs, d_embedding=d_embedding), normal(2, V, D)
     log_prob_BTV = softmax.log_prob(h_BTD)
     assert log_prob_BTV.shape == (2, V, V)
     torch.testing.assert_close(log_prob_BTV.exp().sum(-1), torch.ones(2, V).double())
@@ -108,11 +114,16 @@ def test_results_are_float32_at_least() -> None:
 
 
 @every_cut
+@every_width
 @pytest.mark.parametrize("extra_rows", [0, 2])
-def test_embedding_looks_up_the_row_of_each_id(cutoffs: tuple[int, ...], extra_rows: int) -> None:
-    tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs), extra_rows=extra_rows)
+def test_embedding_looks_up_the_row_of_each_id(
+    cutoffs: tuple[int, ...], d_embedding: int | None, extra_rows: int
+) -> None:
+    tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs), d_embedding, extra_rows=extra_rows)
     randomise(tables)
     rows = [tables.head[: tables.bounds[0]]]
+    if tables.head_projection is not None:
+        rows[0] = rows[0] @ tables.head_projection
     rows += [t @ p for t, p in zip(tables.tables, tables.projections, strict=True)]
     wanted = torch.cat(rows)[EVERY_ID] * D**0.5
     found = tables.embed(EVERY_ID)
@@ -132,8 +143,11 @@ def mass_of(ids_BT: Tensor, softmax: ClusterTables) -> list[float]:
 
 
 @every_cut
-def test_declared_flops_are_those_that_torch_counts(cutoffs: tuple[int, ...]) -> None:
-    softmax = softmax_of(cutoffs)
+@every_width
+def test_declared_flops_are_those_that_torch_counts(
+    cutoffs: tuple[int, ...], d_embedding: int | None
+) -> None:
+    softmax = softmax_of(cutoffs, d_embedding=d_embedding)
     ids_BT = torch.tensor([[0, 0, 0, 1, 4, 5, 9, 12, 19, 2]])
     mass = mass_of(ids_BT, softmax)
     with FlopCounterMode(display=False) as counter:
@@ -144,9 +158,11 @@ def test_declared_flops_are_those_that_torch_counts(cutoffs: tuple[int, ...]) ->
     assert softmax.embedding_flops(mass) * 10 == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
-def test_all_clusters_start_at_one_scale() -> None:
+@pytest.mark.parametrize("d_embedding", [None, 32])
+def test_all_clusters_start_at_one_scale(d_embedding: int | None) -> None:
     torch.manual_seed(0)
-    softmax = AdaptiveSoftmax(3000, 64, SoftmaxConfig(cutoffs=(1000, 2000), factor=4))
+    config = SoftmaxConfig(cutoffs=(1000, 2000), factor=4)
+    softmax = AdaptiveSoftmax(3000, 64, config, d_embedding)
     embedded = softmax.embed(torch.arange(3000)[None])[0]
     head, first, second = (part.std().item() for part in embedded.split(1000))
     assert first == pytest.approx(head, rel=0.15)

@@ -6,8 +6,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from model import BLOCKS, Candidate, Dropout, LanguageModel, ModelConfig, SoftmaxConfig
+from model import (
+    BLOCKS,
+    Candidate,
+    Dropout,
+    LanguageModel,
+    ModelConfig,
+    ModelOptions,
+    SoftmaxConfig,
+)
 from model.ops import NO_DROPOUT, keep
+from model.options import NO_OPTIONS
 
 D_MODEL = 8
 VOCABULARY = 23
@@ -31,7 +40,11 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
 
 
 def language_model(
-    slots: Sequence[Sequence[Candidate]], *, dropout: Dropout = NO_DROPOUT, **softmax: Any
+    slots: Sequence[Sequence[Candidate]],
+    *,
+    dropout: Dropout = NO_DROPOUT,
+    options: ModelOptions = NO_OPTIONS,
+    **softmax: Any,
 ) -> LanguageModel:
     """A random float64 model in evaluation mode."""
     model = LanguageModel(
@@ -40,6 +53,7 @@ def language_model(
         vocabulary_size=VOCABULARY,
         softmax=SoftmaxConfig(**softmax),
         dropout=dropout,
+        options=options,
     )
     randomise(model)
     return model.eval()

@@ -33,11 +33,17 @@ CANDIDATES = f"model.candidates=[attention, dense, identity, {WIDE}, {NARROW}]"
 MS = {"attention": 1.0, "dense": 0.5, "identity": 0.01}
 
 
-@pytest.mark.parametrize("tied", [[], ["model.tie_slots=1"], ["model.tie_slots=2"]])
+OPTIONS = ["model.norm=scale", "model.norm_position=post", "model.d_embedding=9"]
+REZERO = ["model.rezero=true", "model.token_shift=true", "model.tie_slots=2"]
+
+
+@pytest.mark.parametrize(
+    "given", [[], ["model.tie_slots=1"], ["model.tie_slots=2"], OPTIONS, REZERO]
+)
 def test_counted_costs_of_layouts_are_those_of_their_models(
-    plan_with: PlanWith, tied: list[str]
+    plan_with: PlanWith, given: list[str]
 ) -> None:
-    plan = plan_with(CANDIDATES, "model.slots=3", *tied)
+    plan = plan_with(CANDIDATES, "model.slots=3", *given)
     parameters, flops = (counted_cost(plan, name) for name in ("parameters", "flops"))
     for layout in itertools.product(plan.candidates, repeat=3):
         model = plan.network([[candidate] for candidate in layout])
@@ -45,19 +51,27 @@ def test_counted_costs_of_layouts_are_those_of_their_models(
         assert flops(layout) == pytest.approx(plan.flops_per_token(model), rel=1e-12)
 
 
-def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(plan_with: PlanWith) -> None:
-    plan = plan_with(CANDIDATES, "model.slots=3", "model.memory=11")
+@pytest.mark.parametrize("shifted", [False, True])
+def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(
+    plan_with: PlanWith, shifted: bool
+) -> None:
+    shift = f"model.token_shift={shifted}".lower()
+    plan = plan_with(CANDIDATES, "model.slots=2", "model.memory=11", shift)
     cost = counted_cost(plan, "cache")
-    for layout in itertools.product(plan.candidates, repeat=3):
+    for layout in itertools.product(plan.candidates, repeat=2):
         model = plan.network([[candidate] for candidate in layout]).eval()
         with torch.inference_mode():
             state = model.initial_state(1, cached=True)
             for _ in range(13):
                 _, state, _ = model(torch.zeros(1, 1, dtype=torch.int64), state)
-        kept = [one for states in state.blocks for one in states if one is not None]
-        assert cost(layout) == sum(one.numel() * one.element_size() for one in kept)
-    # keys and values: 2 x rows x heads x width x 4 bytes
-    assert state_bytes(plan.candidates, plan) == [2 * 11 * 16 * 4, 0, 0, 0, 2 * 3 * 4 * 4]
+        kept = [one for states in (*state.blocks, state.memory) for one in states]
+        assert cost(layout) == sum(
+            one.numel() * one.element_size() for one in kept if one is not None
+        )
+    # keys and values: 2 x rows x heads x width x 4 bytes; the row of the token before
+    row = 16 * 4 if shifted else 0
+    wanted = [2 * 11 * 16 * 4 + row, row, 0, row, 2 * 3 * 4 * 4 + row]
+    assert state_bytes(plan.candidates, plan) == wanted
 
 
 def _slot_ms(slot: Any) -> float:

@@ -13,11 +13,13 @@ import compare
 import derive
 import retrain
 import search
-from model import Dropout, load_architecture, load_model
+from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.contestants import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.search import search_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
+from tests.runs import assert_same, killed_after, settings
 from tests.test_pipeline import run
 
 
@@ -179,6 +181,57 @@ def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path)
     assert slots == sum(p.numel() for slot in halves for p in slot.parameters())
     with pytest.raises(ValueError, match=r"tie_slots 2, but model\.tie_slots is None"):
         contestants(plan_of(experiment_file, folder))
+
+
+def test_options_of_the_model_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
+    options = ("norm=rms", "norm_position=post", "token_shift=true", "d_embedding=5", "chunk=2")
+    few = ("search.steps=6", "retrain.steps=6", "run.figures=false", "derive.gap=false")
+    given = settings(*(f"model.{option}" for option in options), *few)
+    folder, wanted = tmp_path / "run", ModelOptions(norm="rms", norm_position="post",
+                                                     token_shift=True, d_embedding=5)  # fmt: skip
+    run(search, experiment_file, "--run", folder, *given, "--set", "retrain.layer_dropout=0.3")
+    run(derive, folder)
+    run(retrain, folder)
+    assert load_architecture(folder / "architecture.json").options == wanted
+    assert load_model(folder / "model").options == wanted
+    log = next(folder.glob("retrain/*/seed-0/train.log")).read_text()
+    words = "options: norm rms, norm_position post, token_shift, d_embedding 5"
+    assert f"{words}, layer_dropout 0.3\n" in log
+    assert f"{words}\n" in (folder / "search/seed-0/train.log").read_text()
+    with pytest.raises(ValueError, match=r"norm rms, but model\.norm is layer"):
+        contestants(plan_of(experiment_file, folder))
+
+
+def test_law_8_a_killed_retraining_with_layer_dropout_ends_as_one_never_killed(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    """Also where a slot was left out in the last step, so that its block's state is lost."""
+    texts = ["retrain.layer_dropout=0.5", "model.token_shift=true", "retrain.steps=12"]
+    texts += ["model.candidates=[attention, linear_attention]", "run.checkpoint_every=1"]
+    options = (*settings(*texts), "--layout", "a linear_attention linear_attention a")
+    whole, hurt = tmp_path / "whole", tmp_path / "hurt"
+    run(retrain, experiment_file, "--run", whole, *options)
+    for step in (3, 7):
+        killed_after(step, retrain, experiment_file, "--run", hurt, *options)
+    run(retrain, experiment_file, "--run", hurt, *options)
+    (folder,) = (whole / "retrain").glob("*/seed-0")
+    assert_same(folder, hurt / folder.relative_to(whole))
+
+
+def test_rezero_is_for_fixed_layouts(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rezero = settings("model.rezero=true", "retrain.steps=4")
+    line = refused(search.main, capsys, experiment_file, "--check", *rezero)
+    assert line.startswith("model.rezero: a search among 3 candidates")
+    with pytest.raises(ValueError, match=r"model\.rezero: a search among 3"):
+        search_trainer(plan_of(experiment_file, tmp_path / "s", "model.rezero=true"))
+    run(retrain, experiment_file, "--run", tmp_path / "r", *rezero, "--layout", "a d i d")
+    model = load_model(tmp_path / "r/retrain/layout-adid/seed-0/model")
+    assert not any("norm" in name for name in model.state_dict())
+    factors = [slot.factors[label].weight for slot in model.slots for label in slot.factors]
+    assert len(factors) == 3
+    assert all(float(factor.detach()) != 0 for factor in factors)
 
 
 @pytest.mark.usefixtures("_corpus_with_words")

@@ -1,0 +1,287 @@
+"""Options of the whole model: the contract under them, and each against a slow reference.
+
+B batch   T segment length   M memory length   D d_model   E width of the embedding
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import (
+    BLOCKS,
+    Architecture,
+    LanguageModel,
+    ModelConfig,
+    ModelOptions,
+    SoftmaxConfig,
+    build_model,
+    load_model,
+    network_of,
+    save_model,
+)
+from model.saving import shapes_of
+from model.state import Segment
+from tests.model.contract import CONTRACT, read
+from tests.model.test_architecture import architecture
+from tests.model.tiny import (
+    D_MODEL,
+    VOCABULARY,
+    candidate,
+    language_model,
+    normal,
+    randomise,
+    tokens,
+)
+from training.memory import Ledger
+
+ALL = ModelOptions(norm="scale", norm_position="post", token_shift=True, d_embedding=3)
+OTHERS = [
+    ModelOptions(norm="rms", token_shift=True),
+    ModelOptions(rezero=True, token_shift=True, d_embedding=5),
+]
+# Without memory, with a memory, and with a state that is carried.
+KINDS = ("dense", "attention", "gated_delta")
+CASES = [(kind, ALL) for kind in BLOCKS if not BLOCKS[kind].adds_nothing]
+CASES += [(kind, options) for kind in KINDS for options in OTHERS]
+
+
+def words(options: ModelOptions) -> str:
+    return " ".join(f"{name}={value}" for name, value in options.changed().items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), CASES, ids=[f"{kind} {words(options)}" for kind, options in CASES]
+)
+def test_laws_1_to_5_hold_for_every_kind_under_options(kind: str, options: ModelOptions) -> None:
+    for check in CONTRACT:
+        check(candidate(kind), options)
+
+
+def _norm(kind: str, x_D: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    """A row's norm by its equation."""
+    if kind == "scale":
+        return weights["weight"] * x_D / (x_D * x_D).sum().sqrt()
+    centred_D = x_D - (x_D.mean() if kind == "layer" else 0.0)
+    scaled_D = centred_D / ((centred_D * centred_D).mean() + 1e-5).sqrt()
+    return weights["weight"] * scaled_D + weights.get("bias", 0.0)
+
+
+def _reference(model: LanguageModel, ids: list[int]) -> Tensor:
+    """(T, D) hidden states of dense slots, row by row."""
+    options, weights, half = model.options, model.state_dict(), D_MODEL - D_MODEL // 2
+
+    def below(place: str) -> dict[str, Tensor]:
+        return {name[len(place) :]: t for name, t in weights.items() if name.startswith(place)}
+
+    def normed(place: str, x_D: Tensor) -> Tensor:
+        return x_D if options.rezero else _norm(options.norm, x_D, below(place))
+
+    table, factor = weights["softmax.head"], weights.get("softmax.head_projection")
+    row_D = [(table[i] if factor is None else table[i] @ factor) * D_MODEL**0.5 for i in ids]
+    post = options.norm_position == "post"
+    for slot in range(len(model.slots)):
+        own = f"slots.{slot}.norms.dense."
+        layers = below(f"slots.{slot}.blocks.dense.")
+        read_D = row_D if post else [normed(own, x_D) for x_D in row_D]
+        if options.token_shift:
+            past_D = [torch.zeros(D_MODEL).double(), *read_D]
+            read_D = [torch.cat([c_D[:half], past_D[t][half:]]) for t, c_D in enumerate(read_D)]
+        for t, c_D in enumerate(read_D):
+            inner_F = (layers["inner.weight"] @ c_D + layers["inner.bias"]).clamp(min=0)
+            f_D = layers["outer.weight"] @ inner_F + layers["outer.bias"]
+            f_D = weights.get(f"slots.{slot}.factors.dense.weight", 1.0) * f_D
+            row_D[t] = normed(own, row_D[t] + f_D) if post else row_D[t] + f_D
+    return torch.stack([normed("norm.", x_D) for x_D in row_D])
+
+
+SINGLE = [
+    ModelOptions(),
+    ModelOptions(norm="rms"),
+    ModelOptions(norm="scale"),
+    ModelOptions(norm_position="post"),
+    ModelOptions(token_shift=True),
+    ModelOptions(d_embedding=3),
+    ModelOptions(rezero=True),
+    ALL,
+]
+
+
+@pytest.mark.parametrize("options", SINGLE, ids=words)
+def test_a_model_is_what_its_options_say(options: ModelOptions) -> None:
+    model, ids_BT = language_model([[candidate("dense")]] * 2, options=options), tokens(2, 9)
+    found_BTD = read(model, ids_BT, [4, 1, 4])
+    wanted_BTD = torch.stack([_reference(model, ids) for ids in ids_BT.tolist()])
+    torch.testing.assert_close(found_BTD, wanted_BTD, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", SINGLE, ids=words)
+def test_identity_adds_nothing_and_a_mixture_is_the_sum_of_deltas(options: ModelOptions) -> None:
+    made = [candidate("dense"), candidate("identity"), candidate("attention", memory=0)]
+    model, x_BTD = language_model([made], options=options), normal(2, 5, D_MODEL)
+    state = model.initial_state(2)
+
+    def out(*terms: tuple[int, Tensor | None]) -> Tensor:
+        segment = Segment(state.seen_B, 5)
+        return model.slots[0](x_BTD, state.memory[0], segment, (None,) * 3, terms)[0]
+
+    weight_C = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    deltas = [out((k, None)) - x_BTD for k in range(3)]
+    assert torch.equal(out((1, None)), x_BTD)
+    wanted_BTD = x_BTD + sum(w * delta for w, delta in zip(weight_C, deltas, strict=True))
+    torch.testing.assert_close(out(*enumerate(weight_C)), wanted_BTD, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", SINGLE, ids=words)
+def test_how_a_model_begins(options: ModelOptions) -> None:
+    """ReZero passes its input on, ScaleNorm gives rows the size of the others', logits are near."""
+    model = LanguageModel(
+        [[candidate("dense")]] * 2,
+        d_model=D_MODEL,
+        vocabulary_size=VOCABULARY,
+        softmax=SoftmaxConfig(),
+        options=options,
+    )
+    ids_BT = tokens(2, 5)
+    h_BTD = model(ids_BT, model.initial_state(2))[0]
+    if options.rezero:
+        assert torch.equal(h_BTD, model.tables.embed(ids_BT))
+    else:
+        assert torch.allclose(h_BTD.square().mean(2), torch.ones(2, 5), atol=0.05)
+    assert model.log_prob(h_BTD).exp().max() < 0.2
+
+
+def test_a_state_that_was_lost_is_made_of_rows_that_know_the_one_before_them() -> None:
+    made = [candidate("linear_attention"), candidate("attention", memory=4)]
+    model = language_model([made], options=ModelOptions(token_shift=True))
+    slot, ids_BT = model.slots[0], tokens(2, 9)
+    _, state, _ = model(ids_BT[:, :7], model.initial_state(2), [[(1, None)]])
+    found_BTD = model(ids_BT[:, 7:], state, [[(0, None)]])[0]
+    normed_BTD = slot.norms["linear_attention"](model.tables.embed(ids_BT[:, 2:7]))
+    half = D_MODEL // 2
+    read_BTD = torch.cat([normed_BTD[:, 1:, :half], normed_BTD[:, :-1, half:]], dim=2)
+    segment = Segment(torch.zeros(2, dtype=torch.int64), 4)
+    _, carried, _ = slot.block("linear_attention")(read_BTD, segment, None)
+    wanted_BTD = model(ids_BT[:, 7:], replace(state, blocks=((carried, None),)), [[(0, None)]])[0]
+    torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-12)
+    lone = language_model([[made[0]]], options=ModelOptions(token_shift=True))
+    _, state, _ = lone(ids_BT, lone.initial_state(2))
+    lost = replace(state, blocks=((None,),))
+    zero = replace(state, blocks=((torch.zeros_like(carried),),))
+    found_BTD, wanted_BTD = (lone(ids_BT, one)[0] for one in (lost, zero))
+    torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-12)
+
+
+def test_a_factorised_embedding_is_a_table_of_low_rank_in_both_places() -> None:
+    """With its gradient; without cutoffs it is the adaptive input of a head alone."""
+    narrow = language_model([[candidate("dense")]], options=ModelOptions(d_embedding=3))
+    full = language_model([[candidate("dense")]])
+    table, projection = narrow.softmax.head, narrow.softmax.head_projection
+    assert projection is not None
+    assert (table.shape, projection.shape) == ((VOCABULARY, 3), (3, D_MODEL))
+    wide = (table @ projection).detach().requires_grad_()
+    tensors = {**narrow.state_dict(), "softmax.head": wide}
+    del tensors["softmax.head_projection"]
+    ids_BT, found, wanted = tokens(2, 5), [], []
+    for model, made in ((narrow, found), (full, wanted)):
+        if model is full:
+            full.load_state_dict(tensors)
+        h_BTD = model(ids_BT, model.initial_state(2))[0]
+        model.nll(h_BTD, ids_BT).sum().backward()
+        made += [h_BTD, model.log_prob(h_BTD)]
+    grad = full.softmax.head.grad
+    assert grad is not None
+    found += [table.grad, projection.grad]
+    wanted += [grad @ projection.T, table.T @ grad]
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [ALL, *OTHERS], ids=words)
+def test_a_model_with_options_is_saved_loaded_and_counted(
+    options: ModelOptions, tmp_path: Path
+) -> None:
+    made = architecture(options=options, costs=None)
+    assert json.loads(made.to_json())["options"] == options.changed()
+    assert Architecture.from_json(made.to_json(), "x") == made
+    model = build_model(made).double().eval()
+    randomise(model)
+    save_model(tmp_path, model, made)
+    loaded, ids_BT = load_model(tmp_path), tokens(2, 6)
+    found, wanted = (read(one, ids_BT, 4) for one in (loaded, model))
+    assert torch.equal(found, wanted)
+    shapes = shapes_of([[slot] for slot in made.slots], d_model=D_MODEL, options=options,
+                       vocabulary_size=VOCABULARY, softmax=made.softmax)  # fmt: skip
+    assert shapes.parameters == sum(parameter.numel() for parameter in model.parameters())
+    memory = model.initial_state(1).memory
+    assert shapes.memory_rows == sum(0 if rows is None else rows.shape[1] for rows in memory)
+    other = options.model_copy(update={"token_shift": not options.token_shift})
+    for given, said in ((ModelOptions(), "does not fit"), (other, "saved with another arch")):
+        changed = made.model_copy(update={"options": given})
+        (tmp_path / "architecture.json").write_text(changed.to_json())
+        with pytest.raises(ValueError, match=said):
+            load_model(tmp_path)
+
+
+def test_what_has_no_option_has_the_text_and_the_identity_of_older_files() -> None:
+    made = architecture()
+    assert "options" not in json.loads(made.to_json())
+    assert "options" not in made.built_of
+    config = ModelConfig(slots=2, d_model=8, d_ffn=16, n_heads=2)
+    # By the version before these options.
+    before = "195032e445ba9cace580e1b0e550153009495cd8c12183aca69223eaf9db133d"
+    text = json.dumps(config.identity(), sort_keys=True).encode()
+    assert hashlib.sha256(text).hexdigest() == before
+    other = config.model_copy(update={"norm": "rms", "chunk": 2})
+    assert other.identity() == {**config.identity(), "norm": "rms", "chunk": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rezero": True, "norm": "rms"}, "norm: rms has no effect with rezero"),
+        ({"rezero": True, "norm_position": "post"}, "norm_position: post has no effect with rez"),
+        ({"d_embedding": 8}, "d_embedding: 8 is not below d_model 8"),
+        ({"token_shift": True, "d_model": 1}, "token_shift: half of d_model 1 is no channel"),
+    ],
+)
+def test_options_without_meaning_are_refused(given: dict[str, Any], said: str) -> None:
+    sizes = {"slots": 1, "d_model": 8, "d_ffn": 8, "n_heads": 1, **given}
+    with pytest.raises(ValueError, match=said):
+        ModelConfig(**sizes)
+    rest = {name: value for name, value in given.items() if name != "d_model"}
+    with pytest.raises(ValueError, match=rf"options\.{said}"):
+        architecture(options=rest, d_model=sizes["d_model"])
+
+
+def _peak(model: LanguageModel, *, training: bool) -> int:
+    """Most bytes of tensors that live at once in a pass."""
+    ids_BT, state = tokens(2, 64), model.initial_state(2, cached=not training)
+    with Ledger() as ledger, torch.set_grad_enabled(training):
+        h_BTD = model(ids_BT, state)[0]
+        if training:
+            h_BTD.sum().backward()
+    return max(ledger.moments)
+
+
+@pytest.mark.parametrize("activation", ["relu", "geglu"])
+def test_a_dense_block_in_parts_is_the_same_with_less_memory(activation: str) -> None:
+    whole, parts = (candidate("dense", activation=activation, d_ffn=400, chunk=n) for n in (1, 8))
+    models = [language_model([[made]]) for made in (whole, parts)]
+    h, grads = [], []
+    for model in models:
+        h_BTD = read(model, tokens(2, 13), 13)
+        h_BTD.square().sum().backward()
+        h.append(h_BTD)
+        grads.append([parameter.grad for parameter in model.slots[0].parameters()])
+    torch.testing.assert_close(*h, rtol=0, atol=1e-11)
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+    for training, least in ((False, 3.0), (True, 1.3)):
+        before, after = (_peak(model, training=training) for model in models)
+        assert before > least * after, (training, before, after)
+    assert network_of([whole], None) == network_of([parts], None)

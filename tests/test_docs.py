@@ -5,12 +5,16 @@ import re
 import shlex
 import tokenize
 from pathlib import Path
+from typing import cast
 
 import pytest
+import torch
 
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.tokenizer import Tokenizer
-from model import Architecture, SoftmaxConfig, build_model, save_model
+from model import BLOCKS, Architecture, ModelConfig, SoftmaxConfig, build_model, save_model
+from model.blocks import Block
+from model.ops import NO_DROPOUT
 from pipeline.experiment import load_experiment
 from tests.model.tiny import D_MODEL, candidate
 from tests.runs import Capture
@@ -141,6 +145,23 @@ def test_the_models_of_readme_and_tutorial_load(
         (source,) = (text for text in blocks(ROOT / page, "python") if "load_model" in text)
         exec(compile(source, page, "exec"), {})
         assert capsys.readouterr().out
+
+
+def test_the_table_of_blocks_says_what_is_counted() -> None:
+    page = (ROOT / "docs" / "blocks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w) \| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page, re.MULTILINE)
+    assert len(rows) >= 12
+    model = ModelConfig(slots=1, d_model=128, d_ffn=512, n_heads=4, memory=128)
+    for letter, kind, weights, products in rows:
+        options = BLOCKS[kind].options.model_validate({"kind": kind, "label": kind})
+        completed = options.completed(model.d_model, model.model_dump())
+        with torch.device("meta"):
+            module = BLOCKS[kind].block(completed, model.d_model, NO_DROPOUT)
+        block = cast(Block, module)
+        numbers = sum(parameter.numel() for parameter in module.parameters())
+        flops = block.flops(1, 128, block.memory_rows)
+        counted = [f"{number / model.d_model**2:.1f}" for number in (numbers, flops / 2)]
+        assert [letter, weights, products] == [BLOCKS[kind].letter, *counted], kind
 
 
 def test_readme_and_the_map_stay_short() -> None:

@@ -1,0 +1,57 @@
+"""Layouts known from elsewhere have a block a slot, and train, scaled down, without a search."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import derive
+import retrain
+from model import parse_layout
+from pipeline.experiment import load_experiment
+from tests.runs import ROOT, run, settings
+
+KNOWN = sorted(
+    path for path in (ROOT / "configs").glob("*.yaml") if "method: layout" in path.read_text()
+)
+# The candidates stay as they are: spans, vectors and clusters of thousands, in a narrow model.
+SMALL = [
+    *("run.device=cpu", "run.threads=1", "run.micro_batches=2", "run.validate_every=12"),
+    *("data.batch=2", "data.segment=32", "data.evaluation_streams=2", "data.random_offset=false"),
+    *("data.evaluation_segment=null", "data.tokenizer={kind: bytes}"),
+    *("model.slots=2", "model.d_model=16", "model.d_ffn=24", "model.softmax={tied: false}"),
+    *("retrain.steps=12", "retrain.optimiser.lr=0.01", "retrain.optimiser.warmup_steps=4"),
+]
+
+
+@pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.stem)
+def test_a_known_layout_has_a_block_for_every_slot(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.derive.layout is not None
+    layout = parse_layout(experiment.derive.layout, experiment.model.completed_candidates())
+    assert len(layout) == experiment.model.slots
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.stem)
+def test_a_known_layout_scaled_down_trains_without_a_search(
+    experiment_file: Path, tmp_path: Path, path: Path
+) -> None:
+    texts = ", ".join(
+        f"{split}: {(experiment_file.parent / split).as_posix()}.txt"
+        for split in ("train", "valid", "test")
+    )
+    experiment = load_experiment(path)
+    last_stage = [] if experiment.retrain.fine_tune is None else ["retrain.fine_tune.steps=3"]
+    assert experiment.derive.layout is not None
+    first_two = "".join(experiment.derive.layout.split()[:2])
+    options = settings(
+        *(*SMALL, *last_stage),
+        *("data.corpus=files", f"data.files={{{texts}}}", f"derive.layout={first_two}"),
+    )
+    folder = tmp_path / "run"
+    run(derive, path, "--run", folder, *options)
+    run(retrain, folder)
+    (result,) = folder.glob("retrain/*/seed-0/result.json")
+    bits = json.loads(result.read_text())["test"]["bits_per_byte"]
+    assert bits < 7, "log2(257) is 8.006"

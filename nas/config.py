@@ -278,7 +278,7 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
 
 
 class ProbesConfig(Section):
-    """How many layouts `predictor` trains, and how sure it must be."""
+    """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
 
     most: int = Field(
         default=10,
@@ -301,7 +301,8 @@ class ProbesConfig(Section):
         default=3,
         ge=1,
         le=100,
-        description="Layouts that are trained at full length; the best rule comes on top.",
+        description="Layouts that predictor trains at full length, and finals with every seed; the "
+        "best rule comes on top.",
     )
     final_seeds: int = Field(
         default=2, ge=1, le=100, description="Trainings of each finalist, with the same seeds."
@@ -324,7 +325,7 @@ class DeriveConfig(Section):
         default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
     )
     top: int = Field(
-        default=8, ge=1, le=10_000, description="top_k: how many of the likeliest networks."
+        default=8, ge=1, le=10_000, description="top_k, finals: how many of the likeliest networks."
     )
     samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
     width: int = Field(
@@ -362,8 +363,8 @@ class DeriveConfig(Section):
     seed: int = Field(
         default=0,
         ge=0,
-        description="random, sampled, evolution, gap: seed of the draws; predictor: which seeds it "
-        "trains with.",
+        description="random, sampled, evolution, gap: seed of the draws; predictor, finals: which "
+        "seeds they train with.",
     )
     probes: ProbesConfig = ProbesConfig()
     budget: BudgetConfig = BudgetConfig()

@@ -277,7 +277,7 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived, *, fille
         "par": str(config.p),
         "sandwich": str(sandwich_ends(config, len(derived.layout))),
         "random": str(config.seed),
-        "predictor": str(config.seed),
+        **{method: str(config.seed) for method in TRAINED},
         "layout": layout_name(layout_letters(derived.layout)),
     }.get(config.method)
     if derived.evidence.pi:

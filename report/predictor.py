@@ -1,4 +1,4 @@
-"""What `predictor` trained: what was tried when, whether it foresaw the finals, and the front."""
+"""What a derivation trained: what was tried when, whether probes foresaw the finals, the front."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ from utils.files import MAX_BYTES, read_regular, write_whole
 
 FILE = "predictor.png"
 _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"
-_REMEDY = "run derive.py --method predictor again: nothing is trained twice"
+_REMEDY = "derive again: nothing is trained twice"
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,21 @@ class Trainings:
     front: tuple[Row, ...]
 
     @property
+    def probed(self) -> bool:
+        """Whether trainings of half length said what to try."""
+        return any(row.half for row in self.rows)
+
+    @property
     def finals(self) -> dict[str, list[Row]]:
-        """The trainings of full length by layout, the chosen one first."""
+        """The trainings of full length by layout, the chosen one first.
+
+        It is of those with most trainings: what was trained once was passed over.
+        """
         finals: dict[str, list[Row]] = {}
         for row in sorted(self.rows, key=lambda row: row.expected):
             if not row.half:
                 finals.setdefault(row.layout, []).append(row)
-        return finals
+        return dict(sorted(finals.items(), key=lambda item: -len(item[1])))
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
@@ -115,12 +123,11 @@ def predictor_figure(trainings: Trainings) -> Figure:
     """In order what was tried; the finals as foreseen and as trained; nats against FLOPs."""
     with house_style():
         figure = make_figure(12.5, 4.2)
-        tried, foreseen, front = figure.subplots(1, 3)
+        panels = [_tried, _foreseen, _front] if trainings.probed else [_tried, _front]
         margins(figure, left=0.8, right=0.2, top=0.45, bottom=0.6)
         figure.subplots_adjust(wspace=0.32)
-        _tried(tried, trainings)
-        _foreseen(foreseen, trainings)
-        _front(front, trainings)
+        for draw, axes in zip(panels, figure.subplots(1, len(panels)), strict=True):
+            draw(axes, trainings)
     return figure
 
 
@@ -138,7 +145,8 @@ def _tried(axes: Axes, trainings: Trainings) -> None:
     numbered = [(n, row) for n, row in enumerate(trainings.rows, 1) if math.isfinite(row.nats)]
     for half, colour, words in ((True, _HALF, "half length"), (False, _FULL, "full length")):
         some = [(n, row.nats) for n, row in numbered if row.half == half]
-        axes.plot(*zip(*some, strict=True), "o", color=colour, markersize=5.5, label=words)
+        if some:
+            axes.plot(*zip(*some, strict=True), "o", color=colour, markersize=5.5, label=words)
     own = [(n, row.nats) for n, row in numbered if row.layout == chosen]
     axes.plot(*zip(*own, strict=True), "o", markersize=10, markerfacecolor="none",
               markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
@@ -212,6 +220,9 @@ def predictor_section(run_folder: Path) -> str:
         f"{halves} trainings of half length said what to try; the finals, with the same fresh "
         "seeds for all, decided. The front is what the regression expects of layouts that were "
         "mostly never trained."
+        if trainings.probed
+        else "All that rules, and a search where there was one, propose was trained with one seed, "
+        "the best of it with the others too; these decided."
     )
     image = html.image(png(predictor_figure(trainings)), "What was trained for the layout")
     return html.section("What was trained for it", image + html.table(columns, rows, left=1) + note)

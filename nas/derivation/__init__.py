@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nas.derivation.base import Considered, Derived, Expected, Layout, Request, Trial, Tried
+from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
 from nas.derivation.rules import explicit, interleaved, par, random_layout, sandwich
@@ -26,7 +27,7 @@ RULES: dict[str, Method] = {
     "layout": explicit,
 }
 # By training layouts, with or without a search.
-TRAINED: dict[str, Method] = {"predictor": predictor}
+TRAINED: dict[str, Method] = {"predictor": predictor, "finals": finals}
 DERIVATIONS = SEARCHED | TRAINED | RULES
 
 __all__ = [

@@ -9,8 +9,14 @@ from math import inf
 import numpy as np
 
 from model import Evidence, layout_letters
-from nas.derivation.base import Derived, Expected, Layout, Request, Trial, Tried
+from nas.derivation.base import Derived, Expected, Layout, Request, Tried
 from nas.derivation.from_search import argmax, beam, top_k
+from nas.derivation.trained import (
+    beside_the_best_rule,
+    names_of_rules,
+    train_until_answer,
+    trial_of,
+)
 from nas.probing.base import Answer, Results, Training
 from nas.probing.features import features_of
 from nas.probing.predictor import Predictor
@@ -27,21 +33,21 @@ def predictor(request: Request) -> Derived:
         NoLayout: no network keeps the limits.
         ValueError: `derive.probes.most` is less than the first design.
     """
-    assert request.train is not None
     candidates = layout_space(request, _proposals(request))
     method = _method(request, candidates)
-    results: dict[Training, float] = {}
-    while not isinstance(step := method(candidates.space, results), Answer):
-        request.say(_progress(method, candidates, results, step))
-        trials = [_trial(candidates, training) for training in step]
-        results |= zip(step, request.train(trials), strict=True)
-    ranked = tuple(candidates.layouts[number] for number in step.finalists)
+    results, answer = train_until_answer(
+        request,
+        candidates,
+        method,
+        lambda results, step: _progress(method, candidates, results, step),
+    )
+    ranked = tuple(candidates.layouts[number] for number in answer.finalists)
     return Derived(
         layout=ranked[0],
-        evidence=Evidence(method=_words(method, candidates, results, step)),
+        evidence=Evidence(method=_words(candidates, results, answer)),
         ranked=ranked,
         tried=_tried(method, candidates, results),
-        front=_front(method, candidates, results, step),
+        front=_front(method, candidates, results, answer),
     )
 
 
@@ -73,11 +79,6 @@ def _method(request: Request, candidates: LayoutSpace) -> Predictor:
     return method
 
 
-def _trial(candidates: LayoutSpace, training: Training) -> Trial:
-    layout = candidates.layouts[training.network]
-    return Trial(layout, training.length == "half", training.seed)
-
-
 def _progress(
     method: Predictor, candidates: LayoutSpace, results: Results, step: Sequence[Training]
 ) -> str:
@@ -100,20 +101,12 @@ def _progress(
     )
 
 
-def _words(method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer) -> str:
+def _words(candidates: LayoutSpace, results: Results, answer: Answer) -> str:
     halves = sum(training.length == "half" for training in results)
-    words = (
+    return (
         f"predictor: best of {len(candidates.space):,} networks by {halves} trainings of half and "
-        f"{len(results) - halves} of full length"
+        f"{len(results) - halves} of full length; {beside_the_best_rule(candidates, answer)}"
     )
-    if answer.best_rule is None:
-        return f"{words}; no rule is within reach"
-    names = [name for name, number in candidates.space.rules.items() if number == answer.best_rule]
-    rule = f"{layout_letters(candidates.layouts[answer.best_rule])} ({names[0]})"
-    if answer.network == answer.best_rule:
-        return f"{words}; the rule is the answer: {names[0]}"
-    lead, sd = answer.lead
-    return f"{words}; {lead:.4f} nats (sd {sd:.4f}) better than the best rule, {rule}"
 
 
 def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tuple[Tried, ...]:
@@ -123,10 +116,10 @@ def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tupl
     probes = {training: nats for training, nats in results.items() if training.length == "half"}
     before = method.expected(features, probes)
     sd_N = now.sd_N
-    rule_of = {number: name for name, number in reversed([*space.rules.items()])}
+    rule_of = names_of_rules(candidates)
     return tuple(
         Tried(
-            _trial(candidates, training),
+            trial_of(candidates, training),
             nats,
             float(now.mean_N[training.network]),
             float(sd_N[training.network]),

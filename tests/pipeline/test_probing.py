@@ -57,6 +57,24 @@ def predict(experiment_file: Path, tmp_path: Path, jobs: list[str]) -> Derive:
     return derived
 
 
+def test_finals_train_rules_in_full_and_serve_the_predictor(
+    predict: Derive, experiment_file: Path, tmp_path: Path, jobs: list[str]
+) -> None:
+    folder = tmp_path / "run"
+    run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
+    chosen = load_architecture(folder / "architecture.json")
+    assert chosen.name == "finals-0"
+    assert chosen.evidence is not None
+    assert "the rule is the answer" in chosen.evidence.method
+    assert not (folder / "probes").exists()
+    assert (folder / "architectures/finals-0.csv").exists()
+    assert (folder / "predictor.png").exists()
+    assert len(set(jobs)) == len(jobs) > 1
+    before = len(jobs)
+    run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)
+    assert len(jobs) == before, "nothing is trained twice"
+
+
 def tried(folder: Path) -> list[dict[str, str]]:
     paths = (folder / "architectures").glob("predictor*.csv")
     (path,) = (path for path in paths if not path.stem.endswith("-front"))

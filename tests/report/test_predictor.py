@@ -102,3 +102,15 @@ def test_a_damaged_table_is_named_with_its_line(
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(ValueError, match=rf"{file}:{line}: not a row of it .*nothing is trained"):
         read_trainings(folder)
+
+
+def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Path) -> None:
+    path = folder / "architectures/predictor-0.csv"
+    lines = [line for line in path.read_text().splitlines() if ",half," not in line]
+    once = "a d a,full,1,4.4,4.19,0.02,spread 2,800,"
+    path.write_text("\n".join([*lines, once]) + "\n")
+    trainings = read_trainings(folder)
+    assert trainings is not None
+    assert next(iter(trainings.finals)) == "a d d", "what was trained once is no answer"
+    assert len(predictor_figure(trainings).axes) == 2
+    assert "propose was trained with one seed" in predictor_section(folder)

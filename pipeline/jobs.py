@@ -164,8 +164,14 @@ def train_layouts(
 def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
     """What a table belongs to: rows under another key are not comparable with its rows."""
     run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
-    sections = experiment.model_dump(mode="json", include={"data", "model", "retrain"})
-    return {"run": run, **sections, **inputs}
+    data, model = experiment.data.model_dump(mode="json"), experiment.model.identity()
+    return {
+        "run": run,
+        "data": data,
+        "model": model,
+        "retrain": experiment.retrain.identity(),
+        **inputs,
+    }
 
 
 def check_key(

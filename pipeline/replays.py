@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from model import layout_letters
+from nas.derivation.space import layout_space
 from nas.probing.contest import PREDICTOR, Contest, Proposals, contest
 from nas.probing.predictor import Predictor
 from nas.probing.replay import SHARE, Truth
-from nas.probing.space import layout_space
 from nas.statistics.intervals import paired_interval
 from nas.tabular.table import LayoutTable, read_table
 from pipeline.context import RunPlan

@@ -8,6 +8,7 @@ from math import inf
 from model import Evidence
 from nas.derivation.base import Derived, Expected, Layout, NoLayout, Request, Tried
 from nas.derivation.from_search import beam, top_k
+from nas.derivation.space import LayoutSpace, layout_space
 from nas.derivation.trained import (
     beside_the_best_rule,
     names_of_rules,
@@ -16,7 +17,6 @@ from nas.derivation.trained import (
 )
 from nas.probing.base import Results
 from nas.probing.finals import Finals
-from nas.probing.space import LayoutSpace, layout_space
 
 
 def finals(request: Request) -> Derived:

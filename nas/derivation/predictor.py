@@ -11,6 +11,7 @@ import numpy as np
 from model import Evidence, layout_letters
 from nas.derivation.base import Derived, Expected, Layout, Request, Tried
 from nas.derivation.from_search import argmax, beam, top_k
+from nas.derivation.space import LayoutSpace, layout_space
 from nas.derivation.trained import (
     beside_the_best_rule,
     names_of_rules,
@@ -20,7 +21,6 @@ from nas.derivation.trained import (
 from nas.probing.base import Answer, Results, Training
 from nas.probing.features import features_of
 from nas.probing.predictor import Predictor
-from nas.probing.space import LayoutSpace, layout_space
 
 
 def predictor(request: Request) -> Derived:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from model import layout_letters
 from nas.derivation.base import Request, Trial
+from nas.derivation.space import LayoutSpace
 from nas.probing.base import Answer, Method, Results, Training
-from nas.probing.space import LayoutSpace
 
 # What is said before trainings begin, of what is known so far and of what comes.
 Progress = Callable[[Results, Sequence[Training]], str]

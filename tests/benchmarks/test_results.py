@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from nas.tabular.table import networks_of
+from pipeline.experiment import load_experiment
+from pipeline.jobs import key_of
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks/results"
 
 
 def tables() -> dict[str, list[dict[str, str]]]:
@@ -32,7 +35,7 @@ def copies(rows: Sequence[Mapping[str, str]], tie_slots: int | None) -> list[str
     letters = [row["layout"].replace(" ", "") for row in rows]
     networks = networks_of(letters, tie_slots)
     by_layout = Counter(networks[layout] for layout in set(letters))
-    ways = ("seed", "share", "weights", "split", "tokens")
+    ways = ("seed", "share", "weights", "split", "tokens", "lr", "settings")
     keys = [
         (networks[layout], *map(row.get, ways)) for layout, row in zip(letters, rows, strict=True)
     ]
@@ -64,3 +67,19 @@ def test_a_copy_is_seen() -> None:
     assert copies([rows[0], rows[0]], None) == ["aid"]
     assert copies([rows[0], {**rows[0], "seed": "1"}], None) == []
     assert {"layoutbench.csv", "layoutbench_again.csv"} <= tables().keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "settings"),
+    [
+        ("layoutbench", "layoutbench", []),
+        ("layoutbench2", "layoutbench2", []),
+        ("layoutbench2_half", "layoutbench2", ["retrain.steps=500"]),
+    ],
+)
+def test_new_keys_leave_a_recorded_table_that_of_its_experiment(
+    name: str, config: str, settings: list[str]
+) -> None:
+    record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    key = key_of(load_experiment(ROOT / "configs" / f"{config}.yaml", settings), {})
+    assert {section: record.get(section) for section in key} == json.loads(json.dumps(key))

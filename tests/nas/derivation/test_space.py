@@ -9,10 +9,10 @@ import pytest
 from model import Candidate
 from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
+from nas.derivation import space as layout_spaces
 from nas.derivation.base import NoLayout, Request
-from nas.probing import space as probing_space
+from nas.derivation.space import layout_space
 from nas.probing.base import NONE
-from nas.probing.space import layout_space
 from tests import tiny
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0}, 1.0)
@@ -57,7 +57,7 @@ def test_every_network_within_the_limits_comes_once(
     assert listed.space.kinds[-1] == "dense", "what the others are compared with"
 
 
-def letters(listed: probing_space.LayoutSpace, number: int) -> str:
+def letters(listed: layout_spaces.LayoutSpace, number: int) -> str:
     return "".join(slot.label[0] for slot in listed.layouts[number])
 
 
@@ -83,8 +83,8 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
 def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probing_space, "MOST_LISTED", 1000)
-    monkeypatch.setattr(probing_space, "DRAWN", 500)
+    monkeypatch.setattr(layout_spaces, "MOST_LISTED", 1000)
+    monkeypatch.setattr(layout_spaces, "DRAWN", 500)
     asked = request(10, 22.0)
     one, again = layout_space(asked), layout_space(asked)
     assert one.layouts == again.layouts

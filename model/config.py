@@ -1,12 +1,21 @@
 """What an experiment says about the model."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.dense import Activation
+from model.blocks.dense import Activation, DenseOptions
 from model.ops import Dropout
 from utils.validation import Section
 
@@ -162,6 +171,11 @@ class ModelConfig(Section):
         description="Slots so many apart share their weights, candidate by candidate (1: all slots "
         "do); default: none.",
     )
+    entangle: bool = Field(
+        default=False,
+        description="In a search the dense candidates of a slot share weights: narrower ones use "
+        "the first inner units of the widest.",
+    )
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -186,8 +200,18 @@ class ModelConfig(Section):
         labels = [candidate.label for candidate in self.candidates]
         if len(set(labels)) < len(labels):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
-        self.completed_candidates()
+        completed = self.completed_candidates()
+        if self.entangle:
+            check_entangled(completed)
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it is off, so that older searches are still this experiment's.
+        content: dict[str, Any] = written(self)
+        if not self.entangle:
+            content.pop("entangle", None)
+        return content
 
     def dropouts(self) -> Dropout:
         """What training drops at each place."""
@@ -214,3 +238,25 @@ class ModelConfig(Section):
         if problems:
             raise ValueError("\n".join(dict.fromkeys(problems)))
         return tuple(completed)
+
+
+def check_entangled(candidates: Sequence[Candidate]) -> None:
+    """Raise ValueError where the dense candidates cannot share weights."""
+    dense = [candidate for candidate in candidates if isinstance(candidate, DenseOptions)]
+    if len(dense) < 2:
+        raise ValueError(
+            f"entangle: dense candidates share weights, and there {'is' if dense else 'are'} "
+            f"{len(dense)} of them; give two or more, or leave it out"
+        )
+    activations = {candidate.activation for candidate in dense}
+    if len(activations) > 1:
+        raise ValueError(
+            f"entangle: dense candidates that share weights need one activation, found "
+            f"{', '.join(sorted(activations))}; give one, or leave it out"
+        )
+    widths = [candidate.d_ffn for candidate in dense]
+    if len(set(widths)) < len(widths):
+        raise ValueError(
+            f"entangle: dense candidates that share weights differ in d_ffn alone, found {widths}; "
+            "give different ones"
+        )

@@ -51,6 +51,7 @@ class LanguageModel(nn.Module):
         softmax: clusters of the vocabulary, and whether the embedding shares their tables.
         dropout: what training drops.
         tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
+        entangle: the dense candidates of a slot share weights (`Slot`).
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -65,6 +66,7 @@ class LanguageModel(nn.Module):
         softmax: SoftmaxConfig,
         dropout: Dropout = NO_DROPOUT,
         tie_slots: int | None = None,
+        entangle: bool = False,
     ) -> None:
         super().__init__()
         self.d_model, self.dropout = d_model, dropout
@@ -75,7 +77,9 @@ class LanguageModel(nn.Module):
         # the noise of their differences (docs/experiments/score_noise.md).
         adaptive_softmax = AdaptiveSoftmax(vocabulary_size, d_model, softmax)
         self.tied = tied_slots(slots, tie_slots)
-        modules = nn.ModuleList(Slot(held, d_model, dropout) for held in self.tied.modules)
+        modules = nn.ModuleList(
+            Slot(held, d_model, dropout, entangle=entangle) for held in self.tied.modules
+        )
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
         self.norm = nn.LayerNorm(d_model)

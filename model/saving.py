@@ -240,13 +240,18 @@ def shapes_of(
     vocabulary_size: int,
     softmax: SoftmaxConfig,
     tie_slots: int | None = None,
+    entangle: bool = False,
 ) -> Shapes:
     """The sizes that a LanguageModel of these arguments has; thousands of slots take no time."""
     tied = tied_slots(slots, tie_slots)
     kinds = list(dict.fromkeys(tied.modules))
     with torch.device("meta"):
         small = LanguageModel(
-            kinds, d_model=d_model, vocabulary_size=vocabulary_size, softmax=softmax
+            kinds,
+            d_model=d_model,
+            vocabulary_size=vocabulary_size,
+            softmax=softmax,
+            entangle=entangle,
         )
     tensors = {n: tuple(t.shape) for n, t in small.state_dict().items() if n[:6] != "slots."}
     shapes_of_kind: dict[tuple[Candidate, ...], dict[str, tuple[int, ...]]] = {}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
+from model.blocks.dense import DenseBlock, DenseOptions, DensePart
 from model.ops import Dropout, add_dropped
 from model.state import Segment
 
@@ -29,9 +30,19 @@ class Slot(nn.Module):
     candidates read none has none. The state of a candidate that is not computed is lost: one that
     carries it from segment to segment then begins with what it makes of the memory. A SuperNet has
     several candidates in a slot, a derived model one.
+
+    With `entangle` dense candidates share the norm and the weights of the widest one, and those
+    that are computed together cost what the widest of them costs.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], d_model: int, dropout: Dropout) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        d_model: int,
+        dropout: Dropout,
+        *,
+        entangle: bool = False,
+    ) -> None:
         super().__init__()
         self.labels = tuple(candidate.label for candidate in candidates)
         assert len(set(self.labels)) == len(self.labels), self.labels
@@ -43,10 +54,31 @@ class Slot(nn.Module):
             self.blocks[candidate.label] = block
             if next(block.parameters(), None) is not None:
                 self.norms[candidate.label] = nn.LayerNorm(d_model)
+        self.norm_of = {label: label for label in self.norms}
+        # Of the candidates that share weights, by label.
+        self.widths: dict[str, int] = {}
+        if entangle:
+            self._entangle(candidates)
+
+    def _entangle(self, candidates: Sequence[Candidate]) -> None:
+        """Put parts of the widest dense candidate in the place of the narrower ones."""
+        dense = [candidate for candidate in candidates if isinstance(candidate, DenseOptions)]
+        self.widths = {candidate.label: candidate.d_ffn for candidate in dense}
+        *narrower, widest = sorted(self.widths, key=self.widths.__getitem__)
+        whole = cast(DenseBlock, self.blocks[widest])
+        for label in narrower:
+            self.blocks[label] = DensePart(whole, self.widths[label])
+            del self.norms[label]
+            self.norm_of[label] = widest
 
     def block(self, label: str) -> Block:
         """The block of a candidate."""
         return cast(Block, self.blocks[label])
+
+    def weights_of(self, label: str) -> nn.Module:
+        """The module that holds a candidate's weights: another's, where it shares them."""
+        block = self.blocks[label]
+        return block.whole if isinstance(block, DensePart) else block
 
     def forward(
         self,
@@ -64,6 +96,10 @@ class Slot(nn.Module):
         """
         out_BTD, aux = x_BTD, None
         next_states: list[Tensor | None] = [None] * len(states)
+        together = [term for term in terms if self.labels[term[0]] in self.widths]
+        if len(together) > 1:
+            out_BTD = self._add_entangled(out_BTD, together)
+            terms = [term for term in terms if self.labels[term[0]] not in self.widths]
         for index, weight in terms:
             label, c_BSD = self.labels[index], x_BTD
             block = self.block(label)
@@ -73,8 +109,8 @@ class Slot(nn.Module):
             if block.memory_rows and not segment.cached:
                 assert memory_BMD is not None
                 c_BSD = torch.cat([memory_BMD[:, -block.memory_rows :], x_BTD], dim=1)
-            if label in self.norms:
-                c_BSD = self.norms[label](c_BSD)
+            if label in self.norm_of:
+                c_BSD = self.norms[self.norm_of[label]](c_BSD)
             carried = states[index]
             if carried is None and memory_BMD is not None and not segment.cached:
                 carried = self._state_of(label, memory_BMD, segment)
@@ -85,6 +121,15 @@ class Slot(nn.Module):
                 block_aux = block_aux if weight is None else weight * block_aux
                 aux = block_aux if aux is None else aux + block_aux
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
+
+    def _add_entangled(self, x_BTD: Tensor, terms: Terms) -> Tensor:
+        """Add several candidates of shared weights, computed as one."""
+        labels = [self.labels[index] for index, _ in terms]
+        widest = self.norm_of[labels[0]]
+        whole, norm = cast(DenseBlock, self.blocks[widest]), self.norms[widest]
+        weighed = [(self.widths[label], w) for label, (_, w) in zip(labels, terms, strict=True)]
+        delta_BTD = whole.mixture(norm(x_BTD), weighed)
+        return add_dropped(x_BTD, delta_BTD, self.dropout, self.training)
 
     @torch.no_grad()
     def _state_of(self, label: str, memory_BMD: Tensor, segment: Segment) -> Tensor | None:

@@ -3,15 +3,16 @@
 B batch   T segment length   M memory length   D d_model   V vocabulary   J tails   L slots
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from model.blocks import AddUp, Block, Candidate
+from model.blocks.base import Numbers
 from model.config import SoftmaxConfig
 from model.layout import tied_slots
 from model.ops import NO_DROPOUT, Dropout, drop
@@ -192,6 +193,16 @@ class LanguageModel(nn.Module):
         for block in (block for slot in self.slots for block in slot.blocks.values()):
             if (act := getattr(block, "after_step", None)) is not None:
                 act(add_up)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What blocks say of themselves by slot and label; slots of one module say the same."""
+        described = []
+        for number, blocks in enumerate(self._blocks_by_label()):
+            for label, block in blocks.items():
+                describe: Callable[[], Numbers] = getattr(block, "describe", dict)
+                if numbers := describe():
+                    described.append({"slot": number, "label": label, "numbers": numbers})
+        return described
 
     @property
     def longest_memory(self) -> int:

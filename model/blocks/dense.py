@@ -73,7 +73,7 @@ class DenseBlock(nn.Module):
         if width == self.d_ffn:
             return inner.weight, inner.bias, outer.weight, outer.bias
         bias = None if inner.bias is None else inner.bias[:width]
-        first = inner.weight.unflatten(0, (-1, self.d_ffn))[:, :width].flatten(0, 1)
+        first = inner.weight.view(-1, self.d_ffn, inner.in_features)[:, :width].flatten(0, 1)
         return first, bias, outer.weight[:, :width], outer.bias
 
     def mixture(self, x_BTD: Tensor, terms: Sequence[tuple[int, Tensor | None]]) -> Tensor:

@@ -35,7 +35,12 @@ class RoutingOptions(HeadOptions):
         le=4096,
         description="Heads with a window in the place of clusters; null: half of them.",
     )
-    clusters: int = Field(default=8, ge=1, le=4096, description="Clusters of each routing head.")
+    clusters: int = Field(
+        default=8,
+        ge=1,
+        le=4096,
+        description="Clusters of each routing head, at most memory and data.segment together.",
+    )
     keys: int = Field(
         default=32,
         ge=1,

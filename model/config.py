@@ -1,13 +1,13 @@
 """What an experiment says about the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from model.blocks import BLOCKS, Candidate
-from model.blocks.dense import CHUNK, Activation
+from model.blocks.dense import CHUNK, Activation, DenseOptions
 from model.ops import Dropout
 from model.options import (
     NO_OPTIONS,
@@ -129,7 +129,11 @@ def _fixed_or_auto(value: Any) -> str:
 class ModelConfig(Section):
     """Sizes of the model; a candidate's options left out take the value given here."""
 
-    added: ClassVar[Mapping[str, Any]] = {"chunk": 1, **NO_OPTIONS.model_dump()}
+    added: ClassVar[Mapping[str, Any]] = {
+        "chunk": 1,
+        "entangle": False,
+        **NO_OPTIONS.model_dump(),
+    }
 
     slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")
@@ -182,6 +186,11 @@ class ModelConfig(Section):
     token_shift: TokenShift = False
     rezero: ReZero = False
     d_embedding: EmbeddingWidth = None
+    entangle: bool = Field(
+        default=False,
+        description="In a search the dense candidates of a slot share weights: narrower ones use "
+        "the first inner units of the widest.",
+    )
     softmax: Annotated[
         Annotated[SoftmaxConfig, Tag("fixed")] | Annotated[AutoSoftmaxConfig, Tag("auto")],
         Discriminator(_fixed_or_auto),
@@ -206,7 +215,9 @@ class ModelConfig(Section):
         labels = [candidate.label for candidate in self.candidates]
         if len(set(labels)) < len(labels):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
-        self.completed_candidates()
+        completed = self.completed_candidates()
+        if self.entangle:
+            check_entangled(completed)
         if problems := self.options.problems(self.d_model):
             raise ValueError("\n".join(problems))
         return self
@@ -241,3 +252,25 @@ class ModelConfig(Section):
         if problems:
             raise ValueError("\n".join(dict.fromkeys(problems)))
         return tuple(completed)
+
+
+def check_entangled(candidates: Sequence[Candidate]) -> None:
+    """Raise ValueError where the dense candidates cannot share weights."""
+    dense = [candidate for candidate in candidates if isinstance(candidate, DenseOptions)]
+    if len(dense) < 2:
+        raise ValueError(
+            f"entangle: dense candidates share weights, and there {'is' if dense else 'are'} "
+            f"{len(dense)} of them; give two or more, or leave it out"
+        )
+    activations = {candidate.activation for candidate in dense}
+    if len(activations) > 1:
+        raise ValueError(
+            f"entangle: dense candidates that share weights need one activation, found "
+            f"{', '.join(sorted(activations))}; give one, or leave it out"
+        )
+    widths = [candidate.d_ffn for candidate in dense]
+    if len(set(widths)) < len(widths):
+        raise ValueError(
+            f"entangle: dense candidates that share weights differ in d_ffn alone, found {widths}; "
+            "give different ones"
+        )

@@ -3,15 +3,16 @@
 B batch   T segment length   M memory length   D d_model   V vocabulary   J tails   L slots
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from model.blocks import AddUp, Block, Candidate
+from model.blocks.base import Numbers
 from model.config import SoftmaxConfig
 from model.layout import tied_slots
 from model.norms import NORMS
@@ -54,6 +55,7 @@ class LanguageModel(nn.Module):
         dropout: what training drops.
         tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
         options: norms, token shift, width of the embedding.
+        entangle: the dense candidates of a slot share weights (`Slot`).
 
     Raises:
         ValueError: a cutoff is not below the vocabulary.
@@ -69,6 +71,7 @@ class LanguageModel(nn.Module):
         dropout: Dropout = NO_DROPOUT,
         tie_slots: int | None = None,
         options: ModelOptions = NO_OPTIONS,
+        entangle: bool = False,
     ) -> None:
         super().__init__()
         self.d_model, self.dropout, self.options = d_model, dropout, options
@@ -80,7 +83,9 @@ class LanguageModel(nn.Module):
         # the noise of their differences (docs/experiments/score_noise.md).
         adaptive_softmax = AdaptiveSoftmax(*tables)
         self.tied = tied_slots(slots, tie_slots)
-        modules = nn.ModuleList(Slot(held, d_model, dropout, options) for held in self.tied.modules)
+        modules = nn.ModuleList(
+            Slot(held, d_model, dropout, options, entangle=entangle) for held in self.tied.modules
+        )
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
         self.norm = nn.Identity() if options.rezero else NORMS[options.norm](d_model)
@@ -193,6 +198,16 @@ class LanguageModel(nn.Module):
         for block in (block for slot in self.slots for block in slot.blocks.values()):
             if (act := getattr(block, "after_step", None)) is not None:
                 act(add_up)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """What blocks say of themselves by slot and label; slots of one module say the same."""
+        described = []
+        for number, blocks in enumerate(self._blocks_by_label()):
+            for label, block in blocks.items():
+                describe: Callable[[], Numbers] = getattr(block, "describe", dict)
+                if numbers := describe():
+                    described.append({"slot": number, "label": label, "numbers": numbers})
+        return described
 
     @property
     def slots_that_add(self) -> list[bool]:

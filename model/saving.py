@@ -242,6 +242,7 @@ def shapes_of(
     softmax: SoftmaxConfig,
     tie_slots: int | None = None,
     options: ModelOptions = NO_OPTIONS,
+    entangle: bool = False,
 ) -> Shapes:
     """The sizes that a LanguageModel of these arguments has; thousands of slots take no time."""
     tied = tied_slots(slots, tie_slots)
@@ -253,6 +254,7 @@ def shapes_of(
             vocabulary_size=vocabulary_size,
             softmax=softmax,
             options=options,
+            entangle=entangle,
         )
     tensors = {n: tuple(t.shape) for n, t in small.state_dict().items() if n[:6] != "slots."}
     shapes_of_kind: dict[tuple[Candidate, ...], dict[str, tuple[int, ...]]] = {}

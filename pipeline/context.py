@@ -106,14 +106,17 @@ class RunPlan:
             options=self.experiment.model.options,
         )
 
-    def network(self, slots: Sequence[Sequence[Candidate]]) -> LanguageModel:
+    def network(
+        self, slots: Sequence[Sequence[Candidate]], *, entangle: bool = False
+    ) -> LanguageModel:
         """A language model with these candidates in its slots."""
-        return LanguageModel(slots, **self.sizes, dropout=self.dropout)
+        return LanguageModel(slots, **self.sizes, dropout=self.dropout, entangle=entangle)
 
     def supernet(self) -> LanguageModel:
         """The network in which every slot holds all candidates, on the device."""
         torch.manual_seed(self.seed)
-        return self.network(self.slots).to(self.device)
+        entangle = self.experiment.model.entangle
+        return self.network(self.slots, entangle=entangle).to(self.device)
 
     @cached_property
     def costs(self) -> LayoutCost:

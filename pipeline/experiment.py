@@ -3,7 +3,7 @@
 import json
 import re
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
@@ -217,9 +217,22 @@ class TextExperiment(Section):
                 softmax.check_vocabulary(ids)
             except ValueError as error:
                 problems.append(f"model.{error}")
+        problems += self._idle_clusters()
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _idle_clusters(self) -> Iterator[str]:
+        """Candidates with more clusters than a segment and its memory have tokens."""
+        segment = self.data.segment
+        for number, candidate in enumerate(self.model.completed_candidates() if self.model else ()):
+            options = candidate.model_dump()
+            clusters, memory = options.get("clusters", 1), options.get("memory") or 0
+            if clusters > memory + segment:
+                yield (
+                    f"model.candidates[{number}].clusters: {clusters} for {memory + segment} "
+                    f"tokens (memory {memory} and data.segment {segment}); give fewer"
+                )
 
 
 class Experiment(TextExperiment):

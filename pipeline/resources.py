@@ -52,7 +52,8 @@ def check_architecture_size(architecture: Architecture, streams: int, device: to
 
 def check_supernet_size(plan: RunPlan) -> None:
     """Raise ValueError where the SuperNet is too large for the device."""
-    shapes, streams = shapes_of(plan.slots, **plan.sizes), plan.experiment.data.batch
+    entangle, streams = plan.experiment.model.entangle, plan.experiment.data.batch
+    shapes = shapes_of(plan.slots, **plan.sizes, entangle=entangle)
     _check_size(shapes, plan.sizes["d_model"], streams, plan.device, "model")
 
 

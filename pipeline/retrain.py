@@ -138,6 +138,11 @@ def _problem_of(folder: Path) -> str | None:
 
 def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict[str, Any]:
     state = trainer.state
+    described = [
+        row["blocks"]
+        for row in trainer.metrics_file.rows()
+        if row["kind"] == "blocks" and row["step"] == state.best.step
+    ]
     return {
         "name": architecture.name,
         "seed": plan.seed,
@@ -152,6 +157,8 @@ def _result(plan: RunPlan, trainer: Trainer, architecture: Architecture) -> dict
         "evaluation": plan.cut(),
         "valid": plan.evaluate(state.model, plan.streams("valid")).row(),
         "test": plan.evaluate(state.model, plan.streams("test")).row(),
+        # Of the best step; only there do its blocks know what they did in it.
+        **({"blocks": described[-1]} if described else {}),
         "elapsed_s": round(state.elapsed_s, 3),
     }
 

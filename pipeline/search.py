@@ -275,7 +275,13 @@ def search_trainer(plan: RunPlan) -> Trainer:
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=plan.tensorboard(folder),
         ranks=plan.ranks,
-        work=search_flops(schedules, [*costs.by_label.values()], costs.rest, len(plan.slots)),
+        work=search_flops(
+            schedules,
+            [*costs.by_label.values()],
+            costs.rest,
+            len(plan.slots),
+            shared=sum(sorted(costs.by_label[label] for label in model.slots[0].widths)[:-1]),
+        ),
         refusal=memory.refusal,
     )
 
@@ -329,12 +335,15 @@ def _search_columns(
 
 
 def _gradient_norm(model: LanguageModel, label: str) -> float:
-    """The norm of the gradients that stand on all blocks of a candidate; 0 where none does."""
+    """The norm of the gradients that stand on all blocks of a candidate; 0 where none does.
+
+    Of candidates that share weights, it is that of all of the weights.
+    """
     gradients = [
         parameter.grad
         for slot in model.slots
         if label in slot.labels
-        for parameter in slot.blocks[label].parameters()
+        for parameter in slot.weights_of(label).parameters()
         if parameter.grad is not None
     ]
     norms = torch._foreach_norm(gradients) if gradients else [torch.zeros(())]

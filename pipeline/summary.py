@@ -133,18 +133,20 @@ def fine_tune_lines(stages: Stages) -> list[str]:
 
 
 def tying_lines(model: LanguageModel) -> list[str]:
-    """How many slots share their weights, where the experiment asks for it."""
+    """Which candidates and how many slots share weights, where the experiment asks for it."""
+    widths = model.slots[0].widths if len(model.slots) else {}
+    entangled = f"entangled: {', '.join(widths)} share the weights of the widest"
+    lines = [entangled] if widths else []
     if len(model.slots) == len(model.tied.own):
-        return []
+        return lines
     holders = Counter(
         (model.tied.module_of(slot), index)
         for slot, own in enumerate(model.tied.own)
         for index in own
     )
     shared = sum(count for count in holders.values() if count > 1)
-    return [
-        f"tied: {shared} of {holders.total()} candidates of slots share weights with another slot's"
-    ]
+    tied = f"{shared} of {holders.total()} candidates of slots share weights with another slot's"
+    return [*lines, f"tied: {tied}"]
 
 
 def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]:

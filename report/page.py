@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from report import html
+from report.blocks import BLOCKS_FIGURE
 from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
 from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.layout import derived_section, likeliest_boxes
@@ -183,13 +184,16 @@ def _current_figures(folder: Path) -> list[Path]:
     """The seed's figures, drawn anew where they are older than what they show."""
     sources = [folder / name for name in ("pi.npz", "metrics.jsonl", COST_PATH)]
     newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
-    drawn = [folder / "figures" / name for name in SEARCH_FIGURES]
-    if not has_costs(folder):
-        drawn = [path for path in drawn if path.name != COST_FIGURE]
+    every = [folder / "figures" / name for name in SEARCH_FIGURES]
+    absent = set() if has_costs(folder) else {COST_FIGURE}
+    if not (folder / "figures" / BLOCKS_FIGURE).exists():
+        # Blocks of few kinds say something of themselves; the figure is drawn before others.
+        absent.add(BLOCKS_FIGURE)
+    drawn = [path for path in every if path.name not in absent]
     if all(path.exists() and path.stat().st_mtime_ns > newest for path in drawn):
         return drawn
     written = set(write_search_figures(folder))
-    return [path for path in drawn if path in written]
+    return [path for path in every if path in written]
 
 
 def _next_steps(run_folder: Path, comparison: Comparison | None) -> str:

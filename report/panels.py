@@ -82,7 +82,7 @@ def _slot_panels(trajectory: Trajectory, draw: Callable[[Axes, int, bool], None]
     """A legend above one panel per slot; `draw` gets axes, slot, and whether panels are wide."""
     slots = trajectory.pi_NLC.shape[1]
     handles = _legend_lines(trajectory)
-    columns = _panel_columns(slots)
+    columns = panel_columns(slots)
     lines = -(-slots // columns)
     panel = 5.4 if columns == 1 else 9.6 / columns if columns > 3 else 3.0
     width, height = 0.65 + panel * columns + 0.15, max(0.95, 0.55 * panel)
@@ -107,7 +107,7 @@ def _slot_panels(trajectory: Trajectory, draw: Callable[[Axes, int, bool], None]
     return figure
 
 
-def _panel_columns(slots: int) -> int:
+def panel_columns(slots: int) -> int:
     """How many panels stand side by side, so that they stay readable and fill their rows."""
     for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
         if slots <= most:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from report import html
+from report.blocks import blocks_figure, described
 from report.curves import validation_curves
 from report.plotting import compact, png
 from report.run_files import read_json, read_metrics, seed_folders
@@ -34,7 +35,7 @@ def retrained_folders(run_folder: Path) -> list[Path]:
 
 def retraining_section(run_folder: Path, searched: str | None) -> str:
     """Curves and results as HTML, the layout of the name `searched` first; empty without any."""
-    results, metrics = [], dict[str, list[pd.DataFrame]]()
+    results, metrics, says = [], dict[str, list[pd.DataFrame]](), dict[str, str]()
     folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != searched)
     twins = _same_trainings(folders)
     for folder in sorted(set(folders) - twins.keys()):
@@ -45,12 +46,18 @@ def retraining_section(run_folder: Path, searched: str | None) -> str:
                 rows = read_metrics(seed / "metrics.jsonl")
                 if (rows["kind"] == "valid").any():
                     metrics.setdefault(folder.name, []).append(rows)
+                found = described(rows, seed / "metrics.jsonl")
+                if found and folder.name not in says:
+                    of = f"{folder.name}, {seed.name.replace('-', ' ')}"
+                    caption = f"What blocks of {of} say of themselves; thick: the mean"
+                    says[folder.name] = html.image(png(blocks_figure(found)), caption)
     parts = []
     if metrics:
         figure = png(validation_curves(metrics, searched))
         parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
     if results:
         parts.append(_result_table(results))
+    parts += says.values()
     if parts and twins:
         lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
         parts.append(html.note("\n".join(lines)))

@@ -206,11 +206,13 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
          "'pydoc-topics'?"),
         ("[interleaved, par]", "[interlaved, par]",
          "24: compare.opponents[0]: must be one of argmax, top_k, sampled, beam, evolution, "
-         "predictor, interleaved, par, sandwich, random, layout, permuted, interleaved_short, "
-         "interleaved_narrow, sandwich_k; found 'interlaved'; did you mean 'interleaved'?"),
+         "predictor, finals, interleaved, par, sandwich, random, layout, permuted, "
+         "interleaved_short, interleaved_narrow, sandwich_k; found 'interlaved'; did you mean "
+         "'interleaved'?"),
         ("compare:", "derive: {method: argmx}\ncompare:",
          "23: derive.method: must be one of argmax, top_k, sampled, beam, evolution, predictor, "
-         "interleaved, par, sandwich, random, layout; found 'argmx'; did you mean 'argmax'?"),
+         "finals, interleaved, par, sandwich, random, layout; found 'argmx'; did you mean "
+         "'argmax'?"),
         ("slots: 4", "slots: 4\n  slots: 5",
          "8: model.slots: given twice, first in line 7; leave one out"),
         ("slots: 4", "slots: 4\n  7: 5",
@@ -229,6 +231,45 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(problems, old, new, line):
     assert f"x.yaml:{line}" in problems(changed(old, new))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("attention, n_heads: 5, label: other",
+         "n_heads: 5 does not divide d_model 64; give d_head or another n_heads"),
+        ("attention, n_kv_heads: 3, label: other",
+         "n_kv_heads: 3 does not divide n_heads 4; give a divisor"),
+        ("all_attention, n_kv_heads: 3", "n_kv_heads: 3 does not divide n_heads 4; give a divisor"),
+        *((f"{kind}, n_heads: 5", "n_heads: 5 does not divide d_model 64; give d_head or another "
+           "n_heads")
+          for kind in ("adaptive_span", "all_attention", "persistent", "routing", "gated_delta",
+                       "linear_attention")),
+        ("routing, n_local_heads: 4",
+         "n_local_heads: 4 of n_heads 4 leave no head to route; give less"),
+        ("routing, clusters: 0", "clusters: must be at least 1, found 0"),
+        ("routing, clusters: 129",
+         "clusters: 129 for 128 tokens (memory 64 and data.segment 64); give fewer"),
+        ("routing, clusters: 74, memory: 9",
+         "clusters: 74 for 73 tokens (memory 9 and data.segment 64); give fewer"),
+        ("adaptive_span, span: 0", "span: must be at least 1, found 0"),
+        ("adaptive_span, first_span: 1.5", "first_span: must be at most 1, found 1.5"),
+        *((f"{kind}, k: 0", "k: must be at least 1, found 0")
+          for kind in ("mixture_of_experts", "product_key_memory")),
+        ("mixture_of_experts, k: 5", "k: 5 is more than n_experts 4; give less"),
+        ("product_key_memory, k: 33", "k: 33 is more than n_keys 32; give less"),
+        *((f"{kind}, n_vectors: 0", "n_vectors: must be at least 1, found 0")
+          for kind in ("persistent", "all_attention")),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_candidate_is_one_line(problems, options, problem):
+    text = changed("identity]", f"identity, {{kind: {options}}}]")
+    assert problems(text) == [f"x.yaml:10: model.candidates[3].{problem}"]
+
+
+def test_as_many_clusters_as_tokens_are_allowed(write):
+    added = "identity, {kind: routing, clusters: 128}]"
+    assert load_experiment(write(changed("identity]", added)))
 
 
 def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from utils.files import append_line, named
 from utils.text import duration
 
+_MOST_SHOWN = 16
 _HEADER = f"{'iteration':>10} {'train ppl':>10} {'valid ppl':>10} {'time':>8}"
 
 
@@ -24,6 +25,14 @@ def announce(text: str) -> None:
     """One line on the screen, now: what follows takes long, or is another part."""
     with named("standard output"):
         print(text, flush=True)
+
+
+def _in_short(values: Sequence[float]) -> str:
+    """The numbers in three digits, or the ends of many."""
+    shown = [f"{value:.3g}" for value in values]
+    if len(shown) <= _MOST_SHOWN:
+        return " ".join(shown)
+    return f"{min(values):.3g} to {max(values):.3g} ({len(values)})"
 
 
 class Screen:
@@ -98,6 +107,18 @@ class Screen:
             f"{row['step']:>10} {train:>10} {row['perplexity']:>10.2f} "
             f"{duration(row['elapsed_s']):>8}{net}"
         )
+
+    def block_lines(self, step: int, blocks: Sequence[Mapping[str, Any]]) -> None:
+        """Show what blocks say of themselves: a line for each label and name, slot by slot."""
+        parts: dict[str, list[str]] = {}
+        for block in blocks:
+            for name, values in block["numbers"].items():
+                slots = parts.setdefault(f"{block['label']}, {name}", [])
+                slots.append(f"slot {block['slot']}: {_in_short(values)}")
+        for what, slots in parts.items():
+            line = f"{self._title} {step:>6}/{self._steps}  {what}: {'; '.join(slots)}"
+            self._show(line)
+            self._record(line)
 
     def close(self) -> None:
         """Leave the bar as it stands."""

@@ -150,11 +150,27 @@ class ValidationHook(_Periodic):
             self.metrics_file.append(row)
             self.screen.valid_line(row, last)
             write_scalars(self.writer, f"valid_{net}", row)
+        self._describe_blocks(state)
         self.clock.validation_s += time.monotonic() - began
         state.validations += 1
         if nats < state.best.nats_per_token:
             state.best = Best(nats_per_token=nats, step=state.step)
             self.checkpoints.save_best(state)
+
+    def _describe_blocks(self, state: TrainState) -> None:
+        """A row of what the model's blocks say of themselves, where any does."""
+        blocks = state.model.describe()
+        if not blocks:
+            return
+        self.metrics_file.append({"kind": "blocks", "step": state.step, "blocks": blocks})
+        self.screen.block_lines(state.step, blocks)
+        scalars = {
+            f"slot{block['slot']}_{block['label']}/{name}_{place}": value
+            for block in blocks
+            for name, values in block["numbers"].items()
+            for place, value in enumerate(values)
+        }
+        write_scalars(self.writer, "blocks", {"step": state.step, **scalars})
 
 
 @dataclass(kw_only=True)

@@ -242,10 +242,11 @@ def _quoted(text: str) -> list[str]:
 
 
 def _split_value_error(key: Key, text: str, root: type[BaseModel]) -> Said:
-    """A text that starts with 'field:' or 'field.field:' belongs to that key."""
-    match = re.match(r"([A-Za-z_]\w*(?:\.\w+)*): ", text)
+    """A text that starts with 'field:' or 'field[1].field:' belongs to that key."""
+    match = re.match(r"([A-Za-z_]\w*(?:\.\w+|\[\d+\])*): ", text)
     if match:
-        names = match[1].split(".")
+        parts = re.findall(r"\w+", match[1])
+        names = [int(part) if part.isdecimal() else part for part in parts]
         if any(names[0] in model.model_fields for model in _models_at(root, key)):
             return (*key, *names), text[match.end() :]
         if key and names == [key[-1]]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.attention_kernels import AttentionInputs, position_scores
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import AddUp, HeadOptions, Label
+from model.blocks.base import AddUp, HeadOptions, Label, Numbers
 from model.ops import Dropout, drop
 from model.state import Segment
 
@@ -86,6 +86,10 @@ class AdaptiveSpanBlock(nn.Module):
     def after_step(self, add_up: AddUp) -> None:
         """Bring the spans back between 0 and 1: beyond, they would have no gradient."""
         self.span_H.clamp_(0.0, 1.0)
+
+    def describe(self) -> Numbers:
+        """Of each head the keys before a query's own that it sees in full, z."""
+        return {"span_keys": (self.span_H.detach().clamp(0.0, 1.0) * self.span).tolist()}
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Attention's over the keys that some head sees now."""

@@ -21,6 +21,9 @@ Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]+$", max_length=40)]
 
 INIT_STD = 0.02
 
+# Rows of numbers by name, such as one number for each head.
+Numbers = Mapping[str, list[float]]
+
 # Adds up tensors in their places over the processes that train one model.
 AddUp = Callable[[Sequence[Tensor]], None]
 
@@ -109,7 +112,9 @@ class Block(Protocol):
     though each head has a row, it names in `head_biases`: weight decay leaves them alone; in
     `rate_factors` weights whose learning rate is a multiple of the others'. What its
     `after_step(add_up)` does, where it has one, is done after every step of the weights, by all
-    processes in one order.
+    processes in one order. What its `describe()` gives, where it has one, is logged and drawn at
+    every validation: `Numbers` that follow from the weights and the last step alone, or a run that
+    goes on from a checkpoint would say something else.
     """
 
     memory_rows: int

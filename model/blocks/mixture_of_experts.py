@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from model.blocks.base import Label, linear
+from model.blocks.base import AddUp, Label, Numbers, linear
 from model.blocks.dense import DenseBlock, InnerLayerOptions
 from model.ops import Dropout
 from model.state import Segment
@@ -53,6 +53,8 @@ class MixtureOfExpertsBlock(nn.Module):
 
     memory_rows = 0
     adds_nothing = False
+    count_E: Tensor
+    last_count_E: Tensor
 
     def __init__(self, options: MixtureOfExpertsOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
@@ -61,6 +63,9 @@ class MixtureOfExpertsBlock(nn.Module):
         self.gate = linear(d_model, options.n_experts, bias=False)
         blocks = (DenseBlock(options, d_model, dropout) for _ in range(options.n_experts))
         self.experts = nn.ModuleList(blocks)
+        # Of the choices in this step and in the one before.
+        for name in ("count_E", "last_count_E"):
+            self.register_buffer(name, torch.zeros(options.n_experts), persistent=False)
 
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, Tensor]:
         """Every token of the segment by itself."""
@@ -85,8 +90,24 @@ class MixtureOfExpertsBlock(nn.Module):
         experts = logit_RE.shape[1]
         probability_E = logit_RE.softmax(dim=1).mean(dim=0)
         count_E = torch.bincount(expert_RK.flatten(), minlength=experts).to(probability_E.dtype)
+        # As of routing's centres: a search's own pass for alpha is none of the weights' steps.
+        if self.training and self.gate.weight.requires_grad:
+            self.count_E += count_E.detach().to(self.count_E.dtype)
         share_E = count_E / expert_RK.numel()
         return self.balance_loss * experts * (share_E * probability_E).sum()
+
+    @torch.no_grad()
+    def after_step(self, add_up: AddUp) -> None:
+        """Keep what all processes counted in the step."""
+        add_up([self.count_E])
+        self.last_count_E.copy_(self.count_E)
+        self.count_E.zero_()
+
+    def describe(self) -> Numbers:
+        """Of each expert its part of the choices in the last step."""
+        if not bool(self.last_count_E.any()):
+            return {}
+        return {"load": (self.last_count_E / self.last_count_E.sum()).tolist()}
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """The gate, and k experts."""

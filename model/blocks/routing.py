@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.attention import AttentionBlock, AttentionOptions
-from model.blocks.base import LEFT_OUT, AddUp, HeadOptions, Label, linear
+from model.blocks.base import LEFT_OUT, AddUp, HeadOptions, Label, Numbers, linear
 from model.ops import Dropout, drop, project
 from model.state import Segment
 
@@ -35,7 +35,12 @@ class RoutingOptions(HeadOptions):
         le=4096,
         description="Heads with a window in the place of clusters; null: half of them.",
     )
-    clusters: int = Field(default=8, ge=1, le=4096, description="Clusters of each routing head.")
+    clusters: int = Field(
+        default=8,
+        ge=1,
+        le=4096,
+        description="Clusters of each routing head, at most memory and data.segment together.",
+    )
     keys: int = Field(
         default=32,
         ge=1,
@@ -77,6 +82,7 @@ class RoutingBlock(nn.Module):
     mu_HCK: Tensor
     sum_HCK: Tensor
     count_HC: Tensor
+    last_count_HC: Tensor
 
     def __init__(self, options: RoutingOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
@@ -91,7 +97,8 @@ class RoutingBlock(nn.Module):
         shape_HCK = (self.n_heads, options.clusters, self.d_head)
         self.register_buffer("mu_HCK", F.normalize(torch.randn(shape_HCK), dim=-1))
         self.register_buffer("sum_HCK", torch.zeros(shape_HCK), persistent=False)
-        self.register_buffer("count_HC", torch.zeros(shape_HCK[:2]), persistent=False)
+        for name in ("count_HC", "last_count_HC"):
+            self.register_buffer(name, torch.zeros(shape_HCK[:2]), persistent=False)
         self.local = self._local(options, d_model, dropout)
 
     @staticmethod
@@ -219,8 +226,16 @@ class RoutingBlock(nn.Module):
         towards_HCK = F.normalize(self.sum_HCK, dim=-1)
         moved_HCK = F.normalize(torch.lerp(self.mu_HCK, towards_HCK, share), dim=-1)
         self.mu_HCK.copy_(torch.where(self.count_HC[..., None] > 0, moved_HCK, self.mu_HCK))
+        self.last_count_HC.copy_(self.count_HC)
         self.sum_HCK.zero_()
         self.count_HC.zero_()
+
+    def describe(self) -> Numbers:
+        """Of each head the part of the last step's keys that chose the largest cluster."""
+        total_H = self.last_count_HC.sum(dim=1)
+        if not bool(total_H.any()):
+            return {}
+        return {"largest_cluster": (self.last_count_HC.amax(dim=1) / total_H).tolist()}
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Projections, scores of the centres, and two products for each key that is read."""

@@ -164,6 +164,7 @@ def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_e
         block.span_H.copy_(torch.tensor([-0.2, 1.6]))
     block.after_step(alone_in_training)
     assert block.span_H.tolist() == [0.0, 1.0]
+    assert block.describe() == {"span_keys": [0.0, 10.0]}
 
 
 def test_without_persistent_vectors_it_is_attention() -> None:
@@ -405,6 +406,37 @@ def test_the_best_two_experts_of_a_token_share_it_and_an_even_use_costs_least() 
     with torch.no_grad():
         block.gate.weight.zero_()
     assert block(c_BTD, segment, None)[2].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("mixture_of_experts", "load"), ("routing", "largest_cluster")]
+)
+def test_what_the_last_step_chose_is_said_and_nothing_of_steps_without_it(
+    kind: str, name: str
+) -> None:
+    options = {"n_heads": 2, "n_local_heads": 0, "clusters": 3, "memory": 0}
+    made = candidate(kind, **(options if kind == "routing" else {"n_experts": 4, "k": 1}))
+    slot, x_BTD = slot_of(made).train(), normal(2, LENGTH, D_MODEL)
+    block = block_of(slot, kind)
+    assert block.describe() == {}
+    for rows_BTD in (normal(2, LENGTH, D_MODEL, seed=8), x_BTD):
+        apply(slot, rows_BTD)
+        block.after_step(alone_in_training)
+    c_RD = slot.norms[kind](x_BTD).flatten(0, 1)
+    if kind == "routing":
+        q_RHK = (c_RD @ block.query_value.weight.T)[:, :D_MODEL].view(-1, 2, 4)
+        # Not the centres that chose: those have moved.
+        count = block.last_count_HC
+        assert count.sum().item() == q_RHK[..., 0].numel()
+        wanted = [max(row) / sum(row) for row in count.tolist()]
+    else:
+        chosen = (c_RD @ block.gate.weight.T).argmax(dim=1)
+        wanted = [(chosen == expert).double().mean().item() for expert in range(4)]
+    assert block.describe() == {name: pytest.approx(wanted)}
+    apply(slot.eval(), x_BTD)
+    assert block.describe() == {name: pytest.approx(wanted)}
+    block.after_step(alone_in_training)
+    assert block.describe() == {}
 
 
 def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:

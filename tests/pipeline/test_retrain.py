@@ -16,10 +16,11 @@ import search
 from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.contestants import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
+from pipeline.run_files import read_result
 from pipeline.search import search_trainer
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
-from tests.runs import assert_same, killed_after, settings
+from tests.runs import assert_same, killed_after, rows, settings
 from tests.test_pipeline import run
 
 
@@ -69,8 +70,8 @@ def test_the_best_step_is_tested_and_saved_not_the_last(
     again = plan.evaluate(model, plan.streams("valid"))
     assert again.nats_per_token == pytest.approx(result["valid"]["nats_per_token"], abs=1e-9)
     lines = (trainer.folder / "metrics.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    nats = {row["step"]: row["nats_per_token"] for row in rows if row["kind"] == "valid"}
+    logged = [json.loads(line) for line in lines]
+    nats = {row["step"]: row["nats_per_token"] for row in logged if row["kind"] == "valid"}
     assert min(nats, key=lambda step: nats[step]) == 10
     assert result["valid"]["nats_per_token"] == pytest.approx(nats[10], abs=1e-9)
     assert nats[25] > nats[10]
@@ -246,3 +247,29 @@ def test_a_capped_test_text_has_no_word_perplexity(
     assert "words" not in result["test"]
     assert "word_perplexity" not in result["test"]
     assert "per word" not in capsys.readouterr().out
+
+
+def test_law_8_what_blocks_say_of_themselves_is_logged_and_goes_on_as_if_never_killed(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    sizes = settings(
+        "model.candidates=[attention, mixture_of_experts, "
+        "{kind: adaptive_span, span: 9, ramp: 2, span_loss: 0.1}]",
+        "retrain.steps=6", "run.validate_every=2", "run.checkpoint_every=3",
+    )  # fmt: skip
+    once = [experiment_file, "--run", tmp_path / "once", "--layout", "s e s a", *sizes]
+    again = [*once[:2], tmp_path / "again", *once[3:]]
+    run(retrain, *once)
+    killed_after(4, retrain, *again)
+    run(retrain, *again)
+    folder = Path("retrain/layout-sesa/seed-0")
+    assert_same(tmp_path / "once" / folder, tmp_path / "again" / folder)
+    said = [row for row in rows(tmp_path / "once" / folder / "metrics.jsonl") if "blocks" in row]
+    assert [row["step"] for row in said] == [2, 4, 6]
+    for row in said:
+        places = [(block["slot"], block["label"]) for block in row["blocks"]]
+        assert places == [(0, "adaptive_span"), (1, "mixture_of_experts"), (2, "adaptive_span")]
+    spans = [row["blocks"][0]["numbers"]["span_keys"] for row in said]
+    assert 9 > spans[0][0] > spans[2][0] > 0
+    result = read_result(tmp_path / "once" / folder / "result.json")
+    assert result["blocks"] == next(r["blocks"] for r in said if r["step"] == result["best_step"])

@@ -1,6 +1,7 @@
 """Figures show the numbers of the files, of one search and of several, without a warning."""
 
 import io
+import json
 import warnings
 
 import matplotlib
@@ -11,6 +12,7 @@ from matplotlib.colors import same_color
 from PIL import Image
 
 from report import plotting, search_figures
+from report.blocks import blocks_figure, described
 from report.comparison import _MARKS
 from report.curves import curve_spread, curves, perplexities, validation_curves
 from report.panels import line_plots, pi_spread
@@ -305,3 +307,25 @@ def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:
     before = [path.read_bytes() for path in written]
     assert [path.read_bytes() for path in search_figures.write_spread_figures(make.run)] == before
     assert read_trajectory(make.run / "search/seed-0/pi.npz").moves
+
+
+def test_blocks_have_a_panel_for_each_slot_and_a_line_for_each_number(make) -> None:
+    rows = [
+        {"kind": "blocks", "step": step, "blocks": [
+            {"slot": slot, "label": "spans", "numbers": {"keys": [1.0 * step, 3.0 + slot]}}
+            for slot in (0, 3)
+        ] + [{"slot": 3, "label": "spans", "numbers": {"load": [0.25]}}] * (step == 20)}
+        for step in (10, 20)
+    ]  # fmt: skip
+    path = make.metrics_file(make.run)
+    with path.open("a") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+    found = described(read_metrics(path), path)
+    assert found["spans", "keys"][3].step_N.tolist() == [10, 20]
+    assert found["spans", "keys"][3].value_NK.tolist() == [[10.0, 6.0], [20.0, 6.0]]
+    panels = blocks_figure(found).axes
+    titles = [axes.get_title(loc="left") for axes in panels]
+    assert titles == ["slot 0: 3 to 20", "slot 3: 6 to 20", "slot 3: 0.25"]
+    assert [len(axes.get_lines()) for axes in panels] == [3, 3, 2]
+    assert list(panels[1].get_lines()[2].get_ydata()) == [8.0, 13.0]
+    assert panels[0].get_ylim() == panels[1].get_ylim()

@@ -130,6 +130,19 @@ def test_text_from_files_is_escaped(make):
     assert page.text.count("&lt;script&gt;") >= 10
 
 
+def test_what_blocks_say_is_drawn_of_a_search_and_of_the_first_seed_of_a_layout(make):
+    for folder in (make.search(slots=1, steps=2), *(make.retraining("b", seed) for seed in (1, 2))):
+        said = [{"slot": 2, "label": "x", "numbers": {"span_keys": [1.5, 3.0]}}]
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"kind": "blocks", "step": 59, "blocks": said}) + "\n")
+    texts = page_of(make.run).text
+    assert texts.count("<figcaption>What blocks say of themselves") == 1
+    assert texts.count("<figcaption>What blocks of b, seed 1 say of themselves") == 1
+    assert "seed 2 say" not in texts
+    assert (make.run / "search/seed-0/figures/blocks.png").exists()
+    assert page_of(make.run).text == texts
+
+
 def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
     folder = make.search(slots=1, steps=2)
     for path in folder.iterdir():
@@ -160,6 +173,16 @@ def test_figures_are_drawn_anew_only_when_they_are_older_than_the_run(make):
         ("retrain/par-5/seed-0/result.json", '{"steps": 1' + 400 * "0" + "}"),
         ("search/seed-0/pi.npz", "zip"),
         ("search/seed-0/metrics.jsonl", "x\ny\n"),
+        *(
+            (f"{folder}/metrics.jsonl", f'{{"kind": "blocks", "step": 1, "blocks": {blocks}}}\n')
+            for folder in ("search/seed-0", "retrain/par-5/seed-0")
+            for blocks in (
+                "3",
+                '[{"slot": 0, "label": "x"}]',
+                '[{"slot": 0, "label": "x", "numbers": {"y": [NaN]}}]',
+                '[{"slot": 0, "label": "x", "numbers": {"y": []}}]',
+            )
+        ),
         ("comparison.csv", "name\n"),
     ],
 )

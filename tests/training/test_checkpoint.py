@@ -164,6 +164,7 @@ def test_law_8_every_kind_goes_on_from_a_file_as_if_never_cut(tmp_path: Path, ki
         go_on(state, 3)
         go_on(other, 3)
         assert_same_tensors(state, other)
+        assert state.model.describe() == other.model.describe()
 
 
 @pytest.fixture

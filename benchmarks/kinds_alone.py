@@ -1,0 +1,227 @@
+"""What each kind of block is worth in the place of attention, or of a dense block.
+
+Layouts `aaaddd` and `adadad` at the size of configs/quickstart.yaml, trained as they are and with
+another kind in the place of every attention slot; kinds that read no other token take the place of
+every dense slot. All have the experiment's learning rate. What is trained is not trained again.
+
+    python -m benchmarks.kinds_alone train --csv FILE --workers 2
+    python -m benchmarks.kinds_alone time --json FILE
+    python -m benchmarks.kinds_alone report --csv FILE [--times FILE]
+
+report: of each layout nats of validation and test, what they are above those of the layout it
+departs from (paired over seeds, with the 95% interval of Student's t), FLOPs, and latencies as
+multiples of it.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arms import Row, rows_of
+from benchmarks.headline import figures_of
+from model import BLOCKS, parse_layout
+from nas.statistics.intervals import paired_interval
+from pipeline import cli
+from pipeline.context import set_up
+from pipeline.costs import measurement_of
+from pipeline.experiment import Experiment, load_experiment
+from pipeline.jobs import Job, check_key, key_of, layout_job, run_all
+from training.run_dir import commit
+from training.signals import StopRequest
+from utils.files import csv_of, read_object, write_whole
+
+BASES = ("aaaddd", "adadad")
+SEEDS = (0, 1, 2)
+DENSE_LIKE = ("persistent", "mixture_of_experts", "product_key_memory")
+# Not the defaults: as many keys as attention reads in the mean, as many products as dense has.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "adaptive_span": {"span": 96},
+    "mixture_of_experts": {"d_ffn": 256, "k": 2},
+}
+WORKLOADS = ("latency", "train_step")
+COLUMNS = (
+    "base", "kind", "layout", "seed", "valid_nats", "test_nats", "parameters", "flops_per_token",
+    "elapsed_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layout with one kind in the place of another; of `base` itself the kind is empty."""
+
+    base: str
+    kind: str
+    layout: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
+    commands = parser.add_subparsers(required=True)
+    for name, act in (("train", train), ("time", time), ("report", report)):
+        one: cli.Parser = commands.add_parser(name, formatter_class=cli.HelpWithDefaults)
+        one.set_defaults(act=act)
+        one.add_argument("--bases", nargs="+", default=list(BASES), metavar="LAYOUT")
+        if name != "report":
+            one.add_argument("--experiment", type=Path, default=Path("configs/quickstart.yaml"))
+            one.add_argument("--set", action="append", default=[], help="override one key")
+            one.add_argument("--run", type=Path, default=Path("runs/kinds-alone"))
+        if name != "time":
+            one.add_argument("--csv", type=Path, required=True, help="a row for each training")
+        if name == "train":
+            cli.add_seeds(one, "seeds of the trainings", SEEDS)
+            one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
+        if name == "time":
+            one.add_argument("--json", type=Path, required=True)
+        if name == "report":
+            one.add_argument("--times", type=Path, help="what `time` wrote (default: none)")
+    arguments = parser.parse_args(argv)
+    arguments.act(arguments)
+    return 0
+
+
+def entries(bases: Sequence[str]) -> list[Entry]:
+    """Every base and then what departs from it: kinds for attention, then kinds for dense."""
+    found = []
+    for base in bases:
+        found.append(Entry(base, "", base))
+        for kinds, place in ((mixers(), "attention"), (DENSE_LIKE, "dense")):
+            for kind in kinds:
+                layout = base.replace(BLOCKS[place].letter, BLOCKS[kind].letter)
+                found.append(Entry(base, kind, layout))
+    return found
+
+
+def mixers() -> list[str]:
+    """The kinds that read other tokens, attention left out."""
+    left_out = {"attention", "dense", "identity", *DENSE_LIKE}
+    return [kind for kind in BLOCKS if kind not in left_out]
+
+
+def experiment_of(file: Path, settings: Sequence[str]) -> Experiment:
+    """The experiment with every kind among its candidates."""
+    kinds = [{"kind": kind, "label": kind, **OPTIONS.get(kind, {})} for kind in BLOCKS]
+    return load_experiment(file, [f"model.candidates={json.dumps(kinds)}", *settings])
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train what has no row yet; a row is written as soon as a training ends."""
+    experiment = experiment_of(arguments.experiment, arguments.set)
+    key = key_of(experiment, set_up(experiment, arguments.run).inputs())
+    key_file = arguments.csv.with_suffix(".json")
+    if key_file.exists():
+        check_key(key_file, key, "give another --csv")
+    else:
+        key_file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+    rows, wanted = rows_of(arguments.csv), dict[str, tuple[Job, Row]]()
+    done = {(row["layout"], row["seed"]) for row in rows}
+    for seed in arguments.seeds:
+        for entry in entries(arguments.bases):
+            if (entry.layout, str(seed)) not in done:
+                job = layout_job(experiment, entry.layout, seed, arguments.run)
+                wanted[job.name] = job, {**vars(entry), "seed": str(seed)}
+    lock, left = threading.Lock(), len(wanted)
+
+    def add(job: Job, figures: Mapping[str, object]) -> None:
+        nonlocal left
+        # Jobs end in several threads.
+        with lock:
+            rows.append(wanted[job.name][1] | {name: str(value) for name, value in figures.items()})
+            write_whole(arguments.csv, csv_of(rows, COLUMNS))
+            left -= 1
+            print(f"{job.name}: {figures['valid_nats']} nats; {left} left", flush=True)
+
+    stop = StopRequest()
+    with stop.listening():
+        run_all(
+            [job for job, _ in wanted.values()],
+            workers=arguments.workers,
+            stop=stop,
+            done=lambda job: add(job, figures_of(job)),
+            diverged=lambda job, words: add(job, {"valid_nats": math.inf, "test_nats": math.inf}),
+        )
+
+
+def time(arguments: argparse.Namespace) -> None:
+    """Measure the latency and a training step of every layout, in turn, and write the medians."""
+    plan = set_up(experiment_of(arguments.experiment, arguments.set), arguments.run)
+    layouts = {
+        entry.layout: parse_layout(entry.layout, plan.candidates)
+        for entry in entries(arguments.bases)
+    }
+    measurement = measurement_of(plan)
+    times = {
+        workload: {"key": measurement.shapes.key(workload)}
+        | {"median_ms": measurement.times_ms(workload, layouts)}
+        for workload in WORKLOADS
+    }
+    write_whole(arguments.json, json.dumps(times | {"commit": commit()}, indent=1) + "\n")
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Print the table."""
+    times = read_object(arguments.times, "measure it again") if arguments.times else {}
+    print("\n".join(lines_of(rows_of(arguments.csv), arguments.bases, times)))
+
+
+def lines_of(rows: Sequence[Row], bases: Sequence[str], times: Mapping[str, Any]) -> list[str]:
+    """The lines of the table, a group for each base."""
+    head = f"{'layout':8}{'in place':20}{'n':>2}{'valid':>9}{'test':>9}{'less the base':>20}"
+    lines = []
+    for base in bases:
+        lines.append(head + f"{'MFLOP':>8}" + "".join(f"{name:>12}" for name in WORKLOADS))
+        reference = nats_of(rows, base)
+        for entry in entries([base]):
+            nats = nats_of(rows, entry.layout)
+            words = f"{entry.layout:8}{entry.kind or 'attention, dense':20}{len(nats):2}"
+            if not nats:
+                lines.append(f"{words}  not trained")
+                continue
+            valid, test = (statistics.fmean(pair[k] for pair in nats.values()) for k in (0, 1))
+            flops = next(row for row in rows if row["layout"] == entry.layout)["flops_per_token"]
+            words += f"{valid:9.4f}{test:9.4f}{less(nats, reference) if entry.kind else '':>20}"
+            words += f"{float(flops) / 1e6:8.3f}" if flops else f"{'-':>8}"
+            lines.append(words + "".join(_times(times, name, entry) for name in WORKLOADS))
+    return lines
+
+
+def nats_of(rows: Sequence[Row], layout: str) -> dict[str, tuple[float, float]]:
+    """Nats of validation and test by seed; infinite where a training diverged."""
+    return {
+        row["seed"]: (float(row["valid_nats"]), float(row["test_nats"]))
+        for row in rows
+        if row["layout"] == layout
+    }
+
+
+def less(
+    nats: Mapping[str, tuple[float, float]], reference: Mapping[str, tuple[float, float]]
+) -> str:
+    """Test nats above the reference's over the seeds of both: mean and half of the interval."""
+    shared = sorted(nats.keys() & reference.keys())
+    differences = [nats[seed][1] - reference[seed][1] for seed in shared]
+    if not differences or not all(map(math.isfinite, differences)):
+        return "diverged" if differences else "-"
+    if len(differences) == 1:
+        return f"{differences[0]:+.4f} (n = 1)"
+    mean, half = paired_interval(differences)
+    return f"{mean:+.4f} +- {half:.4f}"
+
+
+def _times(times: Mapping[str, Any], workload: str, entry: Entry) -> str:
+    ms = times.get(workload, {}).get("median_ms", {})
+    if entry.layout not in ms or entry.base not in ms:
+        return f"{'-':>12}"
+    return f"{ms[entry.layout] / ms[entry.base]:11.3f}x"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The benchmarks of all kinds: every kind is in them, and what they print follows from the rows."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import kinds_alone
+from benchmarks.harness import Timings
+from benchmarks.kinds_alone import DENSE_LIKE, WORKLOADS, entries, less, lines_of, mixers
+from benchmarks.kinds_time import (
+    ATTENTION,
+    CALLS,
+    SHAPE,
+    SIDES,
+    VARIANTS,
+    cache_bytes,
+    options_of,
+    row_of,
+    table,
+)
+from model import BLOCKS, default_candidates, parse_layout
+from pipeline.jobs import Job
+
+TINY = replace(SHAPE, d_model=8, d_ffn=16, slots=1, segment=4, memory=8, vocabulary=20)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("workload", SIDES)
+def test_every_side_takes_steps(workload: str, name: str) -> None:
+    step = SIDES[workload](TINY, name)
+    for _ in range(4):
+        step()
+
+
+def test_every_kind_is_timed_by_its_name() -> None:
+    kinds = {variant.kind for variant in VARIANTS.values()}
+    assert kinds == set(BLOCKS)
+    assert {name for name in VARIANTS if name in BLOCKS} == set(BLOCKS)
+    assert options_of(VARIANTS["span_tenth"], 8) == {"span": 9, "first_span": 0.1}
+
+
+def test_the_cache_is_what_attention_keeps_of_its_memory() -> None:
+    assert cache_bytes(TINY, ATTENTION) == 2 * 8 * 8 * 4
+    assert cache_bytes(replace(TINY, memory=16), ATTENTION) == 2 * 16 * 8 * 4
+    assert cache_bytes(TINY, "multi_query") == cache_bytes(TINY, ATTENTION) // 4
+    assert cache_bytes(TINY, "dense") == 0
+
+
+def test_a_kind_that_is_no_faster_says_why() -> None:
+    seconds = {ATTENTION: [1.0, 2.0], "dense": [0.5, 1.0], "routing": [4.0, 8.0]}
+    timings = dict.fromkeys(CALLS, Timings(seconds))
+    rows = {name: row_of(name, TINY, timings) for name in seconds}
+    assert [row["over_attention"]["decode"] for row in rows.values()] == [1.0, 2.0, 0.25]
+    assert [bool(row["why"]) for row in rows.values()] == [False, False, True]
+    assert rows["dense"]["training_tokens_per_s"] == pytest.approx(4 / 0.75)
+    lines = table(rows)
+    assert lines[3].endswith(VARIANTS["routing"].why)
+    assert "(  2.00x)" in lines[2]
+
+
+def test_each_kind_takes_one_place_in_each_layout() -> None:
+    assert set(mixers()) | {*DENSE_LIKE, "attention", "dense", "identity"} == set(BLOCKS)
+    found = entries(["aaaddd", "adadad"])
+    assert len({entry.layout for entry in found}) == len(found) == 2 * (len(BLOCKS) - 2)
+    for entry in found:
+        kinds = {slot.kind for slot in parse_layout(entry.layout, default_candidates())}
+        kept = "attention" if entry.kind in DENSE_LIKE else "dense"
+        assert kinds == ({entry.kind, kept} if entry.kind else {"attention", "dense"})
+
+
+def test_differences_are_paired_over_the_seeds_of_both() -> None:
+    ones, others = ([(0.0, float(value)) for value in row] for row in _drawn())
+    nats = {str(seed): pair for seed, pair in enumerate(ones)}
+    reference = {str(seed): pair for seed, pair in enumerate(others)} | {"7": (0.0, 99.0)}
+    found = stats.ttest_rel([pair[1] for pair in ones], [pair[1] for pair in others])
+    low, high = found.confidence_interval(0.95)
+    assert less(nats, reference) == f"{(low + high) / 2:+.4f} +- {(high - low) / 2:.4f}"
+    assert less({"0": (0.0, 2.0)}, {"0": (0.0, 1.5)}) == "+0.5000 (n = 1)"
+    assert less({"0": (0.0, float("inf"))}, reference) == "diverged"
+    assert less({}, reference) == "-"
+
+
+def _drawn() -> Any:
+    return np.random.default_rng(0).normal(5.0, 0.1, size=(2, 3))
+
+
+def test_the_table_has_a_line_for_each_layout_and_multiples_of_the_bases_time() -> None:
+    rows = [
+        {"layout": layout, "seed": "0", "valid_nats": "4", "test_nats": test,
+         "flops_per_token": "1500000"}
+        for layout, test in (("ad", "4.5"), ("rd", "4.25"))
+    ]  # fmt: skip
+    times = {name: {"median_ms": {"ad": 2.0, "rd": 3.0}} for name in WORKLOADS}
+    lines = lines_of(rows, ["ad"], times)
+    assert len(lines) == 1 + len(entries(["ad"]))
+    (line,) = (line for line in lines if line.startswith("rd"))
+    assert line.split() == ["rd", "routing", "1", "4.0000", "4.2500", "-0.2500", "(n", "=", "1)",
+                            "1.500", "1.500x", "1.500x"]  # fmt: skip
+    assert sum(line.endswith("not trained") for line in lines) == len(entries(["ad"])) - 2
+
+
+def test_what_has_a_row_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+
+    def run_all(jobs: list[Job], *, done: Any, diverged: Any, **_: Any) -> None:
+        for number, job in enumerate(jobs):
+            trained.append(job.name)
+            if number == 3:
+                diverged(job, "the loss is no number")
+            else:
+                done(job)
+
+    monkeypatch.setattr(kinds_alone, "run_all", run_all)
+    monkeypatch.setattr(kinds_alone, "figures_of", lambda job: {"valid_nats": 1, "test_nats": 2})
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "data: {corpus: pydoc-topics, tokenizer: {kind: bytes}}\n"
+        "model: {slots: 2, d_model: 8, d_ffn: 16}\nsearch: {steps: 9}\nretrain: {steps: 9}\n"
+    )
+    given = ["train", "--experiment", str(file), "--csv", str(tmp_path / "k.csv"), "--bases", "ad"]
+    given += ["--run", str(tmp_path / "run"), "--seeds"]
+    count = len(entries(["ad"]))
+    kinds_alone.main([*given, "0"])
+    kinds_alone.main([*given, "0", "1"])
+    assert len(trained) == len(set(trained)) == 2 * count
+    assert (tmp_path / "k.csv").read_text().count(",inf,inf,") == 2
+    with pytest.raises(ValueError, match=r"model\.d_ffn is 16, now 24"):
+        kinds_alone.main([*given, "0", "--set", "model.d_ffn=24"])

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pipeline.experiment import Experiment, with_settings
 
 COLUMNS = (
-    "arm", "layout", "settings", "lr", "seed", "valid_nats", "test_nats", "parameters",
+    "layout", "settings", "lr", "seed", "valid_nats", "test_nats", "parameters",
     "flops_per_token", "elapsed_s",
 )  # fmt: skip
 RATE = "retrain.optimiser.lr"

@@ -191,7 +191,7 @@ class Table:
         arm = Arm(name="", settings=settings, seeds=())
         job = layout_job(
             arm.experiment(self.experiment, rate),
-            layout,
+            layout.ljust(self.experiment.model.slots, "i"),
             seed,
             self.run / (widths or "plain") / f"lr-{rate}",
         )
@@ -232,7 +232,8 @@ def time(arguments: argparse.Namespace) -> None:
 
 
 def _slots(plan: RunPlan, arm: Arm, layout: str) -> Layout:
-    return parse_layout(layout, arm.experiment(plan.experiment).model.completed_candidates())
+    model = arm.experiment(plan.experiment).model
+    return parse_layout(layout.ljust(model.slots, "i"), model.completed_candidates())
 
 
 def arms_by_name(arms: Arms, rows: Sequence[Row]) -> dict[str, tuple[Arm, str | None]]:

@@ -293,9 +293,9 @@ def sample(words: list[Any], count: int, seed: str) -> list[Any]:
     return random.Random(seed).sample(words, min(count, len(words)))
 
 
-# Most of the time of a mutant is that of its parse; every third stands for all in the quick tests.
-THIRDS = pytest.mark.parametrize(
-    "third", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))]
+# Most of the time of a mutant is that of its parse; every sixth stands for all in the quick tests.
+SIXTHS = pytest.mark.parametrize(
+    "sixth", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 6))]
 )
 
 MAINS = [importlib.import_module(n).main for n in ("search", "derive", "retrain", "compare")]

@@ -11,7 +11,7 @@ import yaml
 from nas.derivation import DERIVATIONS
 from nas.opponents import OPPONENTS
 from pipeline.experiment import Experiment
-from tests.mutation import CONFIGS, FILE, RICH, THIRDS, Checked, refuse
+from tests.mutation import CONFIGS, FILE, RICH, SIXTHS, Checked, refuse
 from tests.sweep_judge import space_is_right
 
 
@@ -89,13 +89,13 @@ def with_broken_bytes(name: str, raw: bytes, count: int) -> Iterator[tuple[str, 
         yield f"{name} {number}", bytes(changed)
 
 
-@THIRDS
-def test_broken_bytes_are_judged_as_another_reader_judges_them(check: Checked, third: int) -> None:
+@SIXTHS
+def test_broken_bytes_are_judged_as_another_reader_judges_them(check: Checked, sixth: int) -> None:
     wrong, valid = [], 0
     bases = {path.stem: path.read_bytes() for path in CONFIGS} | {"rich": RICH.encode()}
     for base, content in bases.items():
         mutants = list(enumerate(with_broken_bytes(base, content, 40)))
-        for number, (name, raw) in mutants[third::3]:
+        for number, (name, raw) in mutants[sixth::6]:
             code, err = check(refuse(name, raw), number)
             expected = is_valid(raw)
             valid += expected

@@ -17,7 +17,7 @@ from tests.mutation import (
     FILE,
     RICH,
     ROOT,
-    THIRDS,
+    SIXTHS,
     Checked,
     Key,
     Mutant,
@@ -53,8 +53,8 @@ def wrong(page: Page, name: str, count: int) -> Iterator[tuple[Key, Key, str]]:
             yield key, (*key, place), word
 
 
-@THIRDS
-def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked, third: int) -> None:
+@SIXTHS
+def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked, sixth: int) -> None:
     mutants = []
     for name, page in PAGES.items():
         for key, there, word in wrong(page, name, 2 if name == "rich" else 1):
@@ -62,12 +62,12 @@ def test_a_wrong_value_is_named_with_its_line_and_key(check: Checked, third: int
             said = (line_of(changed, there), dotted(there))
             mutants.append(refuse(f"{name} {dotted(key)}={word}", changed.text, said))
     assert len(mutants) > 500
-    assert failures(mutants[third::3], check) == []
+    assert failures(mutants[sixth::6], check) == []
 
 
-@THIRDS
+@SIXTHS
 def test_a_wrong_value_of_an_override_is_named_with_the_override(
-    check: Checked, third: int
+    check: Checked, sixth: int
 ) -> None:
     mutants = []
     for name in ("rich", "auto"):
@@ -78,7 +78,7 @@ def test_a_wrong_value_of_an_override_is_named_with_the_override(
             said = (text.strip(), dotted(there))
             mutants.append(refuse(f"{name} --set {text}", PAGES[name].text, said, sets=[text]))
     assert len(mutants) > 100
-    assert failures(mutants[third::3], check) == []
+    assert failures(mutants[sixth::6], check) == []
 
 
 def with_line(page: Page, number: int, line: str, key: str | None, name: str) -> Mutant:
@@ -120,11 +120,11 @@ def misspelled(name: str, page: Page) -> Iterator[Mutant]:
         yield refuse(f"{name} without {path}", without.text, said)
 
 
-@THIRDS
-def test_misspelled_missing_and_repeated_keys(check: Checked, third: int) -> None:
+@SIXTHS
+def test_misspelled_missing_and_repeated_keys(check: Checked, sixth: int) -> None:
     mutants = [m for name, page in PAGES.items() for m in misspelled(name, page)]
     assert len(mutants) > 300
-    assert failures(mutants[third::3], check) == []
+    assert failures(mutants[sixth::6], check) == []
 
 
 CONFLICTS = [
@@ -213,11 +213,11 @@ def broken_at(page_name: str) -> Iterator[Mutant]:
             yield refuse(f"{page_name} indented {number}", moved, (0, None))
 
 
-@THIRDS
-def test_what_is_no_yaml_is_one_line_with_its_place(check: Checked, third: int) -> None:
+@SIXTHS
+def test_what_is_no_yaml_is_one_line_with_its_place(check: Checked, sixth: int) -> None:
     mutants = [mutant for name in PAGES for mutant in broken_at(name)]
     assert len(mutants) > 150
-    assert failures(mutants[third::3], check) == []
+    assert failures(mutants[sixth::6], check) == []
 
 
 def harmless(name: str, text: str) -> Iterator[Mutant]:
@@ -264,8 +264,8 @@ FINE = [
 ]  # fmt: skip
 
 
-@THIRDS
-def test_a_harmless_change_stays_valid(check: Checked, third: int) -> None:
+@SIXTHS
+def test_a_harmless_change_stays_valid(check: Checked, sixth: int) -> None:
     texts = {path.stem: path.read_text(encoding="utf-8") for path in CONFIGS} | {"rich": RICH}
     mutants = [m for name, text in texts.items() for m in harmless(name, text)]
     for changes in FINE:
@@ -280,7 +280,7 @@ def test_a_harmless_change_stays_valid(check: Checked, third: int) -> None:
         ]
         mutants.append(refuse(f"--set {sets}", RICH, sets=sets))
     assert len(mutants) >= 100
-    assert failures(mutants[third::3], check) == []
+    assert failures(mutants[sixth::6], check) == []
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The headline's statistics against scipy, its rates, its choices, and the order of trainings."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from scipy import stats
 
 from benchmarks.arms import Arm, Arms, Comparison, Group, Row, chosen, rate_of
 from benchmarks.arms_fit import fitted, holm
-from benchmarks.headline import arms_by_name, nats_of, next_trainings, primary_line
+from benchmarks.headline import Table, arms_by_name, nats_of, next_trainings, primary_line
+from pipeline.experiment import load_experiment
 
 
 def drawn(arms: int, seeds: int) -> dict[str, dict[int, float]]:
@@ -124,3 +126,11 @@ def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
         [("ad", 1e-3, 201), ("da", 1e-3, 201)],
         [("adadad", 1e-3, 0), ("ad", 1e-3, 0), ("ad", 1e-3, 1)],
     ]
+
+
+def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: Path) -> None:
+    experiment = load_experiment(experiment_file, [])
+    job = Table(Path("x.csv"), Path("run"), experiment, 1)._job(("ad", {}, 4e-3, 7))
+    assert job.experiment.derive.layout == "adii"
+    assert (job.experiment.run.seed, job.experiment.retrain.optimiser.lr) == (7, 4e-3)
+    assert job.name == "ad, lr 0.004, seed 7"

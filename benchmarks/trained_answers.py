@@ -1,0 +1,156 @@
+"""What fresh derivations by trainings answer, and whether fresh seeds find a known rule better.
+
+Each derivation trains with seeds of its own. Its answer and the best rule that it trained in full
+are then trained with judging seeds that took no part, the same for both.
+
+    python -m benchmarks.trained_answers train configs/quickstart.yaml --json FILE --workers 2
+    python -m benchmarks.trained_answers report --json FILE
+
+What is done already is not done again. report: of each derivation its time, its answer, the rule,
+and the judged difference in test nats; the wanted bound is 0.02 nats for the worst of them.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from model import load_architecture
+from pipeline import cli
+from pipeline.experiment import Experiment, load_experiment
+from pipeline.jobs import layout_job, run_all, training_result
+from pipeline.run_files import read_result
+from training.run_dir import commit
+from training.signals import StopRequest
+from utils.files import write_whole
+
+ROOT = Path(__file__).resolve().parents[1]
+JUDGES, WANTED_NATS = (9000, 9001), 0.02
+Record = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
+    commands = parser.add_subparsers(required=True)
+    training: cli.Parser = commands.add_parser("train", formatter_class=cli.HelpWithDefaults)
+    training.add_argument("experiment", type=Path)
+    training.add_argument("--set", action="append", default=[], help="override one key")
+    training.add_argument("--method", default="predictor")
+    training.add_argument("--count", type=cli.number_from(1), default=10, metavar="N")
+    training.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
+    training.add_argument("--run", type=Path, default=Path("runs/trained-answers"))
+    training.set_defaults(act=train)
+    reporting: cli.Parser = commands.add_parser("report", formatter_class=cli.HelpWithDefaults)
+    reporting.set_defaults(act=report)
+    for one in (training, reporting):
+        one.add_argument("--json", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    arguments.act(arguments)
+    return 0
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Derive so many times, each in a folder of its own, and judge every answer."""
+    experiment = load_experiment(arguments.experiment, arguments.set)
+    records: dict[str, Record] = _records(arguments.json) if arguments.json.exists() else {}
+    for number in range(arguments.count):
+        if str(number) in records:
+            continue
+        record = derived(arguments, number)
+        record["judged_nats"] = judged(
+            experiment, (record["answer"], record["rule"]), arguments.run, arguments.workers
+        )
+        records[str(number)] = record
+        content = {"method": arguments.method, "commit": commit(), "derivations": records}
+        write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
+        print(line_of(number, record), flush=True)
+
+
+def _records(path: Path) -> dict[str, Record]:
+    records: dict[str, Record] = json.loads(path.read_text(encoding="utf-8"))["derivations"]
+    return records
+
+
+def derived(arguments: argparse.Namespace, number: int) -> Record:
+    """One derivation by the command that a user types: its time, its answer, its best rule."""
+    folder = arguments.run / f"derivation-{number}"
+    command = [sys.executable, str(ROOT / "derive.py"), str(arguments.experiment), "--run", folder]
+    command += ["--method", arguments.method, "--workers", str(arguments.workers)]
+    for setting in (*arguments.set, f"derive.seed={number}"):
+        command += ["--set", setting]
+    begin = time.monotonic()
+    subprocess.run(command, check=True)
+    elapsed_s = time.monotonic() - begin
+    architecture = load_architecture(folder / "architecture.json")
+    with (folder / "architectures" / f"{architecture.name}.csv").open(encoding="utf-8") as file:
+        rule = best_rule([*csv.DictReader(file)])
+    assert architecture.evidence is not None
+    return {
+        "elapsed_s": round(elapsed_s, 1),
+        "answer": architecture.letters().replace(" ", ""),
+        "rule": rule,
+        "words": architecture.evidence.method,
+    }
+
+
+def best_rule(rows: Sequence[Mapping[str, str]]) -> str:
+    """The layout of the best rule that was trained in full."""
+    full = [row for row in rows if row["rule"] and row["length"] == "full"]
+    return min(full, key=lambda row: float(row["expected_nats"]))["layout"].replace(" ", "")
+
+
+def judged(
+    experiment: Experiment, layouts: Sequence[str], run: Path, workers: int
+) -> dict[str, list[float]]:
+    """Test nats of layouts by the judging seeds; those that are trained already are read."""
+    jobs = {
+        (layout, seed): layout_job(experiment, layout, seed, run / "judged")
+        for layout in dict.fromkeys(layouts)
+        for seed in JUDGES
+    }
+    waiting = [job for job in jobs.values() if training_result(job) is None]
+    stop = StopRequest()
+    with stop.listening():
+        run_all(waiting, workers=workers, stop=stop, done=lambda job: None)
+    nats: dict[str, list[float]] = {}
+    for (layout, _), job in jobs.items():
+        path = training_result(job)
+        assert path is not None, job.folder
+        nats.setdefault(layout, []).append(read_result(path)["test"]["nats_per_token"])
+    return nats
+
+
+def ahead_of_rule(record: Record) -> float:
+    """The answer's mean test nats less the rule's, by the judging seeds."""
+    nats = record["judged_nats"]
+    return fmean(nats[record["answer"]]) - fmean(nats[record["rule"]])
+
+
+def line_of(number: int | str, record: Record) -> str:
+    """One derivation in words."""
+    return (
+        f"{number}: {record['elapsed_s']:.0f} s, answer {record['answer']}, best rule "
+        f"{record['rule']}, judged {ahead_of_rule(record):+.4f} nats"
+    )
+
+
+def report(arguments: argparse.Namespace, say: Callable[[str], None] = print) -> None:
+    """Print the derivations and the worst."""
+    records = _records(arguments.json)
+    for number, record in records.items():
+        say(line_of(number, record))
+    worst = max(map(ahead_of_rule, records.values()))
+    slowest = max(record["elapsed_s"] for record in records.values())
+    kept = "as wanted" if worst <= WANTED_NATS else "not as wanted"
+    say(f"worst of {len(records)}: {worst:+.4f} nats ({kept}: {WANTED_NATS}); {slowest:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -250,10 +250,13 @@ def report(arguments: argparse.Namespace) -> None:
     arms, rows = arms_of(arguments.arms), rows_of(arguments.csv)
     times = json.loads(arguments.times.read_text()) if arguments.times else {}
     print("\n".join(rate_lines(arms, rows)))
+    missing = next_trainings(arms, rows)
+    if missing:
+        print(f"not all is trained yet; next are {len(missing)} trainings")
+    if missing and missing[0][-1] == arms.rate_seed:
+        return
     for line in (line for group in arms.groups for line in choice_lines(arms, group, rows)):
         print(line)
-    if next_trainings(arms, rows):
-        print("not all is trained yet")
     named = arms_by_name(arms, rows)
     nats = {
         name: nats_of(arm, layout, rate_of(arms, layout, rows), rows)

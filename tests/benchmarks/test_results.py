@@ -75,6 +75,7 @@ def test_a_copy_is_seen() -> None:
         ("layoutbench", "layoutbench", []),
         ("layoutbench2", "layoutbench2", []),
         ("layoutbench2_half", "layoutbench2", ["retrain.steps=500"]),
+        ("headline", "headline", []),
     ],
 )
 def test_new_keys_leave_a_recorded_table_that_of_its_experiment(

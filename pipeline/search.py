@@ -280,7 +280,9 @@ def search_trainer(plan: RunPlan) -> Trainer:
             [*costs.by_label.values()],
             costs.rest,
             len(plan.slots),
-            shared=sum(sorted(costs.by_label[label] for label in model.slots[0].widths)[:-1]),
+            shared=0.0
+            if model.slots[0].post  # there each is computed by itself
+            else sum(sorted(costs.by_label[label] for label in model.slots[0].widths)[:-1]),
         ),
         refusal=memory.refusal,
     )

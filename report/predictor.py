@@ -148,8 +148,9 @@ def _tried(axes: Axes, trainings: Trainings) -> None:
         if some:
             axes.plot(*zip(*some, strict=True), "o", color=colour, markersize=5.5, label=words)
     own = [(n, row.nats) for n, row in numbered if row.layout == chosen]
-    axes.plot(*zip(*own, strict=True), "o", markersize=10, markerfacecolor="none",
-              markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
+    if own:
+        axes.plot(*zip(*own, strict=True), "o", markersize=10, markerfacecolor="none",
+                  markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
     _title(axes, "what was trained, in order", "training", "validation nats per token")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.legend(loc="best")
@@ -182,9 +183,12 @@ def _front(axes: Axes, trainings: Trainings) -> None:
     sd_N = np.array([row.sd for row in trainings.front])
     steps_N2 = stairs(flops_N, nats_N)
     axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
+    expected = "expected (1 sd beside the answer)" if trainings.probed else "trained (1 sd)"
     axes.errorbar(flops_N, nats_N, yerr=sd_N, fmt="o", color=SEARCHED, markersize=5,
-                  elinewidth=1, label="expected (1 sd beside the answer)")  # fmt: skip
-    finals = [rows for rows in trainings.finals.values() if math.isfinite(rows[0].nats)]
+                  elinewidth=1, label=expected)  # fmt: skip
+    finals = [
+        rows for rows in trainings.finals.values() if all(math.isfinite(row.nats) for row in rows)
+    ]
     x_F = np.array([rows[0].flops for rows in finals])
     y_F = np.array([np.mean([row.nats for row in rows]) for rows in finals])
     axes.plot(x_F, y_F, "D", color=_FULL, markersize=6, label="trained in full")

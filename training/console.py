@@ -24,7 +24,8 @@ def bits(row: Mapping[str, Any]) -> str:
 def announce(text: str) -> None:
     """One line on the screen, now: what follows takes long, or is another part."""
     with named("standard output"):
-        print(text, flush=True)
+        # In one write: several threads say something.
+        print(f"{text}\n", end="", flush=True)
 
 
 def _in_short(values: Sequence[float]) -> str:

@@ -77,7 +77,8 @@ class AdaptiveSpanBlock(nn.Module):
 
     def reach(self) -> int:
         """How many keys the head sees that sees most; of weights that are not there yet, all."""
-        if self.span_H.is_meta:
+        # A compiler would have to guard on the value of a weight: it computes all keys.
+        if self.span_H.is_meta or torch.compiler.is_compiling():
             return self.span
         longest = float(self.span_H.detach().clamp(0.0, 1.0).max()) * self.span
         return min(self.span, math.ceil(longest) + self.ramp)

@@ -36,17 +36,18 @@ def finals(request: Request) -> Derived:
     named = method.named(candidates.space)
     if not named:
         raise NoLayout(
-            "finals: no rule of attention and dense keeps derive.budget, and there is no search "
-            "that proposes others; give a larger budget, or search first"
+            "finals: no rule of attention and dense is among the candidates and within "
+            "derive.budget, and there is no search that proposes others; give a larger budget, or "
+            "search first"
         )
     results, answer = train_until_answer(
         request,
         candidates,
         method,
         lambda results, step: (
-            f"finals: the best of them again, {len(step)} trainings"
+            f"finals: the best of them again; trainings: {len(step)}"
             if results
-            else f"finals: {len(step)} networks of rules and searches at full length"
+            else f"finals: networks of rules and searches, at full length: {len(step)}"
         ),
     )
     words = (

@@ -31,12 +31,17 @@ class Finals:
     noise_nats: float = Deviations.noise_full
 
     def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
-        """See `Method`."""
+        """See `Method`; ValueError where all that rules and searches name diverged."""
         first, *others = self.seeds
         named = self.named(space)
         once = [Training(number, "full", first) for number in named]
         if missing := [one for one in once if one not in results]:
             return missing
+        if all(results[one] == math.inf for one in once):
+            raise ValueError(
+                f"finals: all {len(once)} trainings diverged; lower retrain.optimiser.lr, and "
+                "remove the folder finals of the run"
+            )
         order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
         rules = set(space.rules.values())
         best_rule = next((number for number in order if number in rules), None)
@@ -62,7 +67,7 @@ class Finals:
         rules = set(space.rules.values())
         rule = next((number for number in order if number in rules), None)
         lead = (0.0, 0.0)
-        if rule is not None and rule != order[0]:
+        if rule is not None and rule != order[0] and nats[rule] < math.inf:
             sd = self.noise_nats * math.sqrt(2 / len(self.seeds))
             lead = nats[rule] - nats[order[0]], sd
         return Answer(order[0], tuple(order), rule, lead)
@@ -71,16 +76,19 @@ class Finals:
         """Nats and standard deviation of what was trained, as if each had all seeds.
 
         What was trained once gets what the others' further seeds were more or less on average; of
-        what diverged, the worst of the others.
+        what diverged once, the worst of the others.
         """
         worst = max((nats for nats in results.values() if nats < math.inf), default=0.0)
+        diverged = {one.network for one, nats in results.items() if nats == math.inf}
         by_network: dict[int, dict[int, float]] = {}
         for one, nats in results.items():
             by_network.setdefault(one.network, {})[one.seed] = min(nats, worst)
         more = self._more_of_all_seeds(by_network)
         return {
             number: (
-                fmean(of.values()) + (more if len(of) < len(self.seeds) else 0.0),
+                worst
+                if number in diverged
+                else fmean(of.values()) + (more if len(of) < len(self.seeds) else 0.0),
                 self.noise_nats / math.sqrt(len(of)),
             )
             for number, of in by_network.items()

@@ -76,7 +76,7 @@ def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
 
 
 def test_without_a_rule_within_the_budget_it_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^finals: no rule of attention and dense keeps derive"):
+    with pytest.raises(ValueError, match=r"^finals: no rule of attention and dense is among"):
         Trainings().derive(4.5)
 
 
@@ -108,3 +108,16 @@ def test_a_proposal_that_beats_the_best_rule_leads_by_the_paired_difference() ->
 def test_what_diverged_is_the_last_and_ends_nothing() -> None:
     nats = {(0, 1): inf, (2, 1): 4.2, (4, 1): inf, (2, 2): inf}
     assert answer(nats, proposed=(4,)).network == 2
+    nats = {(0, 1): 4.1, (2, 1): 4.2, (4, 1): 4.0, (4, 2): inf, (0, 2): 4.5}
+    found = answer(nats, proposed=(4,))
+    assert (found.network, found.lead) == (0, (0.0, 0.0))
+    expected = Finals(again=1).expected(
+        {Training(n, "full", seed): of for (n, seed), of in nats.items()}
+    )
+    assert min(expected, key=lambda n: expected[n][0]) in (0, 2)
+    assert expected[4][0] == 4.5, "the worst"
+
+
+def test_where_all_diverged_there_is_no_answer() -> None:
+    with pytest.raises(ValueError, match=r"^finals: all 3 trainings diverged; lower retrain\."):
+        answer({(0, 1): inf, (2, 1): inf, (4, 1): inf}, proposed=(4,))

@@ -195,11 +195,12 @@ def _front(axes: Axes, trainings: Trainings) -> None:
     both_x, both_y = np.concatenate([flops_N, x_F]), np.concatenate([nats_N, y_F])
     space = room(float(both_x.min()), float(both_x.max()), 0.12)
     axes.set_xlim(float(both_x.min()) - space, float(both_x.max()) + space)
-    _title(axes, "no cheaper one is expected to beat these", "forward FLOPs per token",
+    title = "no cheaper one is expected to beat these" if trainings.probed else "nats and FLOPs"
+    _title(axes, title, "forward FLOPs per token",
            "nats per token, full length")  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-    axes.legend(loc="upper right")
+    axes.legend(loc="best")
     least = float(both_y.min())
     axes.set_ylim(least - 0.1 * (float(both_y.max()) - least) - 1e-3, None)
 

@@ -96,7 +96,8 @@ class Lamb(torch.optim.Optimizer):
 
     Adam's direction with decoupled decay, scaled per tensor to the tensor's own norm: with phi the
     identity, r = m / (sqrt(v) + eps) + decay * w, moments bias-corrected, and
-    w := w - lr * |w| / |r| * r. Where |w| or |r| is 0 the ratio is 1.
+    w := w - lr * |w| / |r| * r. Where |w| or |r| is 0 the ratio is 1, and for
+    a single number such as ReZero's factor.
 
     Differs from the paper: gradients are not normalised first; clip_norm does that where wanted.
     """
@@ -131,7 +132,8 @@ class Lamb(torch.optim.Optimizer):
         direction = (state["exp_avg"] / (1 - first**steps)).div_(root)
         direction.add_(weight, alpha=group["weight_decay"])
         w_norm, r_norm = weight.norm(), direction.norm()
-        both = (w_norm > 0) & (r_norm > 0)
+        # A single number that begins at 0 (ReZero) would grow by factors alone, and never arrive.
+        both = (w_norm > 0) & (r_norm > 0) & (weight.ndim > 0)
         ratio = torch.where(both, w_norm / r_norm, torch.ones_like(w_norm))
         weight.sub_(direction * (group["lr"] * ratio))
 

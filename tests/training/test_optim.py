@@ -63,6 +63,15 @@ def test_lamb_equals_the_algorithm(decay: float, zero: bool) -> None:
     assert np.allclose(weight.detach().numpy(), expected, atol=1e-6)
 
 
+def test_lamb_moves_a_single_number_by_its_rate_whatever_its_size() -> None:
+    factor = torch.nn.Parameter(torch.zeros(()))
+    optimiser = Lamb([{"params": [factor]}], lr=0.1, betas=(0.8, 0.9), eps=1e-9)
+    for step in range(1, 4):
+        factor.grad = torch.tensor(-2.0)
+        optimiser.step()
+        assert factor.item() == pytest.approx(0.1 * step)
+
+
 def test_a_block_may_ask_for_a_multiple_of_the_learning_rate() -> None:
     (memory,) = tiny.candidates({"kind": "product_key_memory", "n_keys": 4, "k": 2})
     model = tiny.language_model([[memory]])

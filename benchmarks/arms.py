@@ -4,7 +4,6 @@ A group is a budget: networks among which the best by validation is chosen, and 
 seeds. An arm without a layout trains the group's choice. Rows of all groups stand in one file.
 """
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,14 +12,10 @@ from statistics import fmean
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pipeline.experiment import Experiment, with_settings
+from benchmarks.layout_rows import FIGURES, Row
 
-COLUMNS = (
-    "layout", "settings", "lr", "seed", "valid_nats", "test_nats", "parameters",
-    "flops_per_token", "elapsed_s",
-)  # fmt: skip
+COLUMNS = ("layout", "settings", "lr", "seed", *FIGURES)
 RATE = "retrain.optimiser.lr"
-Row = dict[str, str]
 Settings = dict[str, int | float | str]
 
 
@@ -35,10 +30,6 @@ class Arm(_Strict):
     layout: str | None = None
     settings: Settings = Field(default_factory=dict)
     seeds: tuple[int, ...]
-
-    def experiment(self, experiment: Experiment, rate: float | None = None) -> Experiment:
-        """The experiment as this arm has it."""
-        return with_settings(experiment, self.settings | ({RATE: rate} if rate else {}))
 
 
 class Group(_Strict):
@@ -106,14 +97,6 @@ def blocks(layout: str) -> int:
 def arms_of(path: Path) -> Arms:
     """The arms of a file."""
     return Arms.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
-def rows_of(path: Path) -> list[Row]:
-    """The rows of a file; none where it is not there yet."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def identity(row: Row) -> tuple[str, ...]:

@@ -18,9 +18,8 @@ import argparse
 import json
 import math
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,11 @@ from scipy import stats
 
 from benchmarks.arms import (
     COLUMNS,
+    RATE,
     Arm,
     Arms,
     Comparison,
     Group,
-    Row,
     Settings,
     arms_of,
     best_once,
@@ -42,24 +41,19 @@ from benchmarks.arms import (
     identity,
     layout_of,
     rate_of,
-    rows_of,
     rows_of_network,
 )
 from benchmarks.arms_fit import fitted, holm
-from model import parse_layout
-from nas.derivation.base import Layout
+from benchmarks.layout_rows import WORKLOADS, Row, claim, rows_of, train_rows, write_times
+from model import LanguageModel, parse_layout
 from nas.statistics.intervals import paired_interval
 from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
-from pipeline.experiment import Experiment, load_experiment
-from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, training_result
-from pipeline.run_files import read_result
-from training.run_dir import commit
+from pipeline.experiment import Experiment, load_experiment, with_settings
+from pipeline.jobs import Job, layout_job
 from training.signals import StopRequest
-from utils.files import csv_of, write_whole
 
-WORKLOADS = ("latency", "train_step")
 # A network, how it is trained, its rate and its seed.
 Training = tuple[str, Settings, float, int]
 
@@ -92,17 +86,17 @@ def train(arguments: argparse.Namespace) -> None:
     """Train the rates, then group by group what chooses and the arms."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
     plan = set_up(experiment, arguments.run)
-    key_file = arguments.csv.with_suffix(".json")
-    key = key_of(experiment, plan.inputs())
-    if key_file.exists():
-        check_key(key_file, key)
-    else:
-        write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
-    table = Table(arguments.csv, arguments.run, experiment, arguments.workers)
+    claim(arguments.csv, plan)
     stop = StopRequest()
     with stop.listening():
         while trainings := next_trainings(arms, rows_of(arguments.csv)):
-            table.train(trainings, stop)
+            train_rows(
+                arguments.csv,
+                COLUMNS,
+                [(job_of(one, experiment, arguments.run), _row(one)) for one in trainings],
+                workers=arguments.workers,
+                stop=stop,
+            )
 
 
 def next_trainings(arms: Arms, rows: Sequence[Row]) -> list[Training]:
@@ -154,86 +148,33 @@ def _row(training: Training) -> Row:
     }
 
 
-@dataclass
-class Table:
-    """The file of rows, one for each training."""
-
-    path: Path
-    run: Path
-    experiment: Experiment
-    workers: int
-
-    def train(self, trainings: Sequence[Training], stop: StopRequest) -> None:
-        """Train all; a row is written as soon as a training ends."""
-        rows = rows_of(self.path)
-        waiting = {job.name: (job, _row(of)) for of in trainings for job in [self._job(of)]}
-        lock, done = threading.Lock(), list[str]()
-
-        def add(job: Job, figures: Mapping[str, object]) -> None:
-            with lock:
-                rows.append(waiting[job.name][1] | {k: str(v) for k, v in figures.items()})
-                write_whole(self.path, csv_of(rows, COLUMNS))
-                done.append(job.name)
-                left = len(waiting) - len(done)
-                print(f"{job.name}: {figures['valid_nats']} nats; {left} left", flush=True)
-
-        run_all(
-            [job for job, _ in waiting.values()],
-            workers=self.workers,
-            stop=stop,
-            done=lambda job: add(job, figures_of(job)),
-            diverged=lambda job, words: add(job, {"valid_nats": math.inf, "test_nats": math.inf}),
-        )
-
-    def _job(self, training: Training) -> Job:
-        layout, settings, rate, seed = training
-        widths = "-".join(f"{key}={value}" for key, value in sorted(settings.items()))
-        arm = Arm(name="", settings=settings, seeds=())
-        job = layout_job(
-            arm.experiment(self.experiment, rate),
-            layout.ljust(self.experiment.model.slots, "i"),
-            seed,
-            self.run / (widths or "plain") / f"lr-{rate}",
-        )
-        name = ", ".join(filter(None, [layout, widths, f"lr {rate}", f"seed {seed}"]))
-        return Job(name, job.experiment, job.scripts, job.folder)
-
-
-def figures_of(job: Job) -> dict[str, object]:
-    """What a finished training came to."""
-    path = training_result(job)
-    assert path is not None, job.folder
-    result = read_result(path)
-    return {
-        "valid_nats": round(result["valid"]["nats_per_token"], 6),
-        "test_nats": round(result["test"]["nats_per_token"], 6),
-        "parameters": result["parameters"],
-        "flops_per_token": result["flops_per_token"],
-        "elapsed_s": result["elapsed_s"],
-    }
+def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
+    """The job of a training; a layout of fewer blocks is filled up with what adds nothing."""
+    layout, settings, rate, seed = training
+    words = "-".join(f"{key}={value}" for key, value in sorted(settings.items()))
+    changed = with_settings(experiment, {**settings, RATE: rate})
+    letters = layout.ljust(changed.model.slots, "i")
+    job = layout_job(changed, letters, seed, run / (words or "plain") / f"lr-{rate}")
+    name = ", ".join(filter(None, [layout, words, f"lr {rate}", f"seed {seed}"]))
+    return replace(job, name=name)
 
 
 def time(arguments: argparse.Namespace) -> None:
     """Measure the latency and a training step of every arm, in turn, and write the medians."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
     plan, rows = set_up(experiment, arguments.run), rows_of(arguments.csv)
-    layouts = {
-        name: _slots(plan, arm, layout)
+    models = {
+        name: model_of(set_up(with_settings(experiment, arm.settings), arguments.run), layout)
         for name, (arm, layout) in arms_by_name(arms, rows).items()
         if layout is not None
     }
-    measurement = measurement_of(plan)
-    times = {
-        workload: {"key": measurement.shapes.key(workload)}
-        | {"median_ms": measurement.times_ms(workload, layouts)}
-        for workload in WORKLOADS
-    }
-    write_whole(arguments.json, json.dumps(times | {"commit": commit()}, indent=1) + "\n")
+    write_times(arguments.json, measurement_of(plan), models)
 
 
-def _slots(plan: RunPlan, arm: Arm, layout: str) -> Layout:
-    model = arm.experiment(plan.experiment).model
-    return parse_layout(layout.ljust(model.slots, "i"), model.completed_candidates())
+def model_of(plan: RunPlan, layout: str) -> LanguageModel:
+    """A model of the sizes that an arm's settings give."""
+    slots = parse_layout(layout.ljust(len(plan.slots), "i"), plan.candidates)
+    return measurement_of(plan).build(slots)
 
 
 def arms_by_name(arms: Arms, rows: Sequence[Row]) -> dict[str, tuple[Arm, str | None]]:
@@ -270,7 +211,9 @@ def report(arguments: argparse.Namespace) -> None:
     for comparison in can:
         if comparison.primary:
             print(primary_line(comparison, trained))
-    print("\n".join(secondary_lines([one for one in can if not one.primary], trained)))
+    network_of = {name: (layout, str(arm.settings)) for name, (arm, layout) in named.items()}
+    secondary = [one for one in can if not one.primary]
+    print("\n".join(secondary_lines(secondary, trained, network_of)))
 
 
 def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
@@ -298,17 +241,35 @@ def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]
 
 
 def secondary_lines(
-    comparisons: Sequence[Comparison], nats: Mapping[str, Mapping[int, float]]
+    comparisons: Sequence[Comparison],
+    nats: Mapping[str, Mapping[int, float]],
+    network_of: Mapping[str, object],
 ) -> Iterator[str]:
-    """Differences in a fit to all trainings, with p values by Holm's method."""
-    if not comparisons:
+    """Differences in a fit to all trainings, with p values by Holm's method.
+
+    Arms that are one network count once in the fit, and are not compared with each other.
+    """
+    first: dict[object, str] = {}
+    for name in nats:
+        first.setdefault(network_of[name], name)
+    same = {name: first[network_of[name]] for name in nats}
+    different = [one for one in comparisons if same[one.arm] not in map(same.get, one.against)]
+    yield from (
+        f"secondary: {_names(one)}: one network" for one in comparisons if one not in different
+    )
+    if not different:
         return
-    fit = fitted(nats)
+    together: dict[str, dict[int, float]] = {}
+    for name, of in nats.items():
+        together.setdefault(same[name], {}).update(of)
+    fit = fitted(together)
     yield f"one training: sd {fit.deviation_nats:.4f} nats, {fit.freedom} degrees of freedom"
-    weighed = [fit.difference(comparison.arm, comparison.against) for comparison in comparisons]
+    weighed = [
+        fit.difference(same[one.arm], [same[name] for name in one.against]) for one in different
+    ]
     adjusted = holm([p for _, _, p in weighed])
-    for comparison, (mean, half, _), p in zip(comparisons, weighed, adjusted, strict=True):
-        yield f"secondary: {_names(comparison)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
+    for one, (mean, half, _), p in zip(different, weighed, adjusted, strict=True):
+        yield f"secondary: {_names(one)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
 
 
 def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:

@@ -18,24 +18,29 @@ import json
 import math
 import statistics
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arms import Row, rows_of
-from benchmarks.headline import figures_of
+from benchmarks.layout_rows import (
+    FIGURES,
+    WORKLOADS,
+    Row,
+    claim,
+    rows_of,
+    train_rows,
+    write_times,
+)
 from model import BLOCKS, parse_layout
 from nas.statistics.intervals import paired_interval
 from pipeline import cli
 from pipeline.context import set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.jobs import Job, check_key, key_of, layout_job, run_all
-from training.run_dir import commit
+from pipeline.jobs import layout_job
 from training.signals import StopRequest
-from utils.files import csv_of, read_object, write_whole
+from utils.files import read_object
 
 BASES = ("aaaddd", "adadad")
 SEEDS = (0, 1, 2)
@@ -45,11 +50,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive_span": {"span": 96},
     "mixture_of_experts": {"d_ffn": 256, "k": 2},
 }
-WORKLOADS = ("latency", "train_step")
-COLUMNS = (
-    "base", "kind", "layout", "seed", "valid_nats", "test_nats", "parameters", "flops_per_token",
-    "elapsed_s",
-)  # fmt: skip
+COLUMNS = ("base", "kind", "layout", "seed", *FIGURES)
 
 
 @dataclass(frozen=True)
@@ -114,56 +115,31 @@ def experiment_of(file: Path, settings: Sequence[str]) -> Experiment:
 def train(arguments: argparse.Namespace) -> None:
     """Train what has no row yet; a row is written as soon as a training ends."""
     experiment = experiment_of(arguments.experiment, arguments.set)
-    key = key_of(experiment, set_up(experiment, arguments.run).inputs())
-    key_file = arguments.csv.with_suffix(".json")
-    if key_file.exists():
-        check_key(key_file, key, "give another --csv")
-    else:
-        key_file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
-    rows, wanted = rows_of(arguments.csv), dict[str, tuple[Job, Row]]()
-    done = {(row["layout"], row["seed"]) for row in rows}
-    for seed in arguments.seeds:
-        for entry in entries(arguments.bases):
-            if (entry.layout, str(seed)) not in done:
-                job = layout_job(experiment, entry.layout, seed, arguments.run)
-                wanted[job.name] = job, {**vars(entry), "seed": str(seed)}
-    lock, left = threading.Lock(), len(wanted)
-
-    def add(job: Job, figures: Mapping[str, object]) -> None:
-        nonlocal left
-        # Jobs end in several threads.
-        with lock:
-            rows.append(wanted[job.name][1] | {name: str(value) for name, value in figures.items()})
-            write_whole(arguments.csv, csv_of(rows, COLUMNS))
-            left -= 1
-            print(f"{job.name}: {figures['valid_nats']} nats; {left} left", flush=True)
-
+    claim(arguments.csv, set_up(experiment, arguments.run))
+    done = {(row["layout"], row["seed"]) for row in rows_of(arguments.csv)}
+    wanted = [
+        (
+            layout_job(experiment, entry.layout, seed, arguments.run),
+            {**vars(entry), "seed": str(seed)},
+        )
+        for seed in arguments.seeds
+        for entry in entries(arguments.bases)
+        if (entry.layout, str(seed)) not in done
+    ]
     stop = StopRequest()
     with stop.listening():
-        run_all(
-            [job for job, _ in wanted.values()],
-            workers=arguments.workers,
-            stop=stop,
-            done=lambda job: add(job, figures_of(job)),
-            diverged=lambda job, words: add(job, {"valid_nats": math.inf, "test_nats": math.inf}),
-        )
+        train_rows(arguments.csv, COLUMNS, wanted, workers=arguments.workers, stop=stop)
 
 
 def time(arguments: argparse.Namespace) -> None:
     """Measure the latency and a training step of every layout, in turn, and write the medians."""
     plan = set_up(experiment_of(arguments.experiment, arguments.set), arguments.run)
-    layouts = {
-        entry.layout: parse_layout(entry.layout, plan.candidates)
+    measurement = measurement_of(plan)
+    models = {
+        entry.layout: measurement.build(parse_layout(entry.layout, plan.candidates))
         for entry in entries(arguments.bases)
     }
-    measurement = measurement_of(plan)
-    times = {
-        workload: {"key": measurement.shapes.key(workload)}
-        | {"median_ms": measurement.times_ms(workload, layouts)}
-        for workload in WORKLOADS
-    }
-    write_whole(arguments.json, json.dumps(times | {"commit": commit()}, indent=1) + "\n")
+    write_times(arguments.json, measurement, models)
 
 
 def report(arguments: argparse.Namespace) -> None:

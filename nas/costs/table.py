@@ -158,6 +158,10 @@ class Measurement:
     def times_ms(self, workload: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
         """The median time of whole layouts, taken in turn; raises `Busy`."""
         models = {name: self.build(layout) for name, layout in layouts.items()}
+        return self.times_of(workload, models)
+
+    def times_of(self, workload: str, models: Mapping[str, LanguageModel]) -> dict[str, float]:
+        """The median time of models, of this vocabulary, taken in turn; raises `Busy`."""
         passes = {name: WORKLOADS[workload](model, self.shapes) for name, model in models.items()}
         times = time_in_turn(
             passes, rounds=self.rounds, patience_s=self.patience_s, device=self.shapes.device

@@ -7,9 +7,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.arms import Arm, Arms, Comparison, Group, Row, chosen, rate_of
+from benchmarks import headline
+from benchmarks.arms import Arm, Arms, Comparison, Group, chosen, rate_of
 from benchmarks.arms_fit import fitted, holm
-from benchmarks.headline import Table, arms_by_name, nats_of, next_trainings, primary_line
+from benchmarks.headline import (
+    arms_by_name,
+    job_of,
+    nats_of,
+    next_trainings,
+    primary_line,
+    secondary_lines,
+)
+from benchmarks.layout_rows import Row
+from model import LanguageModel
 from pipeline.experiment import load_experiment
 
 
@@ -130,7 +140,40 @@ def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
 
 def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: Path) -> None:
     experiment = load_experiment(experiment_file, [])
-    job = Table(Path("x.csv"), Path("run"), experiment, 1)._job(("ad", {}, 4e-3, 7))
+    job = job_of(("ad", {"model.d_ffn": 8}, 4e-3, 7), experiment, Path("run"))
     assert job.experiment.derive.layout == "adii"
+    assert job.experiment.model.d_ffn == 8
     assert (job.experiment.run.seed, job.experiment.retrain.optimiser.lr) == (7, 4e-3)
-    assert job.name == "ad, lr 0.004, seed 7"
+    assert job.name == "ad, model.d_ffn=8, lr 0.004, seed 7"
+
+
+def test_an_arm_is_timed_at_the_width_that_its_settings_give(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, LanguageModel] = {}
+    monkeypatch.setattr(headline, "write_times", lambda path, by, models: given.update(models))
+    file = tmp_path / "arms.yaml"
+    file.write_text(
+        "{rates: [0.003], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arms: ["
+        "{name: wide, layout: ad, seeds: [0]},"
+        "{name: narrow, layout: adad, settings: {model.d_model: 8}, seeds: [0]}]}]}"
+    )
+    options = ["--arms", file, "--csv", tmp_path / "x.csv", "--json", tmp_path / "x.json"]
+    words = ["time", experiment_file, "--run", tmp_path / "run", *options]
+    headline.main([*map(str, words)])
+    assert {name: model.d_model for name, model in given.items()} == {"wide": 16, "narrow": 8}
+
+
+def test_arms_that_are_one_network_count_once_and_are_not_compared() -> None:
+    nats = drawn(3, 3)
+    nats["again"] = nats["arm 0"]
+    network_of = {name: "arm 0" if name == "again" else name for name in nats}
+    comparisons = [
+        Comparison(arm="again", against=("arm 1",)),
+        Comparison(arm="again", against=("arm 0",)),
+    ]
+    same, fit, line = secondary_lines(comparisons, nats, network_of)
+    assert same == "secondary: again less arm 0: one network"
+    assert fit.endswith("4 degrees of freedom"), "of nine trainings, three arms and three seeds"
+    mean, half, p = fitted(drawn(3, 3)).difference("arm 0", ["arm 1"])
+    assert line == f"secondary: again less arm 1 {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import kinds_alone
+from benchmarks import kinds_alone, layout_rows
 from benchmarks.harness import Timings
 from benchmarks.kinds_alone import DENSE_LIKE, WORKLOADS, entries, less, lines_of, mixers
 from benchmarks.kinds_time import (
@@ -116,8 +116,8 @@ def test_what_has_a_row_is_not_trained_again(
             else:
                 done(job)
 
-    monkeypatch.setattr(kinds_alone, "run_all", run_all)
-    monkeypatch.setattr(kinds_alone, "figures_of", lambda job: {"valid_nats": 1, "test_nats": 2})
+    monkeypatch.setattr(layout_rows, "run_all", run_all)
+    monkeypatch.setattr(layout_rows, "figures_of", lambda job: {"valid_nats": 1, "test_nats": 2})
     file = tmp_path / "x.yaml"
     file.write_text(
         "data: {corpus: pydoc-topics, tokenizer: {kind: bytes}}\n"

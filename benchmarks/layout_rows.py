@@ -1,0 +1,96 @@
+"""Trainings of layouts with a row each in a CSV, and times of models: for benchmarks of layouts."""
+
+import csv
+import json
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from model import LanguageModel
+from nas.costs.table import Measurement
+from pipeline.context import RunPlan
+from pipeline.jobs import Job, check_key, key_of, run_all, training_result
+from pipeline.run_files import read_result
+from training.run_dir import commit
+from training.signals import StopRequest
+from utils.files import csv_of, write_whole
+
+FIGURES = ("valid_nats", "test_nats", "parameters", "flops_per_token", "elapsed_s")
+WORKLOADS = ("latency", "train_step")
+Row = dict[str, str]
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The rows of a file; none where it is not there yet."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def claim(path: Path, plan: RunPlan) -> None:
+    """Say beside a CSV what its rows belong to; ValueError where that is something else."""
+    key_file, key = path.with_suffix(".json"), key_of(plan.experiment, plan.inputs())
+    if key_file.exists():
+        check_key(key_file, key, "give another --csv")
+        return
+    key_file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+
+
+def train_rows(
+    path: Path,
+    columns: Sequence[str],
+    trainings: Sequence[tuple[Job, Row]],
+    *,
+    workers: int,
+    stop: StopRequest,
+) -> None:
+    """Train all; the row of a training gets its figures and is written as soon as it ends.
+
+    Nats of what diverged are infinite.
+    """
+    rows, row_of = rows_of(path), {job.name: row for job, row in trainings}
+    lock, left = threading.Lock(), len(row_of)
+
+    def add(job: Job, figures: Mapping[str, object]) -> None:
+        nonlocal left
+        # Jobs end in several threads.
+        with lock:
+            rows.append(row_of[job.name] | {name: str(value) for name, value in figures.items()})
+            write_whole(path, csv_of(rows, columns))
+            left -= 1
+            print(f"{job.name}: {figures['valid_nats']} nats; {left} left", flush=True)
+
+    run_all(
+        [job for job, _ in trainings],
+        workers=workers,
+        stop=stop,
+        done=lambda job: add(job, figures_of(job)),
+        diverged=lambda job, words: add(job, {"valid_nats": math.inf, "test_nats": math.inf}),
+    )
+
+
+def figures_of(job: Job) -> dict[str, object]:
+    """What a finished training came to."""
+    path = training_result(job)
+    assert path is not None, job.folder
+    result = read_result(path)
+    return {
+        "valid_nats": round(result["valid"]["nats_per_token"], 6),
+        "test_nats": round(result["test"]["nats_per_token"], 6),
+        "parameters": result["parameters"],
+        "flops_per_token": result["flops_per_token"],
+        "elapsed_s": result["elapsed_s"],
+    }
+
+
+def write_times(path: Path, measurement: Measurement, models: Mapping[str, LanguageModel]) -> None:
+    """Time a segment and a training step of every model, in turn, and write the medians."""
+    times = {
+        workload: {"key": measurement.shapes.key(workload)}
+        | {"median_ms": measurement.times_of(workload, models)}
+        for workload in WORKLOADS
+    }
+    write_whole(path, json.dumps(times | {"commit": commit()}, indent=1) + "\n")

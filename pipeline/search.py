@@ -11,6 +11,7 @@ from torch import Tensor
 
 from model import LanguageModel, Mix
 from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
+from nas.costs.budget import LayoutCost
 from nas.derivation import NEED_PI
 from nas.derivation.searched import read_searches
 from nas.search.constraint import Constraint, multipliers
@@ -224,26 +225,12 @@ def search_trainer(plan: RunPlan) -> Trainer:
     check_supernet_size(plan)
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
-    config, costs = schedules.config, plan.costs
-    alpha_LC = build_alpha(len(plan.slots), len(plan.candidates))
+    config = schedules.config
     weights_batches, alpha_batches = plan.search_batches
-    streams = {"weights": model.initial_state(plan.own_streams)}
-    if alpha_batches is not None:
-        streams["alpha"] = model.initial_state(plan.own_streams)
-    rho = build_rho(config.tau)
+    streams = ["weights"] if alpha_batches is None else ["weights", "alpha"]
     heeded = search_costs(plan)
     constraints = constraints_of(plan, heeded)
-    state = TrainState(
-        model=model,
-        optimisers={
-            "weights": build_optimiser(model, config.optimiser),
-            "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
-        },
-        streams=streams,
-        parameters={"alpha": alpha_LC, **rho},
-        multipliers=multipliers(constraints),
-        loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
-    )
+    state = _first_state(plan, model, schedules, streams, constraints)
     plan.ranks.seed(plan.seed)
     rate = rate_of(config.optimiser, schedules.steps)
     weight_step = WeightStep(plan.forward, config.optimiser, rate)
@@ -275,17 +262,41 @@ def search_trainer(plan: RunPlan) -> Trainer:
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         writer=plan.tensorboard(folder),
         ranks=plan.ranks,
-        work=search_flops(
-            schedules,
-            [*costs.by_label.values()],
-            costs.rest,
-            len(plan.slots),
-            shared=0.0
-            if model.slots[0].post  # there each is computed by itself
-            else sum(sorted(costs.by_label[label] for label in model.slots[0].widths)[:-1]),
-        ),
+        work=_flops_of_steps(plan.costs, model, schedules),
         refusal=memory.refusal,
     )
+
+
+def _first_state(
+    plan: RunPlan,
+    model: LanguageModel,
+    schedules: SearchPlan,
+    streams: Sequence[str],
+    constraints: Sequence[Constraint],
+) -> TrainState:
+    config = schedules.config
+    alpha_LC = build_alpha(len(plan.slots), len(plan.candidates))
+    rho = build_rho(config.tau)
+    return TrainState(
+        model=model,
+        optimisers={
+            "weights": build_optimiser(model, config.optimiser),
+            "alpha": build_alpha_optimiser(alpha_LC, schedules, rho.values()),
+        },
+        streams={name: model.initial_state(plan.own_streams) for name in streams},
+        parameters={"alpha": alpha_LC, **rho},
+        multipliers=multipliers(constraints),
+        loss_sum=torch.zeros((), dtype=torch.float64, device=plan.device),
+    )
+
+
+def _flops_of_steps(costs: LayoutCost, model: LanguageModel, schedules: SearchPlan) -> list[float]:
+    first = model.slots[0]
+    # With a post-norm candidates that share weights are computed one by one all the same.
+    together = {} if first.post else first.widths
+    shared = sum(sorted(costs.by_label[label] for label in together)[:-1])
+    each, slots = [*costs.by_label.values()], len(model.tied.own)
+    return search_flops(schedules, each, costs.rest, slots, shared)
 
 
 def _nets(

@@ -1,4 +1,7 @@
-"""The predictor and its opponents on parts of one table, each with as much training as it took."""
+"""The predictor and its opponents on parts of one table, each with as much training as it took.
+
+Finals take what they take: their costs say how much.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nas.probing.base import Array, Method
+from nas.probing.finals import Finals
 from nas.probing.opponents import (
     Halving,
     LocalEvolution,
@@ -19,6 +23,7 @@ from nas.statistics.intervals import paired_interval
 
 PREDICTOR = "predictor"
 SEARCH, WITH_SEARCH = "search, finals", "predictor + search"
+FINALS, FINALS_WITH_SEARCH = "finals", "finals + search"
 # By name what spends as much as the predictor did, with draws of its own in every replay.
 OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
     "random search": RandomSearch,
@@ -67,8 +72,8 @@ def contest(truth: Truth, count: int, seed: int = 0, searches: Sequence[Proposal
     """Replay all methods on so many parts of a table.
 
     Where searches were made, each replay has the proposals of one: a method that trains them for as
-    much as the predictor costs, search included, and the predictor that probes them too, which
-    pays for the search on top.
+    much as the predictor costs, search included, and the predictor and finals that train them too,
+    which pay for the search on top.
     """
     outcomes: dict[str, list[Outcome]] = {}
     rules: dict[str, list[float]] = {}
@@ -81,10 +86,15 @@ def contest(truth: Truth, count: int, seed: int = 0, searches: Sequence[Proposal
         for name, method_of in OPPONENTS.items():
             method = method_of(first.cost, part.number)
             outcomes.setdefault(name, []).append(replay(alone.truth, method, part.judges))
+        outcomes.setdefault(FINALS, []).append(replay(alone.truth, Finals(), part.judges))
         if searches:
             spent = searches[part.number % len(searches)].cost
-            finals = SearchFinals(first.cost, spent)
-            for name, method in ((SEARCH, finals), (WITH_SEARCH, predictor)):
+            with_search: dict[str, Method] = {
+                SEARCH: SearchFinals(first.cost, spent),
+                WITH_SEARCH: predictor,
+                FINALS_WITH_SEARCH: Finals(),
+            }
+            for name, method in with_search.items():
                 outcome = replay(part.truth, method, part.judges, spent)
                 outcomes.setdefault(name, []).append(outcome)
         for name, regret in _rule_regrets(part).items():

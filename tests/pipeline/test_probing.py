@@ -267,5 +267,7 @@ def test_five_kills_with_two_workers_change_nothing(
     assert done.returncode == 0, done.stderr
     assert finished(folder).items() >= known.items(), "none was trained twice"
     assert finished(folder).keys() == finished(tmp_path / "run").keys()
-    assert load_architecture(folder / "architecture.json") == expected
+    # Not its provenance: the repository may change while this runs.
+    found = load_architecture(folder / "architecture.json")
+    assert found.model_copy(update={"provenance": expected.provenance}) == expected
     assert tried(folder) == tried(tmp_path / "run")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -46,6 +46,26 @@ def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, 
     for recompute in (False, True):
         found = losses(estimator, data, run_slot=run_slot, recompute=recompute)
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_compiled_spans_are_those_that_are_not() -> None:
+    """A compiler may not look at the spans, which say what is computed: it computes all keys."""
+    (spans,) = tiny.candidates({"kind": "adaptive_span", "span": 6, "ramp": 2, "first_span": 0.4})
+    model, batch = tiny.language_model([[spans], [spans]]), tiny.batch(3)
+    ways = {"run_slot": compiled_run(torch.device("cpu"))}, {}
+
+    def outcome(way: dict[str, Any]) -> list[torch.Tensor]:
+        model.zero_grad()
+        state = model.initial_state(3)
+        for _ in range(2):
+            h_BTD, state, aux = model(batch.input_BT, state, **way)
+        (model.nll(h_BTD, batch.target_BT).mean() + aux).backward()
+        return [h_BTD, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    found, wanted = map(outcome, ways)
+    assert len(found) == len(wanted) > 5
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.slow

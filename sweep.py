@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         exit_codes.refuse_several("sweep.py")
         from pipeline.experiment import experiment_of
+        from pipeline.search import check_searchable
         from pipeline.sweep.run import join_sweep, start_sweep
 
         experiment, run_dir = experiment_of(arguments)
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{arguments.experiment}: sweep: missing; say what to sweep, as "
                 "configs/sweep_quick.yaml does"
             )
+        check_searchable(experiment)
         if arguments.check:
             return cli.checked(arguments.experiment)
         if arguments.worker:

@@ -192,7 +192,9 @@ def check_key(
         theirs, ours = theirs.get(name), ours.get(name)
     if theirs == ours:
         return known
+    # A key may be left out where it is at its default.
+    was, now = ("not given" if value is None else value for value in (theirs, ours))
     raise ValueError(
-        f"{path}: {'.'.join(names)} is {theirs}, now {ours}; rows under another key are no "
+        f"{path}: {'.'.join(names)} is {was}, now {now}; rows under another key are no "
         f"comparison: {remedy}"
     )

@@ -157,3 +157,22 @@ def test_what_several_processes_give_depends_on_dropout() -> None:
     default = ModelConfig.model_fields["dropout"].default
     assert default > 0
     assert f"(`model.dropout` is {default} by default)" in words_of("docs/scale.md")
+
+
+def test_the_replayed_methods_are_as_good_as_readme_says() -> None:
+    regret = {
+        (within, name): f"{method['regret_nats']:.3f}"
+        for within, contest in record("layoutbench2_replay.json")["budgets"].items()
+        for name, method in contest["methods"].items()
+    }
+    (wide, wider), tight = ("0.65x", "0.75x"), "0.5x"
+    assert (
+        f"lie {regret[wide, 'finals']} and {regret[wider, 'finals']} nats above the best at 0.65x "
+        f"and 0.75x of the FLOPs, random search {regret[wide, 'random search']} and "
+        f"{regret[wider, 'random search']}. At 0.5x they lie {regret[tight, 'finals']} above it, "
+        f"[short trainings](docs/predictor.md) {regret[tight, 'predictor']}."
+    ) in words_of("README.md")
+    after = ", ".join(regret[within, "finals + search"] for within in (tight, wide))
+    assert f"lies {after} and {regret[wider, 'finals + search']} above it" in words_of(
+        "docs/predictor.md"
+    )

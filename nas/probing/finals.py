@@ -1,7 +1,6 @@
-"""Rules and proposals by full trainings: what no surrogate and no short training can get wrong.
+"""Rules and proposals by full trainings: no surrogate, and no trainings of half length.
 
-On LayoutBench-2 rules trained in full, and what a search proposes trained in full, were better than
-the predictor at two of three budgets (docs/experiments/layoutbench2.md).
+What it is worth beside other methods: docs/experiments/layoutbench2.md.
 """
 
 import math
@@ -12,7 +11,7 @@ from statistics import fmean
 from nas.probing.base import Answer, Results, Space, Training
 from nas.probing.regression import Deviations
 
-# Its networks were the worst of their FLOPs in both tables.
+# Of all orders of the same blocks the last one, in both tables, whatever their number.
 _LEFT_OUT = "dense first"
 
 

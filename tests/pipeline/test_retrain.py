@@ -13,6 +13,7 @@ import compare
 import derive
 import retrain
 import search
+import sweep
 from model import Dropout, ModelOptions, load_architecture, load_model
 from pipeline.contestants import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
@@ -225,6 +226,11 @@ def test_rezero_is_for_fixed_layouts(
     rezero = settings("model.rezero=true", "retrain.steps=4")
     line = refused(search.main, capsys, experiment_file, "--check", *rezero)
     assert line.startswith("model.rezero: a search among 3 candidates")
+    swept_file = experiment_file.with_name("swept.yaml")
+    space = "sweep: {trials: 2, space: {search.tau.end: {choices: [0.1, 0.3]}}}\n"
+    swept_file.write_text(experiment_file.read_text() + space)
+    swept = refused(sweep.main, capsys, swept_file, "--check", *rezero)
+    assert swept == line
     with pytest.raises(ValueError, match=r"model\.rezero: a search among 3"):
         search_trainer(plan_of(experiment_file, tmp_path / "s", "model.rezero=true"))
     run(retrain, experiment_file, "--run", tmp_path / "r", *rezero, "--layout", "a d i d")

@@ -132,3 +132,5 @@ def test_what_has_a_row_is_not_trained_again(
     assert (tmp_path / "k.csv").read_text().count(",inf,inf,") == 2
     with pytest.raises(ValueError, match=r"model\.d_ffn is 16, now 24"):
         kinds_alone.main([*given, "0", "--set", "model.d_ffn=24"])
+    with pytest.raises(ValueError, match=r"retrain\.layer_dropout is not given, now 0\.1"):
+        kinds_alone.main([*given, "0", "--set", "retrain.layer_dropout=0.1"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nas.probing.base import Answer, Method, Space, Training
-from nas.probing.contest import OPPONENTS, PREDICTOR, Proposals, contest
+from nas.probing.contest import FINALS, OPPONENTS, PREDICTOR, Proposals, contest
 from nas.probing.features import features_of
 from nas.probing.opponents import (
     Halving,
@@ -208,11 +208,15 @@ def test_without_a_seed_that_only_judges_nothing_is_said_of_intervals(truth: Tru
 
 def test_a_contest_spends_the_same_on_all(truth: Truth) -> None:
     one = contest(truth, 8)
-    assert [*one.costs] == [PREDICTOR, *OPPONENTS]
-    for cost_R in one.costs.values():
-        assert (np.abs(cost_R - one.costs[PREDICTOR]) < 1.3).all()
+    assert [*one.costs] == [PREDICTOR, *OPPONENTS, FINALS]
+    for name in OPPONENTS:
+        assert (np.abs(one.costs[name] - one.costs[PREDICTOR]) < 1.3).all()
+    # Finals take what they take: each rule once, and of three and the best rule the second seed.
+    named = {n for name, n in truth.space.rules.items() if not name.startswith("dense first")}
+    once = sum(truth.space.cost(Training(n, "full", 1)) for n in named)
+    assert (one.costs[FINALS] > once).all()
     regret = {name: regret_R.mean() for name, regret_R in one.regrets_nats.items()}
-    assert regret.keys() == {PREDICTOR, *OPPONENTS, "best rule", "oracle rule"}
+    assert regret.keys() == {PREDICTOR, *OPPONENTS, FINALS, "best rule", "oracle rule"}
     assert regret[PREDICTOR] <= 0.01
     assert regret["random search"] > 0.02
     assert regret["oracle rule"] <= 0.005
@@ -236,6 +240,9 @@ def test_a_contest_with_searches_gives_each_replay_one_and_lets_both_pay_for_it(
     assert (cost_R[::2] >= 2.5 + 2).all()
     extra_R = one.costs["predictor + search"] - one.costs[PREDICTOR]
     assert (extra_R > 0.9).all()
+    extra_R = one.costs["finals + search"] - one.costs[FINALS]
+    assert (extra_R[::2] >= 2.5).all()
+    assert (one.regrets_nats["finals + search"][::2] <= 0.005).all()
     alone = contest(truth, 6)
     assert (alone.regrets_nats.keys()) < one.regrets_nats.keys()
     some = [*parts(truth, 4, proposals=[good.networks, bad.networks])]

@@ -81,7 +81,11 @@ ARMS = Arms(
             among=("ad", "da", "aad", "dddddd"),
             choice_seeds=(200, 201),
             again=2,
-            arms=(Arm(name="whole", layout="adadad", seeds=(0,)), Arm(name="chosen", seeds=(0, 1))),
+            arms=(
+                Arm(name="whole", layout="adadad", seeds=(0,)),
+                Arm(name="chosen", seeds=(0, 1)),
+                Arm(name="whole again", layout="adadad", seeds=(0,)),
+            ),
         ),
     ),
 )

@@ -1,13 +1,16 @@
 """The method `finals` on made-up nats: what is trained once and again, and what it answers."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from model import layout_letters
+from model import Evidence, layout_letters, parse_layout
 from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Request, Trial
@@ -34,11 +37,11 @@ class Trainings:
         more = 0.5 if trial.seed == 2 else 0.0
         return NATS.get(letters, 5.0) + more + (0.4 if letters == "aadd" and more else 0.0)
 
-    def derive(self, budget: float = 13.0) -> Derived:
-        config = DeriveConfig(method="finals")
+    def derive(self, budget: float = 13.0, **given: Any) -> Derived:
+        config = DeriveConfig(method="finals", top=2)
         candidates = tiny.candidates("attention", "dense", "identity")
         limits = (Limit(COST, budget),)
-        request = Request(config, candidates, 4, COST, limits=limits, train=self)
+        request = Request(config, candidates, 4, COST, limits=limits, train=self, **given)
         return DERIVATIONS["finals"](request)
 
 
@@ -80,6 +83,21 @@ def test_without_a_rule_within_the_budget_it_is_refused() -> None:
         Trainings().derive(4.5)
 
 
+def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = tiny.candidates("attention", "dense", "identity")
+    ranked = [parse_layout(letters, candidates) for letters in ("d a d d", "d a a d", "d d a d")]
+    # By its name the package gives the function.
+    monkeypatch.setattr(
+        sys.modules["nas.derivation.finals"],
+        "top_k",
+        lambda request: Derived(ranked[0], Evidence(), ranked=tuple(ranked)),
+    )
+    trainings = Trainings()
+    trainings.derive(trajectories={0: Path("pi.npz")})
+    trained = {trial.layout for trial in trainings.asked[0]}
+    assert [layout in trained for layout in ranked] == [True, True, False], "as many as derive.top"
+
+
 def space(proposed: tuple[int, ...] = ()) -> Space:
     rows = tiny_rows("ad", "da", "add", "aad", "dad")
     rules = {"attention first 1": 0, "dense first 1": 1, "early 1": 2}
@@ -116,6 +134,8 @@ def test_what_diverged_is_the_last_and_ends_nothing() -> None:
     )
     assert min(expected, key=lambda n: expected[n][0]) in (0, 2)
     assert expected[4][0] == 4.5, "the worst"
+    nats = {(0, 1): 4.3, (2, 1): 4.2, (4, 1): 4.1, (4, 2): 4.0, (2, 2): inf}
+    assert answer(nats, proposed=(4,)).lead == (0.0, 0.0), "no number can be said"
 
 
 def test_where_all_diverged_there_is_no_answer() -> None:

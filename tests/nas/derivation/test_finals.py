@@ -90,7 +90,7 @@ def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         sys.modules["nas.derivation.finals"],
         "top_k",
-        lambda request: Derived(ranked[0], Evidence(), ranked=tuple(ranked)),
+        lambda request: Derived(ranked[0], Evidence(method="top_k"), ranked=tuple(ranked)),
     )
     trainings = Trainings()
     trainings.derive(trajectories={0: Path("pi.npz")})

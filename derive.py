@@ -89,7 +89,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     from pipeline.experiment import carried
     from pipeline.probing import tried_text
     from pipeline.supernet_scores import considered_text, describe
-    from report.predictor import write_predictor_figure
+    from report.trainings import write_trainings_figure
 
     experiment, run_dir = plan.experiment, plan.run_dir
     before = chosen_before(run_dir)
@@ -98,7 +98,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
         print(considered_text(derived.considered))
     if derived.tried:
         print(tried_text(derived.tried))
-        print(f"figure: {write_predictor_figure(run_dir)}")
+        print(f"figure: {write_trainings_figure(run_dir)}")
         print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):

@@ -44,10 +44,9 @@ from benchmarks.arms import (
     rows_of_network,
 )
 from benchmarks.arms_fit import fitted, holm
-from benchmarks.layout_rows import WORKLOADS, Row, claim, rows_of, train_rows, write_times
+from benchmarks.layout_rows import WORKLOADS, Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
 from nas.statistics.intervals import paired_interval
-from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment, with_settings
@@ -60,26 +59,16 @@ Training = tuple[str, Settings, float, int]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    commands = parser.add_subparsers(required=True)
-    for name, act in (("train", train), ("time", time), ("report", report)):
-        one: cli.Parser = commands.add_parser(name, formatter_class=cli.HelpWithDefaults)
-        one.set_defaults(act=act)
+    commands = Commands(__doc__, train=train, time=time, report=report)
+    for name, one in commands.named.items():
         if name != "report":
             one.add_argument("experiment", type=Path)
             one.add_argument("--set", action="append", default=[], help="override one key")
             one.add_argument("--run", type=Path, default=Path("runs/headline-arms"))
         one.add_argument("--arms", type=Path, required=True, help="a YAML file")
         one.add_argument("--csv", type=Path, required=True, help="a row for each training")
-        if name == "train":
-            one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
-        if name == "time":
-            one.add_argument("--json", type=Path, required=True)
-        if name == "report":
-            one.add_argument("--times", type=Path, help="what `time` wrote (default: none)")
-    arguments = parser.parse_args(argv)
-    arguments.act(arguments)
-    return 0
+    commands.add_files_of_stages()
+    return commands.run(argv)
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks.layout_rows import (
     FIGURES,
     WORKLOADS,
+    Commands,
     Row,
     claim,
     rows_of,
@@ -64,11 +65,8 @@ class Entry:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    commands = parser.add_subparsers(required=True)
-    for name, act in (("train", train), ("time", time), ("report", report)):
-        one: cli.Parser = commands.add_parser(name, formatter_class=cli.HelpWithDefaults)
-        one.set_defaults(act=act)
+    commands = Commands(__doc__, train=train, time=time, report=report)
+    for name, one in commands.named.items():
         one.add_argument("--bases", nargs="+", default=list(BASES), metavar="LAYOUT")
         if name != "report":
             one.add_argument("--experiment", type=Path, default=Path("configs/quickstart.yaml"))
@@ -78,14 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             one.add_argument("--csv", type=Path, required=True, help="a row for each training")
         if name == "train":
             cli.add_seeds(one, "seeds of the trainings", SEEDS)
-            one.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
-        if name == "time":
-            one.add_argument("--json", type=Path, required=True)
-        if name == "report":
-            one.add_argument("--times", type=Path, help="what `time` wrote (default: none)")
-    arguments = parser.parse_args(argv)
-    arguments.act(arguments)
-    return 0
+    commands.add_files_of_stages()
+    return commands.run(argv)
 
 
 def entries(bases: Sequence[str]) -> list[Entry]:

@@ -1,14 +1,16 @@
-"""Trainings of layouts with a row each in a CSV, and times of models: for benchmarks of layouts."""
+"""What benchmarks of layouts share: commands, trainings with a row each, times of models."""
 
+import argparse
 import csv
 import json
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from model import LanguageModel
 from nas.costs.table import Measurement
+from pipeline import cli
 from pipeline.context import RunPlan
 from pipeline.jobs import Job, check_key, key_of, run_all, training_result
 from pipeline.run_files import read_result
@@ -19,6 +21,34 @@ from utils.files import csv_of, write_whole
 FIGURES = ("valid_nats", "test_nats", "parameters", "flops_per_token", "elapsed_s")
 WORKLOADS = ("latency", "train_step")
 Row = dict[str, str]
+
+
+class Commands:
+    """A command line of several commands, each an action and options of its own, by its name."""
+
+    def __init__(self, doc: str | None, **actions: Callable[[argparse.Namespace], None]) -> None:
+        self._parser = cli.Parser(description=doc, formatter_class=cli.HelpWithDefaults)
+        commands = self._parser.add_subparsers(required=True)
+        self.named: dict[str, cli.Parser] = {}
+        for name, act in actions.items():
+            one = commands.add_parser(name, formatter_class=cli.HelpWithDefaults)
+            one.set_defaults(act=act)
+            self.named[name] = one
+
+    def add_files_of_stages(self) -> None:
+        """Options of commands that train rows, measure times, and report on both."""
+        train, time, report = (
+            self.named[name].add_argument for name in ("train", "time", "report")
+        )
+        train.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
+        time.add_argument("--json", type=Path, required=True)
+        report.add_argument("--times", type=Path, help="what `time` wrote (default: none)")
+
+    def run(self, argv: Sequence[str] | None) -> int:
+        """Do what the arguments say; return the exit code."""
+        arguments = self._parser.parse_args(argv)
+        arguments.act(arguments)
+        return 0
 
 
 def rows_of(path: Path) -> list[Row]:

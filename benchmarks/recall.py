@@ -14,7 +14,6 @@ B batch   T length
 """
 
 import argparse
-import csv
 import itertools
 import statistics
 import sys
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.layout_rows import Commands, Row, rows_of
 from benchmarks.recall_tasks import CHANCE, TASKS, VOCABULARY, Examples
 from model import LanguageModel, ModelConfig, SoftmaxConfig, parse_layout
 from pipeline import cli
@@ -34,31 +34,24 @@ RATES, SEEDS = (1e-3, 3e-3), (0, 1)
 WARMUP, EVERY, TESTED = 100, 100, 16
 ENOUGH, LEARNT = 0.995, 0.95
 COLUMNS = ("task", "layout", "lr", "seed", "most_steps", "steps", "accuracy", "steps_to_95")
-Row = dict[str, str]
 Training = tuple[str, str, float, int, int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    commands = parser.add_subparsers(required=True)
-    training: cli.Parser = commands.add_parser("train", formatter_class=cli.HelpWithDefaults)
+    commands = Commands(__doc__, train=train, report=report)
+    training = commands.named["train"]
     training.add_argument("--layouts", nargs="+", required=True)
     training.add_argument("--steps", type=cli.number_from(1), default=3000, metavar="N")
     training.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
-    training.set_defaults(act=train)
-    reporting: cli.Parser = commands.add_parser("report", formatter_class=cli.HelpWithDefaults)
-    reporting.set_defaults(act=report)
-    for one in (training, reporting):
+    for one in commands.named.values():
         one.add_argument("--csv", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    arguments.act(arguments)
-    return 0
+    return commands.run(argv)
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train what has no row yet; a row is written as soon as a training ends."""
-    rows = rows_of(arguments.csv) if arguments.csv.exists() else []
+    rows = rows_of(arguments.csv)
     done = {tuple(row[name] for name in COLUMNS[:5]) for row in rows}
     wanted = itertools.product(TASKS, arguments.layouts, RATES, SEEDS, [arguments.steps])
     missing = [one for one in wanted if tuple(map(str, one)) not in done]
@@ -127,12 +120,6 @@ def accuracy(model: LanguageModel, tests: Sequence[Examples]) -> float:
         right += int(is_right_BT[examples.is_answer_BT].sum())
         answers += int(examples.is_answer_BT.sum())
     return right / answers
-
-
-def rows_of(path: Path) -> list[Row]:
-    """The rows of a file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def report(arguments: argparse.Namespace) -> None:

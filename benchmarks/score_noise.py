@@ -16,7 +16,6 @@ L layouts   S seeds
 """
 
 import argparse
-import csv
 import itertools
 import statistics
 import sys
@@ -31,6 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.layout_rows import Commands, Row, rows_of
 from data.batching import EvaluationStreams
 from model import Architecture, LanguageModel, build_model, parse_layout
 from nas.statistics.kendall import kendall
@@ -49,15 +49,12 @@ LAST, APART = 5, 0.01
 VALID_TOKENS = (32_768, 65_536, 131_072, 262_144)
 COLUMNS = ("share", "layout", "seed", "weights", "split", "tokens", "nats")
 Array = NDArray[np.float64]
-Row = dict[str, str]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    commands = parser.add_subparsers(required=True)
-    options: dict[str, Any] = {"formatter_class": cli.HelpWithDefaults}
-    training: cli.Parser = commands.add_parser("train", **options)
+    commands = Commands(__doc__, train=train, report=report)
+    training, reporting = commands.named.values()
     training.add_argument("experiment", type=Path)
     training.add_argument("--set", action="append", default=[], help="override one key")
     training.add_argument(
@@ -69,18 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     training.add_argument("--layouts", nargs="+", required=True)
     cli.add_seeds(training, "of the trainings", (0, 1, 2, 3))
     training.add_argument("--csv", type=Path, required=True)
-    training.set_defaults(act=train)
-    reporting = commands.add_parser("report", **options)
     reporting.add_argument("csv", type=Path, nargs="+")
-    reporting.set_defaults(act=report)
-    arguments = parser.parse_args(argv)
-    arguments.act(arguments)
-    return 0
+    return commands.run(argv)
 
 
 def train(arguments: argparse.Namespace) -> None:
     """Train and score what the file lacks, a training at a time."""
-    rows = rows_of(arguments.csv) if arguments.csv.exists() else []
+    rows = rows_of(arguments.csv)
     done = {(row["share"], row["layout"], row["seed"]) for row in rows}
     for seed, layout in itertools.product(arguments.seeds, arguments.layouts):
         if (arguments.share, layout, str(seed)) in done:
@@ -185,12 +177,6 @@ class Averages:
             for name in self.last[0]
         }
         return {"mean of 5": mean, **{f"ema {decay}": w for decay, w in self.moving.items()}}
-
-
-def rows_of(path: Path) -> list[Row]:
-    """The rows of a file."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def report(arguments: argparse.Namespace) -> None:

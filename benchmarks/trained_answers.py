@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.layout_rows import Commands
 from model import load_architecture
 from pipeline import cli
 from pipeline.experiment import Experiment, load_experiment
@@ -37,23 +38,17 @@ Record = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = cli.Parser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    commands = parser.add_subparsers(required=True)
-    training: cli.Parser = commands.add_parser("train", formatter_class=cli.HelpWithDefaults)
+    commands = Commands(__doc__, train=train, report=report)
+    training = commands.named["train"]
     training.add_argument("experiment", type=Path)
     training.add_argument("--set", action="append", default=[], help="override one key")
     training.add_argument("--method", default="predictor")
     training.add_argument("--count", type=cli.number_from(1), default=10, metavar="N")
     training.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
     training.add_argument("--run", type=Path, default=Path("runs/trained-answers"))
-    training.set_defaults(act=train)
-    reporting: cli.Parser = commands.add_parser("report", formatter_class=cli.HelpWithDefaults)
-    reporting.set_defaults(act=report)
-    for one in (training, reporting):
+    for one in commands.named.values():
         one.add_argument("--json", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    arguments.act(arguments)
-    return 0
+    return commands.run(argv)
 
 
 def train(arguments: argparse.Namespace) -> None:

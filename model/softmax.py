@@ -27,9 +27,11 @@ class ClusterTables(nn.Module):
 
     `projections[t]` (d_t, D) takes a hidden state to tail t's width, and a row of tail t's table
     back to width D. Tail t starts from N(0, 0.02) and its projection from N(0, 1 / d_t): logits
-    and embeddings of all clusters then start at one scale. `extra_rows` more stand at the end of
-    the head.
+    and embeddings of all clusters then start at one scale.
     """
+
+    # Rows at the end of the head, behind its words.
+    rows_per_tail = 0
 
     def __init__(
         self,
@@ -37,15 +39,14 @@ class ClusterTables(nn.Module):
         d_model: int,
         config: SoftmaxConfig,
         d_embedding: int | None = None,
-        *,
-        extra_rows: int = 0,
     ) -> None:
         super().__init__()
         config.check_vocabulary(vocabulary_size)
         self.bounds = (*config.cutoffs, vocabulary_size)
         self.d_model = d_model
         head_width = d_model if d_embedding is None else d_embedding
-        self.head = _normal(self.bounds[0] + extra_rows, head_width, std=0.02)
+        rows = self.bounds[0] + self.rows_per_tail * len(config.cutoffs)
+        self.head = _normal(rows, head_width, std=0.02)
         self.head_projection = (
             None if d_embedding is None else _normal(head_width, d_model, std=head_width**-0.5)
         )
@@ -122,15 +123,7 @@ class AdaptiveSoftmax(ClusterTables):
     of a batch lies in gets a gradient of zero (in torch's module: none).
     """
 
-    def __init__(
-        self,
-        vocabulary_size: int,
-        d_model: int,
-        config: SoftmaxConfig,
-        d_embedding: int | None = None,
-    ) -> None:
-        tails = len(config.cutoffs)
-        super().__init__(vocabulary_size, d_model, config, d_embedding, extra_rows=tails)
+    rows_per_tail = 1
 
     def nll(self, h_BTD: Tensor, target_BT: Tensor) -> Tensor:
         """-log p(target) in nats; a tail is computed only where a target lies in it.

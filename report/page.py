@@ -17,7 +17,6 @@ from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.layout import derived_section, likeliest_boxes
 from report.pareto import pareto_section
 from report.plotting import png
-from report.predictor import predictor_section
 from report.retraining import retrained_folders, retraining_section
 from report.run_files import (
     CAVEATS,
@@ -36,6 +35,7 @@ from report.search_figures import (
     write_search_figures,
     write_spread_figures,
 )
+from report.trainings import trainings_section
 from utils.files import MAX_BYTES, read_regular, write_whole
 from utils.strict_yaml import YamlError, read_text, read_yaml
 
@@ -84,7 +84,7 @@ def write_report(run_folder: Path) -> Path:
     sections = [
         _settings(run_folder),
         derived_section(run_folder, [t for t in searches.values() if t is not None]),
-        predictor_section(run_folder),
+        trainings_section(run_folder),
         _comparison(comparison) if comparison else "",
         pareto_section(run_folder),
         _several(run_folder),

@@ -115,11 +115,11 @@ def test_results_are_float32_at_least() -> None:
 
 @every_cut
 @every_width
-@pytest.mark.parametrize("extra_rows", [0, 2])
+@pytest.mark.parametrize("kind", [ClusterTables, AdaptiveSoftmax])
 def test_embedding_looks_up_the_row_of_each_id(
-    cutoffs: tuple[int, ...], d_embedding: int | None, extra_rows: int
+    cutoffs: tuple[int, ...], d_embedding: int | None, kind: type[ClusterTables]
 ) -> None:
-    tables = ClusterTables(V, D, SoftmaxConfig(cutoffs=cutoffs), d_embedding, extra_rows=extra_rows)
+    tables = kind(V, D, SoftmaxConfig(cutoffs=cutoffs), d_embedding)
     randomise(tables)
     rows = [tables.head[: tables.bounds[0]]]
     if tables.head_projection is not None:

@@ -68,7 +68,7 @@ def test_finals_train_rules_in_full_and_serve_the_predictor(
     assert "the rule is the answer" in chosen.evidence.method
     assert not (folder / "probes").exists()
     assert (folder / "architectures/finals-0.csv").exists()
-    assert (folder / "predictor.png").exists()
+    assert (folder / "trainings.png").exists()
     assert len(set(jobs)) == len(jobs) > 1
     before = len(jobs)
     run(derive, experiment_file, "--run", folder, "--method", "finals", *SMALL)

@@ -26,7 +26,7 @@ from report.plotting import (
 from report.run_files import read_json
 from utils.files import MAX_BYTES, read_regular, write_whole
 
-FILE = "predictor.png"
+FILE = "trainings.png"
 _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"
 _REMEDY = "derive again: nothing is trained twice"
 
@@ -111,15 +111,15 @@ def _rows(path: Path, *, trained: bool) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def write_predictor_figure(run_folder: Path) -> Path | None:
-    """Draw RUN/predictor.png; None where nothing was trained for the chosen layout."""
+def write_trainings_figure(run_folder: Path) -> Path | None:
+    """Draw RUN/trainings.png; None where nothing was trained for the chosen layout."""
     trainings = read_trainings(run_folder)
     if trainings is None:
         return None
-    return write_whole(run_folder / FILE, png(predictor_figure(trainings)))
+    return write_whole(run_folder / FILE, png(trainings_figure(trainings)))
 
 
-def predictor_figure(trainings: Trainings) -> Figure:
+def trainings_figure(trainings: Trainings) -> Figure:
     """In order what was tried; the finals as foreseen and as trained; nats against FLOPs."""
     with house_style():
         figure = make_figure(12.5, 4.2)
@@ -205,7 +205,7 @@ def _front(axes: Axes, trainings: Trainings) -> None:
     axes.set_ylim(least - 0.1 * (float(both_y.max()) - least) - 1e-3, None)
 
 
-def predictor_section(run_folder: Path) -> str:
+def trainings_section(run_folder: Path) -> str:
     """HTML of what was trained for the chosen layout: figure and table of the finals."""
     trainings = read_trainings(run_folder)
     if trainings is None:
@@ -229,5 +229,5 @@ def predictor_section(run_folder: Path) -> str:
         else "All that rules, and a search where there was one, propose was trained with one seed, "
         "the best of it with the others too; these decided."
     )
-    image = html.image(png(predictor_figure(trainings)), "What was trained for the layout")
+    image = html.image(png(trainings_figure(trainings)), "What was trained for the layout")
     return html.section("What was trained for it", image + html.table(columns, rows, left=1) + note)

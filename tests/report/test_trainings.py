@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from report.predictor import (
-    predictor_figure,
-    predictor_section,
+from report.trainings import (
     read_trainings,
-    write_predictor_figure,
+    trainings_figure,
+    trainings_section,
+    write_trainings_figure,
 )
 
 HEAD = (
@@ -45,7 +45,7 @@ def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -
     trainings = read_trainings(folder)
     assert trainings is not None
     assert [*trainings.finals] == ["a d d", "a a d"], "the answer first"
-    tried, foreseen, front = predictor_figure(trainings).axes
+    tried, foreseen, front = trainings_figure(trainings).axes
     halves, fulls, answer = (line.get_xydata().tolist() for line in tried.lines[:3])
     assert halves == [[1, 4.6], [2, 4.5]], "what diverged has no place"
     assert fulls == [[4, 4.2], [5, 4.31], [6, 4.22], [7, 4.33]]
@@ -57,13 +57,13 @@ def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -
     assert {"add", "aad"} <= {text.get_text() for text in foreseen.texts}
     trained = next(line for line in front.lines if line.get_marker() == "D")
     np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21], [900, 4.32]])
-    path = write_predictor_figure(folder)
+    path = write_trainings_figure(folder)
     assert path is not None
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_section_has_the_finals(folder: Path) -> None:
-    section = predictor_section(folder)
+    section = trainings_section(folder)
     assert "a d d" in section
     assert "4.2100" in section
     assert "d a i" not in section
@@ -72,10 +72,10 @@ def test_the_section_has_the_finals(folder: Path) -> None:
 
 def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
     (folder / "architectures/predictor-0-front.csv").unlink()
-    assert predictor_section(folder) == ""
-    assert write_predictor_figure(folder) is None
+    assert trainings_section(folder) == ""
+    assert write_trainings_figure(folder) is None
     (folder / "architecture.json").unlink()
-    assert predictor_section(folder) == ""
+    assert trainings_section(folder) == ""
 
 
 def test_a_name_from_the_file_leads_nowhere_else(folder: Path) -> None:
@@ -112,8 +112,8 @@ def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Pa
     trainings = read_trainings(folder)
     assert trainings is not None
     assert next(iter(trainings.finals)) == "a d d", "what was trained once is no answer"
-    assert len(predictor_figure(trainings).axes) == 2
-    assert "propose was trained with one seed" in predictor_section(folder)
+    assert len(trainings_figure(trainings).axes) == 2
+    assert "propose was trained with one seed" in trainings_section(folder)
 
 
 def test_a_final_that_diverged_with_one_seed_has_no_place_in_the_figure(folder: Path) -> None:
@@ -121,6 +121,6 @@ def test_a_final_that_diverged_with_one_seed_has_no_place_in_the_figure(folder: 
     path.write_text(path.read_text().replace("a a d,full,2,4.33", "a a d,full,2,inf"))
     trainings = read_trainings(folder)
     assert trainings is not None
-    front = predictor_figure(trainings).axes[-1]
+    front = trainings_figure(trainings).axes[-1]
     trained = next(line for line in front.lines if line.get_marker() == "D")
     np.testing.assert_allclose(trained.get_xydata(), [[700, 4.21]])

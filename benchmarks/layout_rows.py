@@ -37,9 +37,7 @@ class Commands:
 
     def add_files_of_stages(self) -> None:
         """Options of commands that train rows, measure times, and report on both."""
-        train, time, report = (
-            self.named[name].add_argument for name in ("train", "time", "report")
-        )
+        train, time, report = (self.named[name] for name in ("train", "time", "report"))
         train.add_argument("--workers", type=cli.number_from(1), default=1, metavar="N")
         time.add_argument("--json", type=Path, required=True)
         report.add_argument("--times", type=Path, help="what `time` wrote (default: none)")

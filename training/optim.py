@@ -96,8 +96,8 @@ class Lamb(torch.optim.Optimizer):
 
     Adam's direction with decoupled decay, scaled per tensor to the tensor's own norm: with phi the
     identity, r = m / (sqrt(v) + eps) + decay * w, moments bias-corrected, and
-    w := w - lr * |w| / |r| * r. Where |w| or |r| is 0 the ratio is 1, and for
-    a single number such as ReZero's factor.
+    w := w - lr * |w| / |r| * r. Where |w| or |r| is 0, and for a single number such as ReZero's
+    factor, the ratio is 1.
 
     Differs from the paper: gradients are not normalised first; clip_norm does that where wanted.
     """

@@ -176,3 +176,19 @@ def test_the_replayed_methods_are_as_good_as_readme_says() -> None:
     assert f"lies {after} and {regret[wider, 'finals + search']} above it" in words_of(
         "docs/predictor.md"
     )
+
+
+def test_the_speeds_of_kinds_are_those_that_were_measured() -> None:
+    kinds, page = record("kinds_time.json")["kinds"], words_of("docs/blocks.md")
+    for name, kind in kinds.items():
+        over = kind["over_attention"]
+        speeds = " | ".join(f"{over[what]:.2f}" for what in ("evaluation", "training", "decode"))
+        is_slower = min(over.values()) <= 1 and name != "attention"
+        why = f"{kind['why']} |" if is_slower else "|"
+        assert f"| `{name}` | {speeds} | {kind['cache_bytes'] / 1024:,.0f} | {why}" in page
+    base = kinds["attention"]
+    assert (
+        f"evaluates {base['evaluation_tokens_per_s']:,.0f} tokens a second, trains "
+        f"{base['training_tokens_per_s']:,.0f}, and decodes a token in "
+        f"{base['decode_ms_per_token']:.1f} ms"
+    ) in page

@@ -8,7 +8,7 @@ SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
 PYTEST := OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
-.PHONY: help setup demo test test-slow check schema lock clean
+.PHONY: help setup demo test test-slow test-extras check schema lock lock-extras clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -39,6 +39,14 @@ test: .venv/.ok ## the quick tests, in random order (SEED=7: in that one)
 test-slow: .venv/.ok ## the slow ones
 	$(PYTEST) -m slow --timeout=1800
 
+# The exporters, trackers and pages that need more packages than the rest.
+test-extras: .venv-extras/.ok ## the tests of the extras, in .venv-extras
+	OMP_NUM_THREADS=1 .venv-extras/bin/python -m pytest -q --numprocesses auto --maxprocesses 8 \
+	  --dist loadgroup --timeout=900 tests/extras
+
+.venv-extras/.ok: requirements-extras.lock pyproject.toml tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py --extras
+
 check: .venv/.ok ## format, lint, types, then test
 	$(BIN) -m ruff format --check .
 	$(BIN) -m ruff check .
@@ -50,12 +58,20 @@ schema: .venv/.ok ## the page of all options, and the file that editors complete
 	$(BIN) -m tools.options > docs/options.md
 
 # torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.
-lock: ## requirements.lock anew from pyproject.toml; needs uv
-	@{ echo "# Made by 'make lock' from pyproject.toml; torch is pinned in tools/bootstrap.py."; \
-	$(PYTHON) tools/bootstrap.py --requirements | uv pip compile --quiet --universal \
-	  --python-version 3.11 --no-header --no-annotate --no-emit-index-url -; } > requirements.lock.new
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
+	--no-emit-index-url --no-emit-package torch
+TITLE := \# Made by 'make lock' from pyproject.toml; torch is pinned in tools/bootstrap.py.
+lock: ## both lock files anew from pyproject.toml; needs uv
+	@{ echo "$(TITLE)"; $(PYTHON) tools/bootstrap.py --requirements | $(LOCK) -; } \
+	  > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+	@$(MAKE) --no-print-directory lock-extras
+
+lock-extras: ## requirements-extras.lock alone, with the versions of requirements.lock
+	@{ echo "$(TITLE)"; $(PYTHON) tools/bootstrap.py --requirements --extras | \
+	  $(LOCK) --constraints requirements.lock -; } > requirements-extras.lock.new
+	@mv requirements-extras.lock.new requirements-extras.lock
 
 clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-extras .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

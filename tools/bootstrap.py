@@ -1,6 +1,7 @@
 """Make .venv with everything that Parnas needs, from plain Python; `make setup` calls this.
 
     python3 tools/bootstrap.py
+    python3 tools/bootstrap.py --extras           # .venv-extras, with what the exporters need too
     TORCH_INDEX=URL python3 tools/bootstrap.py    # another build of torch, from this package index
     python3 tools/bootstrap.py --requirements     # print what requirements.lock is made from
 
@@ -21,8 +22,6 @@ TORCH_FROM, TORCH_BELOW = (2, 11), (2, 14)
 PYTHON_FROM, PYTHON_BELOW = (3, 11), (3, 14)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VENV = os.path.join(ROOT, ".venv")
-PYTHON = os.path.join(VENV, "bin", "python")
 
 
 def main() -> None:
@@ -33,25 +32,34 @@ def main() -> None:
     parser.add_argument(
         "--requirements", action="store_true", help="print the version ranges, without torch"
     )
+    parser.add_argument(
+        "--extras", action="store_true", help="with all extras of pyproject.toml, in .venv-extras"
+    )
     arguments = parser.parse_args()
     check_interpreter()
     if arguments.requirements:
-        print("\n".join(requirements()))
+        print("\n".join(requirements(arguments.extras)))
         return
-    stamp = os.path.join(VENV, ".ok")
+    name, lock = (
+        (".venv-extras", "requirements-extras.lock")
+        if arguments.extras
+        else (".venv", "requirements.lock")
+    )
+    venv = os.path.join(ROOT, name)
+    stamp = os.path.join(venv, ".ok")
     if os.path.exists(stamp):
         os.remove(stamp)
     # The interpreter whose packages --system-site-packages means.
     version = torch_of(getattr(sys, "_base_executable", None) or sys.executable)
     if version:
         say(f"set-up: torch {version} is there already; adding the rest to it")
-        make_venv("--system-site-packages")
-        pip("the other packages, by version ranges", *requirements())
+        make_venv(venv, "--system-site-packages")
+        pip(venv, "the other packages, by version ranges", *requirements(arguments.extras))
     else:
-        make_venv()
+        make_venv(venv)
         index = os.environ.get("TORCH_INDEX")
-        pip(TORCH, TORCH, *(["--extra-index-url", index] if index else []))
-        pip("requirements.lock", "-r", os.path.join(ROOT, "requirements.lock"))
+        pip(venv, TORCH, TORCH, *(["--extra-index-url", index] if index else []))
+        pip(venv, lock, "-r", os.path.join(ROOT, lock))
     with open(stamp, "w"):
         pass
     say("set-up: done")
@@ -94,41 +102,49 @@ def torch_of(python: str) -> "str | None":
     return version if TORCH_FROM <= numbers < TORCH_BELOW else None
 
 
-def requirements() -> "list[str]":
-    """The version ranges of pyproject.toml with its dev extra, torch left out."""
+def requirements(with_extras: bool) -> "list[str]":
+    """The version ranges of pyproject.toml with its dev extra, or with all; torch left out."""
     import tomllib
 
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         project = tomllib.load(file)["project"]
-    ranges: list[str] = project["dependencies"] + project["optional-dependencies"]["dev"]
-    return [entry for entry in ranges if not entry.startswith("torch>")]
+    ranges: list[str] = list(project["dependencies"])
+    for extra, packages in project["optional-dependencies"].items():
+        if with_extras or extra == "dev":
+            ranges += packages
+    return sorted({entry for entry in ranges if not entry.startswith("torch>")})
 
 
-def make_venv(*options: str) -> None:
+def make_venv(venv: str, *options: str) -> None:
     """A virtual environment; one of another kind or another Python, or half of one, is replaced."""
-    if is_usable(bool(options)):
+    if is_usable(venv, bool(options)):
         return
-    say("set-up: {} with Python {}.{}.{}".format(VENV, *sys.version_info[:3]))
-    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, VENV], check=True)
+    say("set-up: {} with Python {}.{}.{}".format(venv, *sys.version_info[:3]))
+    subprocess.run([sys.executable, "-m", "venv", "--clear", *options, venv], check=True)
 
 
-def is_usable(system_packages: bool) -> bool:
-    """Whether .venv is there already, as it would be made now."""
+def python_of(venv: str) -> str:
+    """The interpreter of a virtual environment."""
+    return os.path.join(venv, "bin", "python")
+
+
+def is_usable(venv: str, system_packages: bool) -> bool:
+    """Whether the environment is there already, as it would be made now."""
     wanted = "include-system-site-packages = " + str(system_packages).lower()
     try:
-        with open(os.path.join(VENV, "pyvenv.cfg")) as file:
+        with open(os.path.join(venv, "pyvenv.cfg")) as file:
             kind_fits = wanted in file.read()
         ask = "import pip, sys; print(sys.version_info[:2])"
-        answer = subprocess.run([PYTHON, "-c", ask], stdout=subprocess.PIPE)
+        answer = subprocess.run([python_of(venv), "-c", ask], stdout=subprocess.PIPE)
     except OSError:
         return False
     return kind_fits and answer.stdout.decode().strip() == str(sys.version_info[:2])
 
 
-def pip(what: str, *arguments: str) -> None:
+def pip(venv: str, what: str, *arguments: str) -> None:
     """Install quietly; pip's own words appear where it fails."""
     say("set-up: installing " + what)
-    call = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    call = [python_of(venv), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
         [*call, *arguments],
         stdout=subprocess.PIPE,

@@ -1,11 +1,13 @@
 """What derivations that train layouts share: trainings until there is an answer, and its words."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from model import layout_letters
 from nas.derivation.base import Request, Trial
 from nas.derivation.space import LayoutSpace
 from nas.probing.base import Answer, Method, Results, Training
+from training.divergence import Diverged
 
 # What is said before trainings begin, of what is known so far and of what comes.
 Progress = Callable[[Results, Sequence[Training]], str]
@@ -14,14 +16,29 @@ Progress = Callable[[Results, Sequence[Training]], str]
 def train_until_answer(
     request: Request, candidates: LayoutSpace, method: Method, progress: Progress
 ) -> tuple[dict[Training, float], Answer]:
-    """All trainings that a method asked for, with their nats, and its answer."""
+    """All trainings that a method asked for, with their nats, and its answer.
+
+    Diverged where all trainings of one length are: nothing could be chosen by them.
+    """
     assert request.train is not None
     results: dict[Training, float] = {}
     while not isinstance(step := method(candidates.space, results), Answer):
         request.say(progress(results, step))
         trials = [trial_of(candidates, training) for training in step]
         results |= zip(step, request.train(trials), strict=True)
+        _check_some_are_left(results)
     return results, step
+
+
+def _check_some_are_left(results: Results) -> None:
+    for length in ("half", "full"):
+        nats = [nats for training, nats in results.items() if training.length == length]
+        if nats and min(nats) == math.inf:
+            raise Diverged(
+                f"all {len(nats)} trainings of {length} length diverged; lower "
+                "retrain.optimiser.lr or raise retrain.optimiser.warmup_steps, in another --run "
+                "directory"
+            )
 
 
 def trial_of(candidates: LayoutSpace, training: Training) -> Trial:

@@ -30,17 +30,12 @@ class Finals:
     noise_nats: float = Deviations.noise_full
 
     def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
-        """See `Method`; ValueError where all that rules and searches name diverged."""
+        """See `Method`."""
         first, *others = self.seeds
         named = self.named(space)
         once = [Training(number, "full", first) for number in named]
         if missing := [one for one in once if one not in results]:
             return missing
-        if all(results[one] == math.inf for one in once):
-            raise ValueError(
-                f"finals: all {len(once)} trainings diverged; lower retrain.optimiser.lr, and "
-                "remove the folder finals of the run"
-            )
         order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
         rules = set(space.rules.values())
         best_rule = next((number for number in order if number in rules), None)

@@ -17,6 +17,7 @@ from nas.derivation import DERIVATIONS, Derived, Request, Trial
 from nas.probing.base import NONE, Answer, Kinds, Space, Training
 from nas.probing.finals import Finals
 from tests import tiny
+from training.divergence import Diverged
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
 NATS = {"aaad": 4.1, "adad": 4.0, "aadd": 3.9, "addd": 4.2}
@@ -138,6 +139,26 @@ def test_what_diverged_is_the_last_and_ends_nothing() -> None:
     assert answer(nats, proposed=(4,)).lead == (0.0, 0.0), "no number can be said"
 
 
-def test_where_all_diverged_there_is_no_answer() -> None:
-    with pytest.raises(ValueError, match=r"^finals: all 3 trainings diverged; lower retrain\."):
-        answer({(0, 1): inf, (2, 1): inf, (4, 1): inf}, proposed=(4,))
+@pytest.mark.parametrize(("method", "length"), [("finals", "full"), ("predictor", "half")])
+def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: str) -> None:
+    asked = list[Trial]()
+
+    def diverging(trials: Sequence[Trial]) -> list[float]:
+        asked.extend(trials)
+        return [inf] * len(trials)
+
+    candidates = tiny.candidates("attention", "dense", "identity")
+    request = Request(DeriveConfig(method=method), candidates, 4, COST, train=diverging)
+    with pytest.raises(Diverged) as diverged:
+        DERIVATIONS[method](request)
+    assert str(diverged.value).startswith(f"all {len(asked)} trainings of {length} length diverged")
+
+
+def test_where_all_finals_diverged_the_probes_say_nothing() -> None:
+    def diverging(trials: Sequence[Trial]) -> list[float]:
+        return [4.0 if trial.half else inf for trial in trials]
+
+    candidates = tiny.candidates("attention", "dense", "identity")
+    request = Request(DeriveConfig(method="predictor"), candidates, 4, COST, train=diverging)
+    with pytest.raises(Diverged, match="of full length diverged"):
+        DERIVATIONS["predictor"](request)

@@ -45,7 +45,6 @@ from utils.files import read_object
 
 BASES = ("aaaddd", "adadad")
 SEEDS = (0, 1, 2)
-DENSE_LIKE = ("persistent", "mixture_of_experts", "product_key_memory")
 # Not the defaults: as many keys as attention reads in the mean, as many products as dense has.
 OPTIONS: dict[str, dict[str, Any]] = {
     "adaptive_span": {"span": 96},
@@ -85,17 +84,22 @@ def entries(bases: Sequence[str]) -> list[Entry]:
     found = []
     for base in bases:
         found.append(Entry(base, "", base))
-        for kinds, place in ((mixers(), "attention"), (DENSE_LIKE, "dense")):
-            for kind in kinds:
+        for place in ("attention", "dense"):
+            for kind in kinds_in_place_of(place):
                 layout = base.replace(BLOCKS[place].letter, BLOCKS[kind].letter)
                 found.append(Entry(base, kind, layout))
     return found
 
 
-def mixers() -> list[str]:
-    """The kinds that read other tokens, attention left out."""
-    left_out = {"attention", "dense", "identity", *DENSE_LIKE}
-    return [kind for kind in BLOCKS if kind not in left_out]
+def kinds_in_place_of(place: str) -> list[str]:
+    """The other kinds that mix tokens as it does, or mix none and add something."""
+    return [
+        name
+        for name, kind in BLOCKS.items()
+        if kind.mixes_tokens == BLOCKS[place].mixes_tokens
+        and name != place
+        and not kind.adds_nothing
+    ]
 
 
 def experiment_of(file: Path, settings: Sequence[str]) -> Experiment:

@@ -280,11 +280,10 @@ def check_schedules(config: SearchConfig, steps: int) -> None:
 class ProbesConfig(Section):
     """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
 
-    most: int = Field(
-        default=10,
-        ge=1,
-        le=1000,
-        description="Trainings of half length at most, the first design included.",
+    most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
+        default="auto",
+        description="Trainings of half length at most, the first design included; auto: 10, and 3 "
+        "for every candidate beside attention, dense and what adds nothing.",
     )
     margin_nats: float = Field(
         default=0.01,

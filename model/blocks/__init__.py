@@ -20,17 +20,21 @@ from model.blocks.short_conv import ShortConvBlock, ShortConvOptions
 
 BLOCKS: dict[str, BlockKind] = {
     "attention": BlockKind("a", AttentionOptions, AttentionBlock),
-    "dense": BlockKind("d", DenseOptions, DenseBlock),
-    "identity": BlockKind("i", IdentityOptions, IdentityBlock),
+    "dense": BlockKind("d", DenseOptions, DenseBlock, mixes_tokens=False),
+    "identity": BlockKind("i", IdentityOptions, IdentityBlock, mixes_tokens=False),
     "short_conv": BlockKind("c", ShortConvOptions, ShortConvBlock),
     "gated_delta": BlockKind("g", GatedDeltaOptions, GatedDeltaBlock),
     "linear_attention": BlockKind("l", LinearAttentionOptions, LinearAttentionBlock),
     "adaptive_span": BlockKind("s", AdaptiveSpanOptions, AdaptiveSpanBlock),
     "all_attention": BlockKind("m", AllAttentionOptions, AllAttentionBlock),
-    "persistent": BlockKind("p", PersistentOptions, PersistentBlock),
+    "persistent": BlockKind("p", PersistentOptions, PersistentBlock, mixes_tokens=False),
     "routing": BlockKind("r", RoutingOptions, RoutingBlock),
-    "mixture_of_experts": BlockKind("e", MixtureOfExpertsOptions, MixtureOfExpertsBlock),
-    "product_key_memory": BlockKind("k", ProductKeyMemoryOptions, ProductKeyMemoryBlock),
+    "mixture_of_experts": BlockKind(
+        "e", MixtureOfExpertsOptions, MixtureOfExpertsBlock, mixes_tokens=False
+    ),
+    "product_key_memory": BlockKind(
+        "k", ProductKeyMemoryOptions, ProductKeyMemoryBlock, mixes_tokens=False
+    ),
 }
 
 if TYPE_CHECKING:

@@ -141,6 +141,8 @@ class BlockKind:
     options: type[BlockOptions]
     # Makes the block from (options, d_model, dropout).
     block: Callable[..., nn.Module]
+    # Whether what it adds to a position follows from earlier ones too.
+    mixes_tokens: bool = True
 
     @property
     def adds_nothing(self) -> bool:

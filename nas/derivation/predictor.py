@@ -61,8 +61,10 @@ def _proposals(request: Request) -> list[Layout]:
 
 def _method(request: Request, candidates: LayoutSpace) -> Predictor:
     config = request.config.probes
+    further = set(candidates.space.kinds) - {candidates.attention, candidates.dense}
+    most = 10 + 3 * len(further) if config.most == "auto" else config.most
     method = Predictor(
-        cap=config.most,
+        cap=most,
         margin_nats=config.margin_nats,
         least_chance=config.least_chance,
         finalists=config.finalists,
@@ -70,11 +72,11 @@ def _method(request: Request, candidates: LayoutSpace) -> Predictor:
     )
     features = features_of(candidates.space, method.priors)
     design = method.first_design(candidates.space, features)
-    if config.most < len(design):
+    if most < len(design):
         raise ValueError(
-            f"derive.probes.most: {config.most} probes are less than the first design has "
-            f"({len(design)}: rules of several numbers of attention blocks, and what a search "
-            f"proposes); give {len(design)} or more"
+            f"derive.probes.most: {most} probes are less than the first design has "
+            f"({len(design)}: rules of several numbers of attention blocks and of further kinds, "
+            f"and what a search proposes); give {len(design)} or more"
         )
     return method
 

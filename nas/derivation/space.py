@@ -7,9 +7,10 @@ from itertools import chain, islice, product
 
 import numpy as np
 
+from model.blocks import BLOCKS
 from nas.derivation.base import Choice, Layout, NoLayout, Request
 from nas.probing.base import NONE, Space
-from nas.probing.rules import PLACES, rules_of
+from nas.probing.rules import PLACES, kind_rows, rules_of, rules_of_kinds
 
 # Of so many layouts all are taken; of more, so many are drawn, in at most so many tries.
 MOST_LISTED, DRAWN, _TRIES = 150_000, 20_000, 200_000
@@ -17,10 +18,15 @@ MOST_LISTED, DRAWN, _TRIES = 150_000, 20_000, 200_000
 
 @dataclass(frozen=True)
 class LayoutSpace:
-    """A space with the layouts that its networks are, by number."""
+    """A space with the layouts that its networks are, by number.
+
+    `attention` and `dense` are the kinds that rules place, "" where there is none.
+    """
 
     space: Space
     layouts: tuple[Layout, ...]
+    attention: str
+    dense: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ class _Builder:
 
     def _rules(self) -> Iterator[Choice]:
         attention, dense = self.of_kind("attention"), self.of_kind("dense")
+        others = (k for k in self.adding if k not in (attention, dense))
+        for k, blocks in product(others, self._lengths):
+            mixes = BLOCKS[self.request.candidates[k].kind].mixes_tokens
+            for _, row in kind_rows(k, mixes, attention, dense, blocks):
+                yield self._padded(row)
         if attention is None or dense is None:
             return
         for blocks, places_of in product(self._lengths, PLACES.values()):
@@ -124,14 +135,12 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> LayoutSpa
     kept = tuple(islice(ahead, len(of_wanted)))
     named = [builder.of_kind(kind) for kind in ("attention", "dense")]
     attention, dense = ("" if k is None else labels[k] for k in named)
-    return LayoutSpace(
-        replace(
-            space,
-            rules=rules_of(space, attention, dense),
-            proposed=kept,
-        ),
-        layouts,
-    )
+    kinds = {labels[k]: request.candidates[k].kind for k in builder.adding}
+    mixes_tokens = {label: BLOCKS[kind].mixes_tokens for label, kind in kinds.items()}
+    rules = rules_of(space, attention, dense)
+    rules |= rules_of_kinds(space, attention, dense, mixes_tokens)
+    space = replace(space, rules=rules, proposed=kept)
+    return LayoutSpace(space, layouts, attention, dense)
 
 
 def _row(builder: _Builder, choice: Choice) -> list[int]:

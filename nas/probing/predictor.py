@@ -19,6 +19,7 @@ import numpy as np
 from nas.probing.base import Answer, Results, Space, Training
 from nas.probing.features import Features, Priors, features_of
 from nas.probing.regression import Deviations, Posterior, posterior
+from nas.probing.rules import KIND_RULES
 
 PROBE_SEED = 0
 # Proposals of a search that are probed.
@@ -135,15 +136,19 @@ def rules_of_design(space: Space) -> list[int]:
     """Rules with few and with many attention blocks, a mirror, and what a search proposes.
 
     Attention first with the least, the most and two numbers of attention blocks between; with the
-    middle number spread, early and dense first.
+    middle number spread, early and dense first; every rule of further kinds.
     """
-    counts = sorted({int(name.rsplit(" ", 1)[1]) for name in space.rules})
-    names = list[str]()
+    first = "attention first "
+    counts = sorted(int(n.removeprefix(first)) for n in space.rules if n.startswith(first))
+    names = [name for name in space.rules if name.startswith(KIND_RULES)]
     if counts:
         last, middle = len(counts) - 1, counts[len(counts) // 2]
         places = [0, round(last / 3), round(2 * last / 3), last]
-        names += [f"attention first {counts[place]}" for place in places]
-        names += [f"{rule} {middle}" for rule in ("spread", "early", "dense first")]
+        names = [
+            *(f"{first}{counts[place]}" for place in places),
+            *(f"{rule} {middle}" for rule in ("spread", "early", "dense first")),
+            *names,
+        ]
     chosen = [space.rules[name] for name in names if name in space.rules]
     return list(dict.fromkeys([*chosen, *space.proposed[:_PROPOSED]]))
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from benchmarks import kinds_alone, layout_rows
 from benchmarks.harness import Timings
-from benchmarks.kinds_alone import DENSE_LIKE, WORKLOADS, entries, less, lines_of, mixers
+from benchmarks.kinds_alone import WORKLOADS, entries, kinds_in_place_of, less, lines_of
 from benchmarks.kinds_time import (
     ATTENTION,
     CALLS,
@@ -63,12 +63,13 @@ def test_a_kind_that_is_no_faster_says_why() -> None:
 
 
 def test_each_kind_takes_one_place_in_each_layout() -> None:
-    assert set(mixers()) | {*DENSE_LIKE, "attention", "dense", "identity"} == set(BLOCKS)
+    mixers, others = kinds_in_place_of("attention"), kinds_in_place_of("dense")
+    assert {*mixers, *others, "attention", "dense", "identity"} == set(BLOCKS)
     found = entries(["aaaddd", "adadad"])
     assert len({entry.layout for entry in found}) == len(found) == 2 * (len(BLOCKS) - 2)
     for entry in found:
         kinds = {slot.kind for slot in parse_layout(entry.layout, default_candidates())}
-        kept = "attention" if entry.kind in DENSE_LIKE else "dense"
+        kept = "attention" if entry.kind in others else "dense"
         assert kinds == ({entry.kind, kept} if entry.kind else {"attention", "dense"})
 
 

@@ -91,6 +91,21 @@ def no_position_sees_a_later_one(made: Candidate, options: ModelOptions = NO_OPT
         assert not torch.equal(before[:, first_changed:], after[:, first_changed:])
 
 
+def what_mixes_tokens_says_so(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+    """Rules of derivations ask the registry which kinds stand in the place of attention."""
+    assert mixes_tokens(made, options) <= BLOCKS[made.kind].mixes_tokens
+
+
+def mixes_tokens(made: Candidate, options: ModelOptions = NO_OPTIONS) -> bool:
+    """Whether another number at one position changes what is added behind it."""
+    slot, x_BTD = slot_of(made, options=options).eval(), normal(2, 7, D_MODEL)
+    other_BTD = x_BTD.clone()
+    other_BTD[:, 2] = normal(2, D_MODEL, seed=3)
+    moved_BTD = apply(slot, x_BTD)[:, 3:] - apply(slot, other_BTD)[:, 3:]
+    # How many rows are multiplied at once changes the last bits.
+    return bool(moved_BTD.detach().abs().max() > 1e-9)
+
+
 def streams_do_not_see_each_other(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
     """Another stream in the batch changes nothing."""
     slot, x_BTD = slot_of(made, options=options).eval(), normal(3, 4, D_MODEL)
@@ -248,6 +263,7 @@ def what_streams_carry_returns_from_a_file(
 CONTRACT: tuple[Callable[..., None], ...] = (
     delta_has_the_shape_of_the_segment,
     no_position_sees_a_later_one,
+    what_mixes_tokens_says_so,
     streams_do_not_see_each_other,
     segments_do_not_matter,
     segments_may_be_read_at_once,

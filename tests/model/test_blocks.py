@@ -13,7 +13,7 @@ from model import BLOCKS, Candidate, Dropout
 from model.blocks.dense import DenseBlock
 from model.slot import Slot
 from model.state import Segment
-from tests.model.contract import CONTRACT, slot_of
+from tests.model.contract import CONTRACT, mixes_tokens, slot_of
 from tests.model.tiny import D_MODEL, candidate, normal
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -53,6 +53,11 @@ every_kind = pytest.mark.parametrize("made", CANDIDATES.values(), ids=CANDIDATES
 @every_kind
 def test_the_contract(check: Callable[[Candidate], None], made: Candidate) -> None:
     check(made)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_the_registry_says_which_kinds_mix_tokens(kind: str) -> None:
+    assert mixes_tokens(candidate(kind)) == BLOCKS[kind].mixes_tokens
 
 
 def test_a_gated_block_activates_the_first_half() -> None:

@@ -56,6 +56,13 @@ class SeesTheNextToken(SampleBlock):
         return c_BSD + torch.roll(c_BSD, -1, dims=1)
 
 
+class SeesEarlierTokens(SampleBlock):
+    """A sum over the segment so far, which the registry does not know of."""
+
+    def read(self, c_BSD: Tensor) -> Tensor:
+        return c_BSD.cumsum(dim=1)
+
+
 class SeesOtherStreams(SampleBlock):
     """A mean over the batch."""
 
@@ -171,6 +178,7 @@ BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
     (HasAnotherShape, contract.delta_has_the_shape_of_the_segment),
     (SeesTheFuture, contract.no_position_sees_a_later_one),
     (SeesTheNextToken, contract.no_position_sees_a_later_one),
+    (SeesEarlierTokens, contract.what_mixes_tokens_says_so),
     (SeesOtherStreams, contract.streams_do_not_see_each_other),
     (ForgetsAtTheSegmentsBegin, contract.segments_do_not_matter),
     (SeesWhereSegmentsOfAnEvaluationEnd, contract.segments_may_be_read_at_once),
@@ -187,7 +195,7 @@ BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
 
 
 def register(monkeypatch: pytest.MonkeyPatch, block: type[SampleBlock]) -> Candidate:
-    monkeypatch.setitem(BLOCKS, "sample", BlockKind("z", SampleOptions, block))
+    monkeypatch.setitem(BLOCKS, "sample", BlockKind("z", SampleOptions, block, mixes_tokens=False))
     return candidate("sample")
 
 

@@ -194,5 +194,5 @@ def test_a_kind_that_adds_nothing_declares_it_and_is_known_by_that(
         """Another kind, which adds nothing."""
 
     monkeypatch.setitem(BLOCKS, "dense", dataclasses.replace(BLOCKS["dense"], block=Dense))
-    assert BLOCKS["dense"] == BlockKind("d", BLOCKS["dense"].options, Dense)
+    assert BLOCKS["dense"] == BlockKind("d", BLOCKS["dense"].options, Dense, mixes_tokens=False)
     assert network_of(parsed("a d a"), None) == network_of(parsed("a a i"), None)

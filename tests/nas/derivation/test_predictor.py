@@ -118,6 +118,17 @@ def test_fewer_probes_than_the_first_design_are_refused() -> None:
         Training().derive(None, most=3)
 
 
+def test_rules_of_further_kinds_are_probed_and_have_probes_of_their_own() -> None:
+    training = Training()
+    config = DeriveConfig.model_validate({"method": "predictor", "probes": {"least_chance": 0}})
+    candidates = tiny.candidates("attention", "dense", "short_conv", "identity")
+    DERIVATIONS["predictor"](Request(config, candidates, 5, lambda layout: 1.0, train=training))
+    first, *_ = training.asked
+    probed = {"".join(slot.label[0] for slot in trial.layout) for trial in first}
+    assert {"sdsds", "sdsda"} <= probed
+    assert sum(trial.half for asked in training.asked for trial in asked) == 13
+
+
 def test_no_layout_within_the_budget_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no layout keeps all of derive\.budget"):
         Training().derive(1.5)

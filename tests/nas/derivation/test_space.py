@@ -15,7 +15,11 @@ from nas.derivation.space import layout_space
 from nas.probing.base import NONE
 from tests import tiny
 
-COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0}, 1.0)
+COST = LayoutCost(
+    "flops",
+    {"attention": 3.0, "dense": 2.0, "identity": 0.0, "wide": 4.0, "short_conv": 2.0},
+    1.0,
+)
 
 
 def request(slots: int, most: float | None = None, *labels: str, **options: Any) -> Request:
@@ -80,6 +84,27 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
     }  # fmt: skip
 
 
+def test_further_kinds_have_rules_of_their_own() -> None:
+    labels = ("attention", "dense", "short_conv", "persistent", "identity")
+    of_labels = {label: 1.0 for label in labels} | {"attention": 2.0, "identity": 0.0}
+    cost = LayoutCost("flops", of_labels, 0.0)
+    asked = Request(DeriveConfig(), tiny.candidates(*labels), 7, cost, limits=(Limit(cost, 7.0),))
+    space = layout_space(asked)
+    of_kinds = {
+        name: letters(space, number)
+        for name, number in space.space.rules.items()
+        if name.startswith(("interleaved", "hybrid"))
+    }
+    assert of_kinds == {
+        "interleaved short_conv": "sdsdsds",
+        "hybrid short_conv": "sdsdadi",
+        "interleaved persistent": "apapiii",
+    }
+    assert (space.attention, space.dense) == ("attention", "dense")
+    alone = Request(DeriveConfig(), tiny.candidates("short_conv", "dense"), 3, cost)
+    assert list(layout_space(alone).space.rules) == ["interleaved short_conv"]
+
+
 def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -91,6 +116,8 @@ def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     assert len(one.layouts) == 500
     assert all(COST(layout) <= 22.0 for layout in one.layouts)
     assert letters(one, one.space.rules["attention first 3"]) == "aaaddddddi"
+    further = layout_space(request(10, 22.0, "attention", "dense", "short_conv", "identity"))
+    assert letters(further, further.space.rules["hybrid short_conv"]) == "sdsdadsdsd"
     blocks = np.bincount((one.space.kind_NL != NONE).sum(axis=1))
     assert (blocks[5:] > 0).all()
     assert len(np.unique(one.space.kind_NL, axis=0)) == 500

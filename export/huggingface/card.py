@@ -29,9 +29,10 @@ inputs = tokenizer("def add(", return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
 ```
 
-`trust_remote_code` runs `modeling_parnas.py`, which lies in this folder and imports torch, transformers and the
-standard library. Training texts began with `<doc>` (`tokenizer.bos_token_id`); no text becomes that id, so put it
-before a prompt yourself where a document begins."""
+`trust_remote_code` runs `modeling_parnas.py`, which lies in this folder and imports torch,
+transformers and the standard library. Training texts began with `<doc>`
+(`tokenizer.bos_token_id`); no text becomes that id, so put it before a prompt yourself where a
+document begins."""
 
 
 def card_of(source: Source) -> str:

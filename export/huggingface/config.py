@@ -4,8 +4,8 @@ from typing import Any
 
 from model import Architecture, Candidate
 
-# By kind, how a slot mixes tokens. Where it does not, `moe` stands: transformers refuses other names,
-# and takes it for a layer without attention, for which it keeps nothing.
+# By kind, how a slot mixes tokens. Where it does not, `moe` stands: transformers refuses other
+# names, and takes it for a layer without attention, for which it keeps nothing.
 LAYER_TYPES = {
     "attention": "full_attention",
     "all_attention": "full_attention",

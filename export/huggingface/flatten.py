@@ -7,6 +7,7 @@ taken from `values.py`; the registry holds the kinds of the layout.
 """
 
 import ast
+import hashlib
 import importlib
 import json
 import types
@@ -179,9 +180,12 @@ def modelling_source(kinds: Iterable[str]) -> str:
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def configuration_source() -> str:
-    """The text of the file of the config's class."""
-    return "\n".join(read_module(CONFIGURATION).lines) + "\n"
+def configuration_source(modelling: str) -> str:
+    """The text of the file of the config's class, beside this text of the modelling file."""
+    digest = hashlib.sha256(modelling.encode()).hexdigest()
+    # In one process transformers takes the first model's code for every config of the same file.
+    mark = f"# Belongs to the modeling_parnas.py of sha256 {digest}."
+    return "\n".join([*read_module(CONFIGURATION).lines, "", "", mark]) + "\n"
 
 
 def _heading(kinds: Iterable[str]) -> str:
@@ -194,7 +198,8 @@ def _heading(kinds: Iterable[str]) -> str:
 
 
 def _imports(outside: dict[str, Place]) -> str:
-    whole, parts = [], {}
+    whole: list[str] = []
+    parts: dict[str, list[str]] = {}
     for name, (module, original) in sorted(outside.items()):
         if module == CONFIGURATION:
             module = ".configuration_parnas"

@@ -30,9 +30,10 @@ def write_folder(source: Source, folder: Path) -> list[str]:
     _write_json(folder / "config.json", config_of(architecture, doc, dtype))
     ids = {"bos_token_id": doc, "eos_token_id": doc, "pad_token_id": doc}
     _write_json(folder / "generation_config.json", ids)
+    modelling = modelling_source(slot.kind for slot in architecture.slots)
     texts = {
-        "modeling_parnas.py": modelling_source(slot.kind for slot in architecture.slots),
-        "configuration_parnas.py": configuration_source(),
+        "modeling_parnas.py": modelling,
+        "configuration_parnas.py": configuration_source(modelling),
         "README.md": card_of(source),
     }
     for name, text in texts.items():

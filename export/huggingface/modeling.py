@@ -31,6 +31,9 @@ _IGNORED = -100
 # keys.
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 64, 1024
 
+# Hidden states (B, T, D), the state behind the tokens, and the blocks' own losses.
+Read = tuple[Tensor, StreamState, Tensor | None]
+
 
 class ParnasMemory:
     """What streams carry from call to call, in the place of transformers' caches.
@@ -140,23 +143,17 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         if use_cache is None:
             use_cache = bool(self.config.use_cache) and not self.training
         reads_BT = None if attention_mask is None else _reads(attention_mask, input_ids)
-        if reads_BT is not None and not use_cache and _stands_behind(reads_BT):
-            # What is behind all others is seen by none of them.
-            at_once = True
-        else:
-            at_once = reads_BT is None
+        # What stands behind all others is seen by none of them.
+        at_once = reads_BT is None or (not use_cache and _stands_behind(reads_BT))
         state = self._begin(len(input_ids)) if memory is None else _usable(memory.state)
+        loss = None
         # Keys and values that were kept have no gradient.
         with torch.set_grad_enabled(torch.is_grad_enabled() and state.cache is None):
-            if at_once:
-                h_BTD, state, aux = self._read(input_ids, state, chunk)
-            else:
-                assert reads_BT is not None
-                h_BTD, state, aux = self._read_some(input_ids, reads_BT, state, chunk)
-            loss = None
+            read = (input_ids, state, chunk, None if at_once else reads_BT)
+            h_BTD, state, aux = self._read(*read)
             if labels is not None:
                 loss = self._loss(h_BTD, labels, reads_BT, num_items_in_batch)
-                loss = loss if aux is None or not self.training else loss + aux
+                loss = loss + aux if aux is not None and self.training else loss
             logits = self.model.log_prob(h_BTD[:, -logits_to_keep:])
         if use_cache:
             memory = ParnasMemory(state) if memory is None else memory
@@ -170,19 +167,21 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         return self.model.initial_state(batch, cached=cached)
 
     def _read(
-        self, ids_BT: Tensor, state: StreamState, chunk: int | None
-    ) -> tuple[Tensor, StreamState, Tensor | None]:
-        """The hidden states, the state behind the ids, and the blocks' own losses."""
+        self, ids_BT: Tensor, state: StreamState, chunk: int | None, reads_BT: Tensor | None = None
+    ) -> Read:
+        """Read the tokens that a mask leaves; None: all of them."""
+        if reads_BT is not None:
+            return self._read_some(ids_BT, reads_BT, state, chunk)
         if state.cache is not None and self.training:
             raise ValueError("the memory is an evaluation's; begin a training without one")
         if chunk is None:
             h_BTD, state, aux = self.model(ids_BT, state)
         elif state.cache is None:
-            h_BTD, state, aux = _in_turn(self.model, ids_BT.split(chunk, dim=1), state)
+            h_BTD, state, aux = _in_turn(self.model, ids_BT, chunk, state)
         else:
             most = max(_LEAST_AT_ONCE, min(self.model.longest_memory // 4, _MOST_AT_ONCE))
-            parts = ids_BT.split(max(1, most // chunk) * chunk, dim=1)
-            h_BTD, state, aux = _in_turn(self.model, parts, state, chunk=chunk)
+            whole = max(1, most // chunk) * chunk
+            h_BTD, state, aux = _in_turn(self.model, ids_BT, whole, state, chunk=chunk)
         if state.cache is not None and ids_BT.shape[1] > 1:
             # It holds something for each length of a pass, and prompts have any.
             state = replace(state, cache={})
@@ -190,36 +189,35 @@ class ParnasForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def _read_some(
         self, ids_BT: Tensor, reads_BT: Tensor, state: StreamState, chunk: int | None
-    ) -> tuple[Tensor, StreamState, Tensor | None]:
-        """Read the tokens that a mask leaves, the streams that have as many of them together."""
+    ) -> Read:
+        """Streams that have as many tokens left are read together, without what is left out."""
         count_B = reads_BT.sum(dim=1)
-        order, states, auxes, out_BTD = [], [], [], None
-        for count in count_B.unique().tolist():
-            row_R = (count_B == count).nonzero().flatten()
+        counts = sorted(set(count_B.tolist()))
+        rows = [(count_B == count).nonzero().flatten() for count in counts]
+        states, aux = [], None
+        out_BTD = self.model.tables.head.new_zeros(*ids_BT.shape, self.config.hidden_size)
+        for count, row_R in zip(counts, rows, strict=True):
             ids_RT = ids_BT[row_R][reads_BT[row_R]].view(len(row_R), count)
-            h_RTD, after, aux = self._read(ids_RT, state.rows(row_R), chunk)
-            if out_BTD is None:
-                out_BTD = h_RTD.new_zeros(*ids_BT.shape, h_RTD.shape[2])
+            h_RTD, after, own_aux = self._read(ids_RT, state.rows(row_R), chunk)
             theirs_BT = reads_BT & (count_B == count)[:, None]
-            out_BTD = out_BTD.masked_scatter(theirs_BT[..., None], h_RTD)
-            order.append(row_R)
+            out_BTD = out_BTD.masked_scatter(theirs_BT[..., None], h_RTD.to(out_BTD.dtype))
             states.append(after)
-            if aux is not None:
-                auxes.append(aux * (ids_RT.numel() / int(count_B.sum())))
-        assert out_BTD is not None
-        joined = StreamState.join(states).rows(torch.cat(order).argsort())
-        return out_BTD, joined, sum(auxes[1:], auxes[0]) if auxes else None
+            if own_aux is not None:
+                share = own_aux * (ids_RT.numel() / int(count_B.sum()))
+                aux = share if aux is None else aux + share
+        return out_BTD, StreamState.join(states).rows(torch.cat(rows).argsort()), aux
 
-    def _loss(
-        self, h_BTD: Tensor, label_BT: Tensor, reads_BT: Tensor | None, items: Any
-    ) -> Tensor:
+    def _loss(self, h_BTD: Tensor, label_BT: Tensor, reads_BT: Tensor | None, items: Any) -> Tensor:
         """Nats of the labels, each predicted from the token before it, which a mask must leave."""
         target_BT = label_BT[:, 1:].to(h_BTD.device)
         scored_BT = target_BT != _IGNORED
         if reads_BT is not None:
             scored_BT = scored_BT & reads_BT[:, 1:] & reads_BT[:, :-1]
-        nats_N = self.model.nll(h_BTD[:, :-1][scored_BT][None], target_BT[scored_BT][None])
-        return nats_N.mean() if items is None else nats_N.sum() / items
+        # The sum over no token at all is 0, and has a gradient.
+        nats = h_BTD.float().sum() * 0.0
+        if bool(scored_BT.any()):
+            nats = self.model.nll(h_BTD[:, :-1][scored_BT][None], target_BT[scored_BT][None]).sum()
+        return nats / (scored_BT.sum() if items is None else items)
 
     def prepare_inputs_for_generation(
         self,
@@ -261,7 +259,12 @@ def _refuse(others: dict[str, Any], ids_BT: Tensor | None) -> None:
     if ids_BT is None:
         raise ValueError("input_ids: missing; this model reads ids and nothing else")
     # Positions are relative.
-    asked = [name for name, value in others.items() if name != "position_ids" and value]
+    taken = (None, False)
+    asked = [
+        name
+        for name, value in others.items()
+        if name != "position_ids" and not any(value is nothing for nothing in taken)
+    ]
     if asked:
         raise ValueError(f"{asked[0]}: this model does not take it")
 
@@ -293,11 +296,11 @@ def _usable(state: StreamState) -> StreamState:
 
 
 def _in_turn(
-    model: LanguageModel, parts: tuple[Tensor, ...], state: StreamState, **how: Any
-) -> tuple[Tensor, StreamState, Tensor | None]:
-    """Read parts one after the other."""
+    model: LanguageModel, ids_BT: Tensor, length: int, state: StreamState, **how: Any
+) -> Read:
+    """Read so many tokens at a time."""
     h_parts, aux = [], None
-    for part_BT in parts:
-        h_BTD, state, aux = model(part_BT, state, **how)
+    for start in range(0, ids_BT.shape[1], length):
+        h_BTD, state, aux = model(ids_BT[:, start : start + length], state, **how)
         h_parts.append(h_BTD)
     return torch.cat(h_parts, dim=1), state, aux

@@ -107,7 +107,7 @@ def test_what_a_mask_leaves_out_is_not_there(exported: Any, kind: str) -> None:
     """Wherever it stands, also in a later segment; the memory goes on as without it."""
     pair, ids = exported(kind), tokens(3, 12)
     mask = torch.ones_like(ids)
-    mask[0, :4] = mask[1, 7:] = mask[1, :2] = mask[2, 5] = 0
+    mask[0, :4] = mask[1, 7:] = mask[1, :2] = mask[2, 5:8] = 0
     with torch.no_grad():
         memory = pair.theirs(ids[:, :6], attention_mask=mask[:, :6], use_cache=True).cache
         out = pair.theirs(ids[:, 6:], attention_mask=mask, cache=memory, labels=ids[:, 6:])
@@ -169,6 +169,23 @@ def test_generation_goes_on_from_a_memory_several_times(exported: Any) -> None:
     for _ in range(2):
         assert torch.equal(more(prompt, cache=copy.deepcopy(memory), max_new_tokens=12), wanted)
     assert memory.get_seq_length() == 8
+    assert torch.equal(more(prompt, cache=memory, max_new_tokens=12), wanted)
+    assert memory.get_seq_length() == 20
+
+
+@torch.no_grad()
+def test_two_copies_of_a_memory_do_not_write_over_each_other(exported: Any) -> None:
+    theirs, ids = exported("attention").theirs, tokens(2, 9)
+    memory = theirs(ids, use_cache=True).cache
+    logits = []
+    for others in (True, False):
+        one, other = copy.deepcopy(memory), copy.deepcopy(memory)
+        for place in range(4):
+            out = theirs(ids[:, place : place + 1], cache=one)
+            if others:
+                theirs(tokens(2, 1, seed=place), cache=other)
+        logits.append(out.logits)
+    assert torch.equal(*logits)
 
 
 def test_an_empty_prompt_begins_with_the_document(exported: Any) -> None:

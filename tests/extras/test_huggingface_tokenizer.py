@@ -40,7 +40,7 @@ def texts(text: str) -> list[str]:
     """Stretches of real text, odd texts, runs, and all of them mixed."""
     draw, found = random.Random(0), [*ODD]
     found += [character * length for character in " \n=ax" for length in range(1, 120)]
-    found += ["a" * 40_000, " " * 40_000, "x \n" * 20_000]
+    found += ["a" * 40_000, " " * 40_000, "x \n" * 20_000, "return " * 5000, "\n" * 40_000]
     while len(found) < TEXTS - 2000:
         start = draw.randrange(len(text) - 300)
         found.append(text[start : start + draw.randrange(1, 300)])

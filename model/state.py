@@ -47,8 +47,8 @@ class StreamState:
             least_seen=0,
         )
 
-    def rows(self, which: slice) -> "StreamState":
-        """The state of some of the streams."""
+    def rows(self, which: slice | Tensor) -> "StreamState":
+        """The state of some of the streams; of those whose numbers a tensor holds, as a copy."""
         return self._changed(lambda tensor: tensor[which])
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> "StreamState":

@@ -1,0 +1,42 @@
+"""The registry of exporters. One more is a module here and an entry in EXPORTERS.
+
+Nothing heavy is imported: `--help` reads this file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """What a model folder becomes, and what that takes.
+
+    Attributes:
+        words: what it writes, in a few words.
+        extra: the optional dependencies in pyproject.toml that it needs.
+        packages: names by which those are imported.
+        function: "module:function"; called as `function(source, folder, **options)` with an
+            `export.source.Source` and an empty folder to write to, it returns lines to print.
+            ValueError where something of the model cannot be carried.
+        options: flags of its own, each with the arguments of `add_argument`. A flag that is left
+            out is no keyword of the call.
+    """
+
+    words: str
+    extra: str
+    packages: tuple[str, ...]
+    function: str
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+EXPORTERS: dict[str, Exporter] = {
+    "hf": Exporter(
+        words="a folder that transformers loads (AutoModelForCausalLM, AutoTokenizer)",
+        extra="hf",
+        packages=("transformers", "tokenizers"),
+        function="export.huggingface.folder:write_folder",
+    ),
+}
+
+__all__ = ["EXPORTERS", "Exporter"]

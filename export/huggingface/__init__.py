@@ -1,0 +1,1 @@
+"""A model as Hugging Face's transformers loads it."""

@@ -1,0 +1,111 @@
+"""The model card: what the model is, how it is used, what it reached and where it comes from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from export.source import Source
+from utils.text import visible
+
+_MEASURES = {
+    "nats_per_token": "nats per token",
+    "perplexity": "perplexity",
+    "bits_per_byte": "bits per byte",
+    "word_perplexity": "perplexity per word",
+    "tokens": "scored tokens",
+}
+_HEAD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [parnas, custom_code]
+---"""
+_USE = """## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("DIR", trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained("DIR", trust_remote_code=True)
+inputs = tokenizer("def add(", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
+```
+
+`trust_remote_code` runs `modeling_parnas.py`, which lies in this folder and imports torch,
+transformers and the standard library. Training texts began with `<doc>`
+(`tokenizer.bos_token_id`); no text becomes that id, so put it before a prompt yourself where a
+document begins."""
+
+
+def card_of(source: Source) -> str:
+    """The text of README.md."""
+    architecture = source.architecture
+    parameters = sum(parameter.numel() for parameter in source.model.parameters())
+    tokenizer = source.tokenizer
+    parts = [
+        _HEAD,
+        f"# {architecture.name}",
+        f"A Transformer-XL language model of {parameters:,} parameters whose blocks were chosen "
+        f"slot by slot: {len(architecture.slots)} slots, width {architecture.d_model}, layout "
+        f"`{architecture.letters()}`. The tokenizer is {tokenizer.kind} with "
+        f"{tokenizer.vocabulary_size:,} ids.",
+        _USE,
+        "## Layout",
+        _layout(source),
+        "## Results",
+        _results(source.result),
+        "## Where it comes from",
+        _provenance(source),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _layout(source: Source) -> str:
+    rows = []
+    for number, slot in enumerate(source.architecture.slots):
+        names = [name for name in type(slot).model_fields if name not in ("kind", "label")]
+        shown = ", ".join(f"{name} {_shown(getattr(slot, name))}" for name in names)
+        rows.append([str(number), slot.label, slot.kind, shown])
+    return _table(["slot", "label", "kind", "options"], rows)
+
+
+def _results(result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return "No `result.json` lay beside the model."
+    rows = []
+    for name, title in _MEASURES.items():
+        values = [result[split].get(name) for split in ("valid", "test")]
+        if any(value is not None for value in values):
+            rows.append([title, *map(_shown, values)])
+    said = (
+        f"Seed {result['seed']}, best of {result['validations']} validations at step "
+        f"{result['best_step']} of {result['steps']}. Every token was scored once, with memory "
+        "carried over; the test text was used once."
+    )
+    return f"{_table(['', 'validation', 'test'], rows)}\n\n{said}"
+
+
+def _provenance(source: Source) -> str:
+    architecture = source.architecture
+    rows = [[_cell(name), _cell(value)] for name, value in architecture.provenance.items()]
+    if architecture.evidence is not None:
+        rows.append(["derivation", _cell(architecture.evidence.method)])
+        rows += [["caveat", _cell(caveat)] for caveat in architecture.evidence.caveats]
+    rows.append(["tokenizer", f"{source.tokenizer.kind}, digest {source.tokenizer.digest[:16]}"])
+    return _table(["", ""], rows)
+
+
+def _cell(text: str) -> str:
+    """Text of a file in a table: nothing of it ends a cell, or is markup."""
+    return visible(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if value else "0"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,132 @@
+"""tokenizer.json and tokenizer_config.json of transformers whose ids are those of our tokenizer.
+
+Pieces are spelled with spaces where SentencePiece writes U+2581. So a space is a character like
+others, and U+2581 itself is one that no piece has: it becomes its bytes, as it does here.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data import Tokenizer
+from data.tokenizers.pieces import LONGEST, SPACE_MARK, SentencePieceModel
+from data.tokenizers.tokenizer import MODEL_FILE, read_file, read_tokenizer_file
+from utils.text import visible
+
+DOC = "<doc>"
+_BPE = 2  # sentencepiece_model.proto, TrainerSpec.ModelType
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
+_TYPES = {_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE}
+# A capital sigma that ends a word, of which str.lower makes another letter than elsewhere.
+_LAST_SIGMA = r"\p{Cased}\p{Case_Ignorable}*\K\u03a3(?!\p{Case_Ignorable}*\p{Cased})"
+_CHECKED_TEXTS = 1000
+
+
+def write_tokenizer(tokenizer: Tokenizer, model_folder: Path, folder: Path) -> None:
+    """Write both files; the ids of texts made of the tokenizer's own pieces are compared first.
+
+    ValueError: it loses text, is of a kind that transformers gives other ids, or one differs.
+    """
+    made = converted(tokenizer, model_folder)
+    for text in sample_texts(tokenizer):
+        if made.encode(text, add_special_tokens=False).ids != tokenizer.encode(text).tolist():
+            raise ValueError(
+                f"tokenizer: kind {tokenizer.kind} cannot be carried: transformers gives "
+                f"{text!r:.60} other ids"
+            )
+    made.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": DOC,
+        "eos_token": DOC,
+        "pad_token": DOC,
+        "padding_side": "left",
+        "clean_up_tokenization_spaces": False,
+        # Else a text that says <doc> would become its id.
+        "split_special_tokens": True,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    text = json.dumps(config, indent=1) + "\n"
+    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+
+def converted(tokenizer: Tokenizer, model_folder: Path) -> Any:
+    """The tokenizer as one of the package tokenizers."""
+    from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as Fast
+
+    if tokenizer.losses and not _only_lower_cased(tokenizer, model_folder):
+        raise ValueError(
+            f"tokenizer: kind {tokenizer.kind} cannot be carried, because it loses text: "
+            f"{'; '.join(tokenizer.losses)}"
+        )
+    made = Fast(_model(tokenizer, model_folder))
+    saved = read_tokenizer_file(model_folder)
+    if saved.lower_case:
+        made.normalizer = normalizers.Sequence(
+            [normalizers.Replace(Regex(_LAST_SIGMA), "\u03c2"), normalizers.Lowercase()]
+        )
+    made.pre_tokenizer = pre_tokenizers.Split(
+        Regex(f"[\n{SPACE_MARK}]|[^\n{SPACE_MARK}]{{1,{LONGEST}}}"), "isolated"
+    )
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return made
+
+
+def _only_lower_cased(tokenizer: Tokenizer, model_folder: Path) -> bool:
+    return read_tokenizer_file(model_folder).lower_case and len(tokenizer.losses) == 1
+
+
+def _model(tokenizer: Tokenizer, model_folder: Path) -> Any:
+    from tokenizers import models
+
+    ranks = read_tokenizer_file(model_folder).ranks
+    if tokenizer.kind == "bytes":
+        names = [f"<0x{byte:02X}>" for byte in range(256)] + [DOC]
+        return models.BPE(dict(zip(names, ranks, strict=True)), [], byte_fallback=True)
+    model = SentencePieceModel(read_file(model_folder / MODEL_FILE))
+    if model.proto.trainer_spec.model_type != _BPE:
+        raise ValueError(
+            f"tokenizer: kind {tokenizer.kind} cannot be carried: where several ways to cut a text "
+            "are equally likely, such as runs of spaces, transformers takes another one; train "
+            "with data.tokenizer.kind bpe or bytes"
+        )
+    names = [text.replace(SPACE_MARK, " ") for text, _, _ in model.pieces]
+    for name, (_, _, kind) in zip(names, model.pieces, strict=True):
+        if kind not in _TYPES or (kind == _USER_DEFINED and name != "\n"):
+            raise ValueError(
+                f"tokenizer: kind {tokenizer.kind} cannot be carried: its model has the piece "
+                f"{visible(name)!r:.40} of type {kind}"
+            )
+    names[model.processor.unk_id()] = DOC
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"tokenizer: kind {tokenizer.kind} cannot be carried: two pieces are spelled alike"
+        )
+    score_of = {
+        name: score
+        for name, (_, score, kind) in zip(names, model.pieces, strict=True)
+        if kind == _NORMAL
+    }
+    vocabulary = dict(zip(names, ranks, strict=True))
+    return models.BPE(vocabulary, list(_merges(score_of)), byte_fallback=True)
+
+
+def _merges(score_of: dict[str, float]) -> Iterator[tuple[str, str]]:
+    """All pairs that make a piece, the pieces that SentencePiece makes first at the beginning."""
+    for piece in sorted(score_of, key=lambda name: -score_of[name]):
+        for place in range(1, len(piece)):
+            if piece[:place] in score_of and piece[place:] in score_of:
+                yield piece[:place], piece[place:]
+
+
+def sample_texts(tokenizer: Tokenizer) -> Iterator[str]:
+    """Texts made of pieces in any order, and a few that are odd; the same ones each time."""
+    draw = random.Random(0)
+    yield from ("", " " * 99, "\n\n", SPACE_MARK, DOC, "<0x41>", "\0\x7f\u2028", "\U0001f600")
+    for _ in range(_CHECKED_TEXTS):
+        ids = [draw.randrange(tokenizer.vocabulary_size) for _ in range(draw.randrange(1, 30))]
+        # Byte pieces may be no UTF-8, and what stands for them is a character like others.
+        yield tokenizer.decode(ids)

@@ -1,0 +1,48 @@
+"""What stands in the modelling file in the place of names of `model/` that need other packages.
+
+Of pydantic, which checks options where they are read, and of numpy.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockOptions:
+    """One candidate: a kind, a label, and every option of the kind."""
+
+    missing: ClassVar[tuple[str, ...]] = ()
+
+    kind: str
+    label: str
+
+
+Candidate = BlockOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxConfig:
+    """Adaptive softmax: the first id of each tail, the tails' widths; without them a plain one."""
+
+    cutoffs: tuple[int, ...]
+    sizes: tuple[int, ...]
+    tied: bool
+
+    def check_vocabulary(self, vocabulary_size: int) -> None:
+        """Raise ValueError where the cutoffs do not lie inside the vocabulary."""
+        if self.cutoffs and self.cutoffs[-1] >= vocabulary_size:
+            raise ValueError(
+                f"softmax: cutoff {self.cutoffs[-1]} is not below the vocabulary {vocabulary_size}"
+            )
+
+    def tail_widths(self, head_width: int) -> tuple[int, ...]:
+        """The width of each tail."""
+        return self.sizes
+
+
+def keep(like: Tensor, rate: float) -> tuple[Tensor, float]:
+    """0 with probability `rate`, else 1, in the shape and dtype of a tensor; 1 / (1 - rate)."""
+    return torch.empty_like(like).bernoulli_(1.0 - rate), 1.0 / (1.0 - rate)

@@ -1,0 +1,95 @@
+"""Tiny models of any layout, exported to a folder, and that folder as transformers loads it."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Read once, when transformers is imported: its copies of the code go there, and it asks nobody.
+os.environ.setdefault("HF_HOME", tempfile.mkdtemp())
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from torch import Tensor
+
+from data import Tokenizer
+from data.tokenizers.byte_level import Bytes
+from export.huggingface.folder import write_folder
+from export.source import Source
+from model import (
+    Architecture,
+    Candidate,
+    LanguageModel,
+    ModelOptions,
+    SoftmaxConfig,
+    build_model,
+    save_model,
+)
+from tests.model.tiny import D_MODEL, randomise
+
+IDS = Bytes.source_doc + 1
+DOC = Bytes.source_doc
+
+
+@dataclass
+class Exported:
+    """A model, and what transformers makes of the folder that was written."""
+
+    own: LanguageModel
+    folder: Path
+    theirs: Any
+
+
+def save_source(folder: Path, *slots: Candidate, **given: Any) -> Source:
+    """A model folder of random weights and the tokenizer of bytes."""
+    tokenizer = Tokenizer(Bytes())
+    architecture = Architecture(
+        name="made",
+        d_model=D_MODEL,
+        slots=slots,
+        softmax=given.pop("softmax", SoftmaxConfig(cutoffs=(100, 200))),
+        options=given.pop("options", ModelOptions()),
+        vocabulary_size=IDS,
+        tokenizer={"digest": tokenizer.digest},
+        provenance={"run": "some | run"},
+        **given,
+    )
+    model = build_model(architecture)
+    randomise(model)
+    save_model(folder, model.float().eval(), architecture)
+    tokenizer.save(folder)
+    return Source(folder, architecture, model, tokenizer, None)
+
+
+def load(folder: Path, **options: Any) -> Any:
+    """As a user loads it."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, **options)
+
+
+def export(folder: Path, *slots: Candidate, **given: Any) -> Exported:
+    """Save, export and load a model."""
+    source = save_source(folder / "model", *slots, **given)
+    out = folder / "exported"
+    out.mkdir()
+    write_folder(source, out)
+    return Exported(source.model, out, load(out))
+
+
+def tokens(batch: int, length: int, seed: int = 1) -> Tensor:
+    """Random ids."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(IDS, (batch, length), generator=generator)
+
+
+@torch.no_grad()
+def greedy(own: LanguageModel, prompt: Tensor, new: int) -> list[int]:
+    """The likeliest ids after a prompt (T,), which is read token by token, and nothing is kept."""
+    ids, state = prompt.tolist(), own.initial_state(1)
+    for place in range(len(ids) + new - 1):
+        h_BTD, state, _ = own(torch.tensor([[ids[place]]]), state)
+        if place == len(ids) - 1:
+            ids.append(int(own.log_prob(h_BTD)[0, -1].argmax()))
+    return ids[len(prompt) :]

@@ -1,0 +1,123 @@
+"""Carry a trained model away: write it so that other programs load it without Parnas.
+
+MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. DIR is a new or empty folder;
+it is written whole or not at all, and nothing is ever written over.
+
+    python -m tools.export runs/quickstart/model --to hf exported
+
+`hf` writes what transformers loads with AutoModelForCausalLM.from_pretrained(DIR,
+trust_remote_code=True): weights, tokenizer, the model's code in one file, and a model card.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from export import EXPORTERS, Exporter
+from pipeline import cli, exit_codes
+
+if TYPE_CHECKING:
+    from export.source import Source
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    exporter = EXPORTERS[arguments.to]
+    with exit_codes.user_errors():
+        options = options_of(arguments)
+        check_installed(arguments.to, exporter)
+        from export.source import check_target, folder_made_whole
+
+        check_target(arguments.dir, arguments.model)
+        source = read_source(arguments.model)
+        module, _, name = exporter.function.partition(":")
+        write = getattr(import_module(module), name)
+        with folder_made_whole(arguments.dir) as folder:
+            lines = write(source, folder, **options)
+        print("\n".join([*lines, f"written: {arguments.dir}"]))
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments; an exporter's own option is there only where it was given."""
+    parser = cli.tool_parser("export", __doc__)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a model folder")
+    words = "; ".join(f"{name}: {exporter.words}" for name, exporter in EXPORTERS.items())
+    add("--to", required=True, choices=EXPORTERS, help=words)
+    add("dir", type=Path, metavar="DIR", help="where to write it, a new or empty folder")
+    added: set[str] = set()
+    for exporter in EXPORTERS.values():
+        for flag, keywords in exporter.options.items():
+            if flag not in added:
+                add(flag, **{"default": argparse.SUPPRESS, **keywords})
+                added.add(flag)
+    return parser.parse_args(argv)
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The exporter's own options that were given.
+
+    ValueError: one goes with another exporter.
+    """
+    given = {name: value for name, value in vars(arguments).items() if name not in _COMMON}
+    own = {_name(flag) for flag in EXPORTERS[arguments.to].options}
+    for name in sorted(given.keys() - own):
+        flag = "--" + name.replace("_", "-")
+        others = [other for other, exporter in EXPORTERS.items() if flag in exporter.options]
+        raise ValueError(f"{flag}: goes with --to {' or '.join(others)}; leave it out")
+    return given
+
+
+_COMMON = {"model", "to", "dir"}
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def check_installed(to: str, exporter: Exporter) -> None:
+    """Raise ValueError with the command that brings what is missing."""
+    if missing := [package for package in exporter.packages if find_spec(package) is None]:
+        import tomllib
+
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        needed = extras["optional-dependencies"][exporter.extra]
+        raise ValueError(
+            f"--to {to}: the package {missing[0]} is missing; "
+            f"pip install {' '.join(repr(name) for name in needed)}"
+        )
+
+
+def read_source(folder: Path) -> "Source":
+    """Read and check all of a model folder.
+
+    Raises:
+        ValueError: it is no model folder, or a file is damaged or does not fit the others.
+    """
+    from export.source import Source, check_no_pickle
+    from model import load_model
+    from pipeline.evaluate import open_folder
+    from pipeline.run_files import read_result
+
+    saved = open_folder(folder)
+    check_no_pickle(folder)
+    architecture, tokenizer = saved.architecture, saved.tokenizer
+    if tokenizer.vocabulary_size != architecture.vocabulary_size:
+        raise ValueError(
+            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
+            f"{architecture.vocabulary_size}; copy the whole folder again"
+        )
+    results = (folder / "result.json", folder.parent / "result.json")
+    result = next((read_result(path) for path in results if path.is_file()), None)
+    return Source(folder, architecture, load_model(folder), tokenizer, result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

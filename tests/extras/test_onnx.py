@@ -72,12 +72,6 @@ NETWORKS["windows"] = (
         "options": ModelOptions(norm="scale", d_embedding=4, token_shift=True),
     },
 )
-NETWORK_OF = {kind: str(KINDS.index(kind) % 3) for kind in KINDS} | {"windows": "windows"}
-# One worker exports a network, and its cases run there.
-CASES = [
-    pytest.param(name, marks=pytest.mark.xdist_group(f"onnx {NETWORK_OF[name]}"))
-    for name in NETWORK_OF
-]
 
 
 @dataclass
@@ -91,28 +85,18 @@ class Exported:
     path: Path
 
 
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
-    """A network by its name, exported when it is first asked for."""
-    made: dict[str, Exported] = {}
-
-    def of(name: str) -> Exported:
-        if name not in made:
-            slots, options = NETWORKS[name]
-            model = language_model([[slot] for slot in slots], **options).float()
-            for parameter in model.parameters():
-                # Without norms the numbers grow from slot to slot.
-                parameter.data *= 0.6
-            graph = GraphModel(copy.deepcopy(model))
-            program = exported(graph)
-            path = tmp_path_factory.mktemp("onnx") / "model.onnx"
-            path.write_bytes(converted(graph, program)[0].SerializeToString())
-            onnx.checker.check_model(str(path), full_check=True)
-            runs = ProgramRunner(program), Session(path)
-            made[name] = Exported(model, graph.zeros, *runs, path)
-        return made[name]
-
-    return of
+def export_of(name: str, folder: Path) -> Exported:
+    """A network by its name, exported."""
+    slots, options = NETWORKS[name]
+    model = language_model([[slot] for slot in slots], **options).float()
+    for parameter in model.parameters():
+        # Without norms the numbers grow from slot to slot.
+        parameter.data *= 0.6
+    graph = GraphModel(copy.deepcopy(model))
+    program, path = exported(graph), folder / "model.onnx"
+    path.write_bytes(converted(graph, program)[0].SerializeToString())
+    onnx.checker.check_model(str(path), full_check=True)
+    return Exported(model, graph.zeros, ProgramRunner(program), Session(path), path)
 
 
 @torch.no_grad()
@@ -131,31 +115,20 @@ def difference(export: Exported, run: Run, batch: int, length: int) -> tuple[flo
     return max(found)
 
 
-@pytest.mark.parametrize("length", [1, 17])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", CASES)
-def test_onnxruntime_computes_every_kind(
-    exports: Callable[[str], Exported], name: str, batch: int, length: int
-) -> None:
-    export = exports(NETWORK_OF[name])
-    assert difference(export, export.by_onnxruntime, batch, length)[0] < 1e-4
+@pytest.mark.parametrize("name", NETWORKS)
+def test_both_graphs_compute_every_kind(name: str, tmp_path: Path) -> None:
+    export = export_of(name, tmp_path)
+    for batch in (1, 3):
+        for length in (1, 17):
+            case = (name, batch, length)
+            assert difference(export, export.by_onnxruntime, batch, length)[0] < 1e-4, case
+            assert difference(export, export.by_torch, batch, length)[1] < 1e-6, case
+    refuses_an_id_that_the_vocabulary_lacks(export)
+    if name == "windows":
+        names_its_sizes_and_nothing_of_the_machine(export)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", CASES)
-def test_the_program_of_torch_export_computes_every_kind(
-    exports: Callable[[str], Exported], name: str, batch: int
-) -> None:
-    export = exports(NETWORK_OF[name])
-    for length in (1, 17):
-        assert difference(export, export.by_torch, batch, length)[1] < 1e-6
-
-
-@pytest.mark.xdist_group("onnx windows")
-def test_a_graph_names_its_sizes_and_nothing_of_the_machine(
-    exports: Callable[[str], Exported],
-) -> None:
-    export = exports("windows")
+def names_its_sizes_and_nothing_of_the_machine(export: Exported) -> None:
     graph = onnx.load(str(export.path)).graph
     sizes = {
         value.name: [size.dim_param or size.dim_value for size in value.type.tensor_type.shape.dim]
@@ -171,11 +144,7 @@ def test_a_graph_names_its_sizes_and_nothing_of_the_machine(
     assert b".py" not in export.path.read_bytes()
 
 
-@pytest.mark.xdist_group("onnx windows")
-def test_onnxruntime_refuses_an_id_that_the_vocabulary_lacks(
-    exports: Callable[[str], Exported],
-) -> None:
-    export = exports("windows")
+def refuses_an_id_that_the_vocabulary_lacks(export: Exported) -> None:
     for wrong in (-1, 23):
         with pytest.raises(Exception, match="out of data bounds"):
             export.by_onnxruntime(torch.tensor([[0, wrong]]), export.zeros(1))
@@ -209,17 +178,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def written(folder: Path) -> Path:
-    """The folder that the command writes with int8."""
+def test_the_command_writes_a_folder_that_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that is said of one folder: it takes seconds to be made."""
     out = folder.with_name("graph")
     data = str(folder.with_name("text.txt"))
     assert command.main([str(folder), "--to", "onnx", str(out), "--int8", "--data", data]) == 0
-    return out
+    said = capsys.readouterr().out
+    assert re.search(r"model\.int8\.onnx: 0\.\d\d MB, \d\.\d{4} nats per token", said)
+    the_manifest_says_all(out)
+    the_nats_are_those_of_the_evaluation(folder, out)
+    int8_is_of_the_slots_alone(out)
+    monkeypatch.chdir(out.parent)
+    the_page_runs_as_it_stands(folder)
+    assert capsys.readouterr().out
 
 
-@pytest.mark.xdist_group("onnx folder")
-def test_the_command_writes_a_folder_whose_manifest_says_all(folder: Path, written: Path) -> None:
+def the_manifest_says_all(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
     files = {"manifest.json", "model.onnx", "model.int8.onnx", "tokenizer.json"}
     assert {path.name for path in written.iterdir()} == files
@@ -242,8 +218,7 @@ def test_the_command_writes_a_folder_whose_manifest_says_all(folder: Path, writt
     assert sizes["model.int8.onnx"] < 0.6 * sizes["model.onnx"]
 
 
-@pytest.mark.xdist_group("onnx folder")
-def test_the_nats_are_those_of_the_evaluation(folder: Path, written: Path) -> None:
+def the_nats_are_those_of_the_evaluation(folder: Path, written: Path) -> None:
     ids = encode_documents(Tokenizer(Bytes()), [TEXT])
     streams = EvaluationStreams(ids, streams=8, segment=64)
     wanted = evaluate(
@@ -257,8 +232,7 @@ def test_the_nats_are_those_of_the_evaluation(folder: Path, written: Path) -> No
     assert small != plain
 
 
-@pytest.mark.xdist_group("onnx folder")
-def test_int8_is_of_the_slots_alone(written: Path) -> None:
+def int8_is_of_the_slots_alone(written: Path) -> None:
     graph = onnx.load(str(written / "model.int8.onnx")).graph
     counts = [node.op_type for node in graph.node]
     # Two attention blocks with queries, keys and values, and output; one dense block.
@@ -268,16 +242,12 @@ def test_int8_is_of_the_slots_alone(written: Path) -> None:
     assert any(157 in shape for shape in shapes)
 
 
-@pytest.mark.xdist_group("onnx folder")
-def test_the_page_runs_as_it_stands(
-    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def the_page_runs_as_it_stands(folder: Path) -> None:
     """The code of docs/onnx.md continues a prompt as the model does."""
-    monkeypatch.chdir(written.parent)
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
-    model, ids = load_model(written.parent / "model"), list(names["prompt"])
+    model, ids = load_model(folder), list(names["prompt"])
     state = model.initial_state(1, cached=True)
     with torch.no_grad():
         read = torch.tensor([ids])
@@ -286,10 +256,8 @@ def test_the_page_runs_as_it_stands(
             ids.append(int(model.log_prob(h_BTD)[0, -1].argmax()))
             read = torch.tensor([[ids[-1]]])
     assert names["made"] == ids[len(names["prompt"]) :]
-    assert capsys.readouterr().out
 
 
-@pytest.mark.xdist_group("onnx folder")
 def test_torch_export_writes_no_pickle(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "graph"
     assert command.main([str(folder), "--to", "torch", str(out)]) == 0
@@ -311,7 +279,6 @@ def test_torch_export_writes_no_pickle(folder: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(log_prob_BTV, wanted_BTV, rtol=0, atol=2e-6)
 
 
-@pytest.mark.xdist_group("onnx folder")
 def test_a_graph_that_is_not_the_model_gets_no_name(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -329,7 +296,6 @@ def test_a_graph_that_is_not_the_model_gets_no_name(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xdist_group("onnx folder")
 def test_a_model_too_large_for_a_file_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -340,7 +306,6 @@ def test_a_model_too_large_for_a_file_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xdist_group("onnx folder")
 def test_int8_without_a_text_or_on_none_is_refused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ Nothing heavy is imported: `--help` reads this file.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -36,6 +37,30 @@ EXPORTERS: dict[str, Exporter] = {
         extra="hf",
         packages=("transformers", "tokenizers"),
         function="export.huggingface.folder:write_folder",
+    ),
+    "onnx": Exporter(
+        words="a graph that onnxruntime runs, with ids and memories as inputs and outputs",
+        extra="onnx",
+        packages=("onnx", "onnxscript", "onnxruntime"),
+        function="export.onnx:write_folder",
+        options={
+            "--int8": {
+                "action": "store_true",
+                "help": "also write the graph with int8 weights, and what that costs on --data",
+            },
+            "--data": {
+                "type": Path,
+                "nargs": "+",
+                "metavar": "FILE",
+                "help": "texts on which the nats of the graphs are measured (default: none)",
+            },
+        },
+    ),
+    "torch": Exporter(
+        words="a graph that torch.export.load reads, with the same inputs and outputs",
+        extra="",
+        packages=(),
+        function="export.torch_export:write_folder",
     ),
 }
 

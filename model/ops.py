@@ -9,6 +9,7 @@ W width of a kernel
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,6 +242,14 @@ def causal_conv(rows_BSE: Tensor, kernel_WE: Tensor) -> Tensor:
     for row in range(1, width):
         out_BTE = torch.addcmul(out_BTE, rows_BSE[:, row : row + length], kernel_WE[row])
     return out_BTE
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which products keep the dtype of what they multiply."""
+    # An exported graph would hold it as a node, which no file format knows.
+    if torch.compiler.is_exporting():
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def to_device(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:

@@ -242,6 +242,11 @@ def sinusoid(
     distance_S = torch.arange(distances - 1, -1, -1, dtype=wide, device=device)
     if clamp is not None:
         distance_S = distance_S.clamp(max=clamp)
-    exponent = torch.arange((width + 1) // 2, dtype=wide, device=device)
+    return sinusoid_at(distance_S, width).to(dtype)
+
+
+def sinusoid_at(distance_S: Tensor, width: int) -> Tensor:
+    """Encodings of these distances, in their dtype; (S, width)."""
+    exponent = torch.arange((width + 1) // 2, dtype=distance_S.dtype, device=distance_S.device)
     angle = distance_S[:, None] * 10000.0 ** -(exponent * (2 / width))
-    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(dtype)
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width]

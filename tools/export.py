@@ -4,9 +4,13 @@ MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. DIR is a n
 it is written whole or not at all, and nothing is ever written over.
 
     python -m tools.export runs/quickstart/model --to hf exported
+    python -m tools.export runs/quickstart/model --to onnx graph --int8 --data some.txt
 
 `hf` writes what transformers loads with AutoModelForCausalLM.from_pretrained(DIR,
 trust_remote_code=True): weights, tokenizer, the model's code in one file, and a model card.
+`onnx` writes model.onnx, a graph of ids and memories for any batch and length, its tokenizer, and
+manifest.json, which names inputs and outputs; `--int8` adds model.int8.onnx with smaller weights.
+`torch` writes the same graph as model.pt2, which torch.export.load reads.
 """
 
 import argparse

@@ -112,7 +112,7 @@ class AttentionBlock(nn.Module):
         `kernel` attends in the place of the device's fastest way. `reach` is a smaller window for
         this call: the rows of memory that then nobody sees are not read.
         """
-        window, memory = self._reach(reach)
+        window, memory = self.reached(reach)
         if not segment.cached:
             c_BSD = c_BSD[:, self.memory_rows - memory :]
         x_BTD = c_BSD if segment.cached else c_BSD[:, memory:]
@@ -163,8 +163,8 @@ class AttentionBlock(nn.Module):
         r_SE = self.position(r_SD)
         return r_SE.view(-1, self.n_kv_heads, self.d_head)
 
-    def _reach(self, reach: int | None) -> tuple[int | None, int]:
-        """The window, and the rows of memory within it."""
+    def reached(self, reach: int | None) -> tuple[int | None, int]:
+        """The window, and the rows of memory within it; `reach` is a smaller window."""
         if reach is None:
             return self.window, self.memory_rows
         window = reach if self.window is None else min(reach, self.window)
@@ -172,7 +172,7 @@ class AttentionBlock(nn.Module):
 
     def computed(self, segment: int, reach: int | None = None) -> tuple[int, int]:
         """How many queries of a segment are computed, and with how many keys each."""
-        window, memory = self._reach(reach)
+        window, memory = self.reached(reach)
         return pairs_of(window, memory, segment)
 
     def flops(self, batch: int, segment: int, memory: int, reach: int | None = None) -> float:
@@ -181,7 +181,7 @@ class AttentionBlock(nn.Module):
         The keys and values of the memory are projected anew in each segment, the distances once
         for all streams.
         """
-        rows = min(memory, self._reach(reach)[1]) + segment
+        rows = min(memory, self.reached(reach)[1]) + segment
         queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
         read, keys = self.computed(segment, reach)
         projections = 2 * queries + 2 * positions * rows / segment

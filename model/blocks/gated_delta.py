@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.blocks.base import HeadOptions, Label, linear
 from model.linear_recurrence import gated_delta, products
-from model.ops import Dropout, causal_conv, project
+from model.ops import Dropout, causal_conv, project, without_autocast
 from model.state import Segment
 
 
@@ -38,6 +38,8 @@ class GatedDeltaBlock(nn.Module):
     memory_rows = 0
     adds_nothing = False
     carries_state = True
+    # An exporter puts the same recurrence token by token here.
+    recurrence = staticmethod(gated_delta)
 
     def __init__(self, options: GatedDeltaOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
@@ -73,8 +75,8 @@ class GatedDeltaBlock(nn.Module):
         rate_H, bias_H = self.log_rate_H.to(wide).exp(), self.step_bias_H.to(wide)
         log_decay_BTH = -rate_H * F.softplus(step_BTH + bias_H)
         # Sums over many tokens: bfloat16 has too few digits for them.
-        with torch.autocast(c_BSD.device.type, enabled=False):
-            out_BHTK, matrix_BHKV = gated_delta(
+        with without_autocast(c_BSD.device):
+            out_BHTK, matrix_BHKV = self.recurrence(
                 F.normalize(q_BHTK, dim=-1, eps=1e-6) * self.d_head**-0.5,
                 F.normalize(k_BHTK, dim=-1, eps=1e-6),
                 value_BHTK,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from model.blocks.base import HeadOptions, Label, linear
 from model.linear_recurrence import decayed, products
-from model.ops import Dropout, project
+from model.ops import Dropout, project, without_autocast
 from model.state import Segment
 
 
@@ -33,6 +33,8 @@ class LinearAttentionBlock(nn.Module):
     memory_rows = 0
     adds_nothing = False
     carries_state = True
+    # As in `GatedDeltaBlock`.
+    recurrence = staticmethod(decayed)
 
     def __init__(self, options: LinearAttentionOptions, d_model: int, dropout: Dropout) -> None:
         super().__init__()
@@ -59,8 +61,8 @@ class LinearAttentionBlock(nn.Module):
         log_decay_H = nn.functional.logsigmoid(self.decay_logit_H.to(wide))
         log_decay_BHT = log_decay_H[:, None].expand(q_BHTK.shape[:3])
         # Sums over many tokens: bfloat16 has too few digits for them.
-        with torch.autocast(c_BSD.device.type, enabled=False):
-            out_BHTK, state = decayed(q_BHTK, k_BHTK, value_BHTK, log_decay_BHT, state)
+        with without_autocast(c_BSD.device):
+            out_BHTK, state = self.recurrence(q_BHTK, k_BHTK, value_BHTK, log_decay_BHT, state)
         gated_BHTK = self.norm(out_BHTK) * nn.functional.silu(gate_BHTK)
         gated_BTE = gated_BHTK.transpose(1, 2).flatten(2).to(inner_BTE.dtype)
         return project(gated_BTE, self.outer.weight), state, None

@@ -79,7 +79,7 @@ class ProductKeyMemoryBlock(nn.Module):
     def read(self, x_RD: Tensor) -> tuple[Tensor, Tensor]:
         """The weights and the numbers of the H K values of each token."""
         keys = self.key_H2NW.shape[2]
-        q_RHE = project(x_RD, self.query.weight).view(len(x_RD), self.heads, -1)
+        q_RHE = project(x_RD, self.query.weight).view(x_RD.shape[0], self.heads, -1)
         q_H2RW = self.norm(q_RHE).view(*q_RHE.shape[:2], 2, -1).permute(1, 2, 0, 3)
         score_H2RN = q_H2RW @ self.key_H2NW.mT.to(q_H2RW.dtype)
         best_H2RK, place_H2RK = score_H2RN.topk(self.k, dim=-1)

@@ -19,7 +19,7 @@ from model.ops import Dropout, drop, project
 from model.state import Segment
 
 # The score of a query with itself: it counts only where there is nothing else.
-_ITSELF = -5e4
+ITSELF = -5e4
 
 
 class RoutingOptions(HeadOptions):
@@ -198,7 +198,7 @@ class RoutingBlock(nn.Module):
         wide = torch.promote_types(score_BHTW.dtype, torch.float32)
         score_BHTW = score_BHTW.to(wide).masked_fill(~sees_BHTW, -torch.inf)
         # The first one is the query itself.
-        itself_BHT1 = torch.full_like(score_BHTW[..., :1], _ITSELF)
+        itself_BHT1 = torch.full_like(score_BHTW[..., :1], ITSELF)
         score_BHTW = torch.cat([itself_BHT1, score_BHTW[..., 1:]], dim=-1)
         weight_BHTW = torch.softmax(score_BHTW, dim=-1).to(value_BHSK.dtype)
         weight_BHTW = drop(weight_BHTW, self.dropout, self.training)

@@ -1,0 +1,153 @@
+"""A graph of ids and memories is the model, for every kind of block and option of a whole model."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from export.attention import check_room
+from export.blocks import FORMS, form_of
+from export.graph import GraphModel
+from model import BLOCKS, Candidate, LanguageModel, ModelOptions, SoftmaxConfig
+from model.state import Segment
+from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
+
+LENGTHS = (5, 1, 17, 3)
+
+
+def graph_of(model: LanguageModel) -> GraphModel:
+    return GraphModel(copy.deepcopy(model))
+
+
+@torch.no_grad()
+def check(model: LanguageModel, batch: int = 2) -> None:
+    """The graph's log-probabilities and memories are the model's, segment by segment."""
+    graph = graph_of(model)
+    memories, state = graph.zeros(batch), model.initial_state(batch, cached=True)
+    names = list(memories)
+    for number, length in enumerate(LENGTHS):
+        ids_BT = tokens(batch, length, seed=number)
+        log_prob_BTV, memories = graph(ids_BT, memories)
+        h_BTD, state, _ = model(ids_BT, state)
+        wanted_BTV = model.log_prob(h_BTD)
+        size = max(1.0, float(wanted_BTV.abs().max()))
+        torch.testing.assert_close(log_prob_BTV, wanted_BTV, rtol=0, atol=1e-12 * size)
+        assert list(memories) == names
+        assert torch.equal(memories["seen"], state.seen_B)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_graph_computes_every_kind_or_refuses_it_by_name(kind: str) -> None:
+    model = language_model([[candidate(kind)]] * 2)
+    if BLOCKS[kind].block in FORMS:
+        check(model)
+        return
+    with pytest.raises(ValueError, match=rf"^{kind}: no graph"):
+        graph_of(model)
+
+
+MADE = {
+    "window": candidate("attention", window=4, memory=3),
+    "window beyond the memory": candidate("attention", window=9),
+    "clamp and grouped queries": candidate("attention", clamp=3, n_kv_heads=1),
+    "no memory": candidate("attention", memory=0),
+    "all-attention in groups": candidate("all_attention", window=4, memory=3, n_kv_heads=1),
+    "fading": candidate("adaptive_span", span=12, ramp=3),
+    "a narrow convolution": candidate("short_conv", kernel=1),
+    "routing alone": candidate("routing", memory=9, keys=3, clusters=3, n_local_heads=0),
+    "routing beside a window": candidate("routing", memory=9, keys=3, clusters=3),
+    "routing without memory": candidate("routing", memory=0, keys=1),
+    "dense in parts": candidate("dense", chunk=3, activation="geglu"),
+    "one expert of three": candidate("mixture_of_experts", n_experts=3, k=1, activation="swiglu"),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_graph_heeds_the_options_of_a_kind(name: str) -> None:
+    check(language_model([[MADE[name]]] * 2), batch=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "softmax"),
+    [
+        ({"norm": "rms"}, {}),
+        ({"norm": "scale", "norm_position": "post"}, {"cutoffs": (5, 11), "tied": False}),
+        ({"token_shift": True}, {"cutoffs": (5, 11)}),
+        ({"d_embedding": 4}, {"cutoffs": (5, 11)}),
+        ({"rezero": True, "token_shift": True}, {"tied": False}),
+    ],
+)
+def test_a_graph_heeds_the_options_of_a_model(
+    options: dict[str, Any], softmax: dict[str, Any]
+) -> None:
+    slots = [[candidate(kind)] for kind in BLOCKS]
+    model = language_model(slots, options=ModelOptions(**options), **softmax)
+    for parameter in model.parameters():
+        # Without norms the numbers grow from slot to slot.
+        parameter.data *= 0.5
+    check(model)
+
+
+def test_a_graph_of_tied_slots_carries_what_each_slot_keeps() -> None:
+    made = [candidate("attention"), candidate("dense"), candidate("gated_delta")]
+    model = language_model([[each] for each in (*made, *made)])
+    tied = LanguageModel(
+        [[each] for each in (*made, *made)], d_model=8, vocabulary_size=VOCABULARY,
+        softmax=SoftmaxConfig(cutoffs=(5,)), tie_slots=3,
+    ).double().eval()  # fmt: skip
+    check(tied)
+    assert set(graph_of(tied).zeros(1)) == set(graph_of(model).zeros(1))
+
+
+@pytest.mark.parametrize("softmax", [{}, {"cutoffs": (5, 11)}, {"tied": False}])
+@pytest.mark.parametrize("wrong", [-1, VOCABULARY, 2**40])
+def test_an_id_that_the_vocabulary_lacks_is_refused(softmax: dict[str, Any], wrong: int) -> None:
+    graph = graph_of(language_model([[candidate("identity")]], **softmax))
+    with pytest.raises(IndexError):
+        graph(torch.tensor([[0, wrong]]), graph.zeros(1))
+
+
+def test_streams_of_different_ages_are_read_side_by_side() -> None:
+    model = language_model([[candidate("attention")], [candidate("routing")]])
+    graph = graph_of(model)
+    with torch.no_grad():
+        _, old = graph(tokens(1, 4), graph.zeros(1))
+        new = graph.zeros(1)
+        both = {name: torch.cat([old[name], new[name]]) for name in old}
+        ids_BT = tokens(2, 3, seed=5)
+        log_prob_BTV, _ = graph(ids_BT, both)
+        for row, memories in enumerate((old, new)):
+            alone_1TV, _ = graph(ids_BT[row : row + 1], memories)
+            torch.testing.assert_close(log_prob_BTV[row], alone_1TV[0], rtol=0, atol=1e-12)
+
+
+def test_a_kind_without_a_form_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = BLOCKS["persistent"].block
+    monkeypatch.delitem(FORMS, block)
+    with pytest.raises(ValueError, match=r"^persistent: no graph .* can hold this kind"):
+        graph_of(language_model([[candidate("persistent")]]))
+
+    class Own(nn.Module):
+        pass
+
+    with pytest.raises(ValueError, match=r"^Own: "):
+        form_of(Own())
+
+
+def test_a_memory_that_no_graph_holds_is_refused_before_it_is_made() -> None:
+    check_room(2**20, 512)
+    with pytest.raises(ValueError, match=r"1,048,576 rows of 513 numbers are 2\.2 GB"):
+        check_room(2**20, 513)
+    huge: Candidate = candidate("attention", memory=2**20, d_head=2**10, n_heads=2)
+    with pytest.raises(ValueError, match=r"^memory: 1,048,576 rows"):
+        graph_of(language_model([[huge]]))
+
+
+def test_the_form_of_a_recurrence_leaves_later_blocks_alone() -> None:
+    made = candidate("gated_delta")
+    graph_of(language_model([[made]]))
+    fresh = BLOCKS["gated_delta"].block(made, 8, None)
+    assert "recurrence" not in vars(fresh)
+    fresh(torch.zeros(1, 3, 8), Segment(torch.zeros(1, dtype=torch.int64), 3), None)

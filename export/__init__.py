@@ -1,0 +1,1 @@
+"""Models of Parnas for other libraries and programs."""

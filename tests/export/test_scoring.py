@@ -42,7 +42,8 @@ def some_rows(model: LanguageModel) -> list[Row]:
     ]
     best = int(log_probs(model, [*shared, 0])[-1].argmax())
     rows += [Row([*shared, best], 14), Row([*shared, best, 0], 14), Row(shared, 14)]
-    # Read alone for its state, and the beginning of no other.
+    # Two that are scored from the first id of a segment on, and one that begins as no other.
+    rows += [Row([*shared[:12], n], 12) for n in (1, 2)]
     return [*rows, Row([3, *shared[1:], 7], 9), Row([*shared[:9], 2], 9)]
 
 
@@ -68,7 +69,8 @@ def test_what_rows_begin_with_is_read_once_and_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, read = made(), []
-    rows = some_rows(model)[:4]
+    others = [Row(tokens(1, 13, seed=seed)[0].tolist(), 9) for seed in (98, 99)]
+    rows = [*some_rows(model)[:4], *others]
     forward = LanguageModel.forward
 
     def counted(self: LanguageModel, ids_BT: Tensor, *inputs: object, **options: object) -> object:
@@ -78,7 +80,7 @@ def test_what_rows_begin_with_is_read_once_and_nothing_twice(
     monkeypatch.setattr(LanguageModel, "forward", counted)
     score(model, rows, segment=SEGMENT, batch=9)
     # 12 of the 14 common ids are whole segments; then up to 10 more of each row.
-    assert read == [(1, 4)] * 3 + [(4, 4), (4, 4), (4, 2)]
+    assert read == [(1, 4)] * 3 + [(4, 4), (4, 4), (4, 2)] + [(2, 4)] * 3
 
 
 @pytest.mark.parametrize(("streams", "context"), [(1, 0), (3, 0), (3, 7), (99, 2)])

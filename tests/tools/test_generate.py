@@ -141,13 +141,12 @@ def test_each_line_goes_on_in_the_same_memory(
         # Everything is read anew.
         drawn = steps(load_model(folder), read_prompts(load_model(folder), [known]),
                       Sampling(), [generator])  # fmt: skip
-        ids = [int(id_B) for _, id_B in islice(drawn, 4)]
+        ids = [int(id_B) for _, id_B in islice(drawn, 30)]
         assert 256 not in ids
         known += ids
         shown += bytes(ids).decode(errors="replace") + "\n"
-    given = [folder, "--seed", 2, "--tokens", 4, "--interactive", "--prompt", "Begin: "]
+    given = [folder, "--seed", 2, "--tokens", 30, "--interactive", "--prompt", "Begin: "]
     assert run(capsys, *given) == shown
-    assert len(set(shown.split("\n"))) == 5
 
 
 def test_ctrl_c_ends_a_sample_whose_text_stays_in_the_memory_and_then_the_program(

@@ -62,7 +62,14 @@ class Timings:
         return {"median_ms": statistics.median(found), **ends, "rounds_ms": found}
 
 
-def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5) -> Timings:
+def in_turn(
+    sides: Mapping[str, Side],
+    *,
+    rounds: int,
+    calls: int,
+    warm: int = 5,
+    most_others: float = MOST_OTHER_CORES,
+) -> Timings:
     """Time all sides in turn, each in a process of its own, the first one another in each round.
 
     A process of its own keeps the caches and the heap of one side from the other's. Only the side
@@ -73,6 +80,7 @@ def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5
         rounds: figures of each side.
         calls: calls behind one figure.
         warm: untimed calls of each side before the first round.
+        most_others: cores that others may use in a round that counts.
 
     Raises:
         ValueError: other processes used the machine in more than 3 times the rounds wanted.
@@ -85,7 +93,7 @@ def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5
         spoilt, done = 0, 0
         while done < rounds:
             found, others = _round(rotated(workers, done), calls)
-            if others <= MOST_OTHER_CORES:
+            if others <= most_others:
                 done += 1
                 for name, value in found.items():
                     seconds[name].append(value)
@@ -93,7 +101,7 @@ def in_turn(sides: Mapping[str, Side], *, rounds: int, calls: int, warm: int = 5
             spoilt += 1
             if spoilt > MOST_SPOILT * rounds:
                 raise ValueError(
-                    f"other processes use {others:.1f} cores, at most {MOST_OTHER_CORES} may; "
+                    f"other processes use {others:.1f} cores, at most {most_others} may; "
                     "stop them and measure again"
                 )
     return Timings(seconds)

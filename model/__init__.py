@@ -1,6 +1,6 @@
 """Blocks, language model, adaptive softmax, architecture files; needs nothing else of Parnas.
 
-A saved model is one line away: `model = load_model("runs/x/model")`.
+A saved model is one line away: `model = load_model("runs/x/model")`; `generate` goes on with ids.
 """
 
 from model.architecture import (
@@ -18,6 +18,7 @@ from model.architecture import (
 from model.blocks import BLOCKS, Candidate
 from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
 from model.cutoffs import optimal_cutoffs
+from model.generation import generate
 from model.language_model import LanguageModel, Mix
 from model.layout import (
     Network,
@@ -30,6 +31,7 @@ from model.layout import (
 )
 from model.ops import Dropout
 from model.options import ModelOptions
+from model.sampling import Sampling
 from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
 from model.state import StreamState
 
@@ -50,6 +52,7 @@ __all__ = [
     "ModelConfig",
     "ModelOptions",
     "Network",
+    "Sampling",
     "SoftmaxConfig",
     "StreamState",
     "TimedCost",
@@ -59,6 +62,7 @@ __all__ = [
     "block_options",
     "build_model",
     "default_candidates",
+    "generate",
     "layout_letters",
     "load_architecture",
     "load_model",

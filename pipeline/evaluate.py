@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from data import (
 from data.text import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
 from model.saving import shapes_of_architecture
+from pipeline.context import find_device
 from pipeline.resources import memory_bytes
 from pipeline.retrain import MODEL
 from training.evaluation import Evaluation, evaluate
@@ -56,7 +58,14 @@ class Text:
 
 
 def open_folder(folder: Path) -> Saved:
-    """Read all of a model folder, the weights only to see that they are whole.
+    """Read all of a model folder, the weights only to see that they are whole; as `describe`."""
+    saved = describe(folder)
+    load_model(folder)
+    return saved
+
+
+def describe(folder: Path) -> Saved:
+    """Read all of a model folder but the weights.
 
     Raises:
         ValueError: it is no model folder, or a file is damaged or does not fit the others.
@@ -74,7 +83,6 @@ def open_folder(folder: Path) -> Saved:
             f"{folder}: the tokenizer has digest {tokenizer.digest[:12]}, but the model was "
             f"trained with {architecture.tokenizer.digest[:12]}; copy the whole folder again"
         )
-    load_model(folder)
     return Saved(folder, architecture, tokenizer, _cut_of_test(folder))
 
 
@@ -109,6 +117,31 @@ def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bo
     )
 
 
+def device_of(name: str) -> torch.device:
+    """The device that `--device` names; ValueError where it is none, or not there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
+        raise ValueError(f"--device: must be auto, cpu, cuda or cuda:N, found {name!r:.40}")
+    return find_device(name, "--device")
+
+
+def check_memory(
+    architecture: Architecture,
+    streams: int,
+    device: torch.device,
+    remedy: str,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Raise ValueError where the memories of streams alone are more than the machine has."""
+    rows = shapes_of_architecture(architecture).memory_rows
+    # The old and the new buffer are there at once.
+    needed = 2 * streams * rows * architecture.d_model * dtype.itemsize
+    if needed > (available := memory_bytes(device)):
+        raise ValueError(
+            f"{rows:,} rows of memory in all slots for each of {streams:,} streams "
+            f"need {needed / 1e9:,.1f} GB, and {device} has {available / 1e9:,.1f} GB; {remedy}"
+        )
+
+
 @dataclass(frozen=True)
 class Measurement:
     """A model, a text, how it is cut (as `CUT`), and where and in what precision it is scored."""
@@ -126,16 +159,8 @@ class Measurement:
     def check_memory(self, options: Options) -> None:
         """Raise ValueError where the streams' memories alone are more than the machine has."""
         architecture = adjusted(self.saved.architecture, self._readable(options))
-        rows = shapes_of_architecture(architecture).memory_rows
-        # The old and the new buffer are there at once.
-        values = 2 * self.cut["streams"] * rows * architecture.d_model
-        needed, available = values * self._dtype.itemsize, memory_bytes(self.device)
-        if needed > available:
-            raise ValueError(
-                f"{rows:,} rows of memory in all slots for each of {self.cut['streams']:,} streams "
-                f"need {needed / 1e9:,.1f} GB, and {self.device} has {available / 1e9:,.1f} GB; "
-                "lower --memory or --streams"
-            )
+        remedy = "lower --memory or --streams"
+        check_memory(architecture, self.cut["streams"], self.device, remedy, self._dtype)
 
     def _readable(self, options: Options) -> Options:
         """The options without rows of memory that no stream is long enough to fill."""

@@ -125,7 +125,7 @@ def test_python_and_experiments_are_readable(page: Path, tmp_path: Path) -> None
             load_experiment(file)
 
 
-def test_the_models_of_readme_and_tutorial_load(
+def test_the_models_of_the_pages_load_and_are_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     tokenizer = Tokenizer(TOKENIZERS["bytes"].load(b"", False))
@@ -138,7 +138,9 @@ def test_the_models_of_readme_and_tutorial_load(
         tokenizer={"digest": tokenizer.digest},
     )
     monkeypatch.chdir(tmp_path)
-    for name, page in (("quickstart", "README.md"), ("my", "docs/tutorial.md")):
+    pages = {"README.md": "quickstart", "docs/tutorial.md": "my"}
+    pages["docs/using_a_model.md"] = "quickstart"
+    for page, name in pages.items():
         folder = tmp_path / "runs" / name / "model"
         save_model(folder, build_model(architecture), architecture)
         tokenizer.save(folder)

@@ -111,7 +111,16 @@ def test_nothing_of_ours_unpickles():
 NEED_A_SEED = {"default_rng", "RandomState", "SeedSequence", "Random", "seed"}
 SEEDED_BY_KEYWORD = {"TPESampler", "RandomSampler", "NSGAIISampler", "GPSampler"}
 GLOBAL_GENERATORS = ("random", "numpy.random", "np.random")
-NO_DRAWS = {"getstate", "get_state", "Generator", "PCG64", "SFC64", "Philox", "BitGenerator"}
+NO_DRAWS = {
+    "getstate",
+    "setstate",
+    "get_state",
+    "Generator",
+    "PCG64",
+    "SFC64",
+    "Philox",
+    "BitGenerator",
+}
 
 
 def unseeded_draws(path: Path) -> Iterator[str]:

@@ -13,7 +13,6 @@ is one more, as papers count WikiText; `--words plain` leaves the ends of lines 
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,15 +97,10 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
 
     All that can be checked before the first token is scored is checked.
     """
-    from pipeline.context import find_device
-    from pipeline.evaluate import Measurement, open_folder, read_documents
+    from pipeline.evaluate import Measurement, device_of, open_folder, read_documents
 
     check_out(arguments.json, arguments.data, arguments.model)
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", arguments.device):
-        raise ValueError(
-            f"--device: must be auto, cpu, cuda or cuda:N, found {arguments.device!r:.40}"
-        )
-    device = find_device(arguments.device, "--device")
+    device = device_of(arguments.device)
     saved = open_folder(arguments.model)
     variants = variants_of(arguments, saved.architecture)
     cut = cut_of(arguments, saved.cut)

@@ -1,0 +1,217 @@
+"""The lm_eval adapter: a local task, offline, agrees with the model's own test."""
+
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+lm_eval = pytest.importorskip("lm_eval")
+from lm_eval.api.instance import Instance  # noqa: E402
+
+from data import Tokenizer, load_tokenizer  # noqa: E402
+from data.tokenizers.byte_level import Bytes  # noqa: E402
+from export.lm_eval import Cut, ParnasLM, generation_options  # noqa: E402
+from model import Sampling, generate, load_model  # noqa: E402
+from pipeline.evaluate import Measurement, open_folder, read_documents  # noqa: E402
+from tests.model.tiny import candidate  # noqa: E402
+from tests.refusal import refused  # noqa: E402
+from tests.tools.test_evaluate import save_folder  # noqa: E402
+from tools import lm_eval as command  # noqa: E402
+
+ROLLING = """\
+task: ROLLING
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/texts.jsonl}}
+test_split: test
+output_type: loglikelihood_rolling
+doc_to_text: ""
+doc_to_target: "{{text}}"
+metric_list:
+  - metric: bits_per_byte
+  - metric: byte_perplexity
+"""
+CHOICE = """\
+task: CHOICE
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/questions.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{question}}"
+doc_to_choice: "{{choices}}"
+doc_to_target: answer
+metric_list:
+  - metric: acc
+"""
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    for name in ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    # It seeds the generators of the process, and draws from one.
+    monkeypatch.setattr(np.random, "seed", lambda seed: None)
+    before = random.getstate()
+    yield
+    random.setstate(before)
+
+
+def write_tasks(folder: Path, texts: Sequence[str], questions: Sequence[Any] = ()) -> Path:
+    tasks = folder / "tasks"
+    tasks.mkdir()
+    for name, documents in {"texts": [{"text": t} for t in texts], "questions": questions}.items():
+        lines = "".join(json.dumps(document) + "\n" for document in documents)
+        (folder / f"{name}.jsonl").write_text(lines)
+    for name, task in {"rolling": ROLLING, "choice": CHOICE}.items():
+        named = task.replace(name.upper(), f"parnas_{name}")
+        (tasks / f"{name}.yaml").write_text(named.replace("FOLDER", str(folder)))
+    return tasks
+
+
+def run(model: Path, tasks: Path, *arguments: object, name: str = "parnas_rolling") -> Any:
+    out = tasks.parent / "out.json"
+    given = [model, "--tasks", name, "--include-path", tasks, "--json", out, *arguments]
+    assert command.main([*map(str, given)]) == 0
+    return json.loads(out.read_text())["results"][name]
+
+
+def test_bits_per_byte_are_those_of_the_retraining_and_of_evaluate(
+    undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = undisturbed / "retrain/layout-adad/seed-0"
+    text = (undisturbed.parent / "test.txt").read_text()
+    tasks = write_tasks(tmp_path, [text])
+    test = json.loads((seed / "result.json").read_text())["test"]["bits_per_byte"]
+    joined = run(seed / "model", tasks, "--joined")
+    assert joined["bits_per_byte,none"] == pytest.approx(test, abs=1e-6)
+    alone = run(seed / "model", tasks)["bits_per_byte,none"]
+    saved = open_folder(seed / "model")
+    cut = saved.cut | {"streams": 1, "context": 0}
+    own = read_documents([undisturbed.parent / "test.txt"], saved.tokenizer, line_ends=True)
+    wanted = Measurement(saved, own, cut, torch.device("cpu"), "float32").run({})
+    assert alone == pytest.approx(wanted.bits_per_byte, abs=1e-6)
+    assert abs(alone - test) > 1e-5
+    assert f"bits_per_byte     {alone:.4f}" in capsys.readouterr().out
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    attention = candidate("attention", memory=5)
+    return save_folder(tmp_path / "model", attention, candidate("dense"), attention)
+
+
+def test_documents_are_independent_or_joined_by_doc(folder: Path, tmp_path: Path) -> None:
+    texts = ["the first\ndocument", "another one, and longer", "z"]
+    tasks = write_tasks(tmp_path, texts)
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    saved = open_folder(folder)
+
+    def nats(*paths: Path, streams: int) -> float:
+        own = read_documents(paths, saved.tokenizer, line_ends=True)
+        cut = saved.cut | {"streams": streams}
+        return Measurement(saved, own, cut, torch.device("cpu"), "float32").run({}).nats
+
+    size = math.log(2) * sum(map(len, texts))
+    alone = sum(nats(path, streams=1) for path in files) / size
+    assert run(folder, tasks)["bits_per_byte,none"] == pytest.approx(alone, rel=1e-5)
+    joined = nats(*files, streams=saved.cut["streams"]) / size
+    assert run(folder, tasks, "--joined")["bits_per_byte,none"] == pytest.approx(joined, rel=1e-5)
+    assert run(folder, tasks, "--limit", 1)["bits_per_byte,none"] == pytest.approx(
+        nats(files[0], streams=1) / (math.log(2) * len(texts[0])), rel=1e-5
+    )
+
+
+def test_choices_are_made_by_the_model(folder: Path, tmp_path: Path) -> None:
+    model, doc = load_model(folder), load_tokenizer(folder).doc_id
+    questions, contexts = [], ["Which one comes next here? ", ""]
+    for context in contexts:
+        (best,) = generate(model, [[doc, *context.encode()]], 1)
+        texts = [chr(best[0]), "\n", "~~"] if best[0] < 128 else ["a", "b", "c"]
+        questions.append({"question": context, "choices": texts, "answer": 0})
+    found = run(folder, write_tasks(tmp_path, ["x"], questions), name="parnas_choice")
+    rows = [
+        float(_nats(model, doc, question["question"], choice))
+        for question in questions
+        for choice in question["choices"]
+    ]
+    right = [min(rows[i : i + 3]) == rows[i] for i in (0, 3)]
+    assert found["acc,none"] == sum(right) / 2
+
+
+def _nats(model: Any, doc: int, context: str, choice: str) -> float:
+    ids = torch.tensor([[doc, *context.encode(), *choice.encode()]])
+    with torch.no_grad():
+        h_BTD, _, _ = model(ids[:, :-1], model.initial_state(1), chunk=None)
+        return float(model.nll(h_BTD, ids[:, 1:])[0, -len(choice.encode()) :].sum())
+
+
+def requests(kind: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [Instance(kind, {}, each, place) for place, each in enumerate(arguments)]
+
+
+def adapter(folder: Path, batch: int = 3) -> ParnasLM:
+    cut = Cut(streams=4, segment=8, context=0)
+    return ParnasLM(load_model(folder), load_tokenizer(folder), cut, batch=batch, seed=4)
+
+
+def test_generated_text_stops_where_the_task_says(folder: Path) -> None:
+    model, doc = load_model(folder), load_tokenizer(folder).doc_id
+    contexts = ["one", "a longer context than the memory", "", "two"]
+    draws = {"do_sample": True, "temperature": 0.9, "max_gen_toks": 12, "until": []}
+    asked = [(context, draws) for context in contexts]
+    free = adapter(folder).generate_until(requests("generate_until", asked))
+    for place, (context, text) in enumerate(zip(contexts, free, strict=True)):
+        (ids,) = generate(model, [[doc, *context.encode()]], 12, stop_id=doc, seeds=[4 + place],
+                          sampling=Sampling(temperature=0.9))  # fmt: skip
+        assert text == bytes(ids).decode(errors="replace")
+    assert adapter(folder, batch=1).generate_until(requests("generate_until", asked)) == free
+    end = free[1][4]
+    stopped = [(context, draws | {"until": [end, free[0][:2]]}) for context in contexts]
+    found = adapter(folder).generate_until(requests("generate_until", stopped))
+    assert found[0] == ""
+    assert found[1] == free[1][: free[1].index(end)]
+    greedy = [("one", {"until": "never", "max_gen_toks": 5})]
+    (ids,) = generate(model, [[doc, *b"one"]], 5, stop_id=doc)
+    assert adapter(folder).generate_until(requests("generate_until", greedy)) == [
+        bytes(ids).decode(errors="replace")
+    ]
+
+
+def test_what_a_task_may_ask_of_generated_text() -> None:
+    assert generation_options({}) == (Sampling(temperature=0.0), [], 256)
+    assert generation_options({"do_sample": False, "temperature": 0.7})[0].temperature == 0
+    assert generation_options({"temperature": 0.7, "top_k": 3})[0] == Sampling(0.7, top_k=3)
+    assert generation_options({"do_sample": True, "until": "a"}) == (Sampling(), ["a"], 256)
+    with pytest.raises(ValueError, match="num_beams: not known here"):
+        generation_options({"num_beams": 4})
+
+
+def test_mistakes_are_one_line(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    tasks = write_tasks(tmp_path, ["x"])
+    for given, said in (
+        (["--tasks", "no_such_task"], "--tasks: no_such_task: not known among"),
+        (["--tasks", "a", "--include-path", tmp_path / "absent"], "not a folder"),
+        (["--tasks", "a", "--json", tmp_path], "must be a file in a folder"),
+        (["--tasks", "a", "--batch", 0], "argument --batch: expected a number from 1"),
+        (["--tasks", "a", "--limit", 0], "argument --limit: expected a number from 1"),
+    ):
+        line = refused(command.main, capsys, folder, *given)
+        assert said in line
+        assert len(line.splitlines()) == 1
+    (tmp_path / "texts.jsonl").unlink()
+    line = refused(
+        command.main, capsys, folder, "--tasks", "parnas_rolling", "--include-path", tasks
+    )
+    assert "texts.jsonl" in line
+    Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
+    assert "the tokenizer has digest" in refused(command.main, capsys, folder, "--tasks", "a")

@@ -1,0 +1,275 @@
+"""The command that goes on with a text: what it prints is what the model draws."""
+
+import codecs
+import io
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from data import Tokenizer, load_tokenizer
+from data.tokenizers.byte_level import Bytes
+from data.tokenizers.pieces import load_given
+from model import Sampling, generate, load_model
+from model.generation import read_prompts, steps
+from tests.data.models import TEXT, given_model, ranked
+from tests.model.tiny import candidate
+from tests.tools.test_evaluate import save_folder
+from tools import generate as command
+
+LONG = "A line that is longer than the memory of five rows.\n" * 3
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    attention = candidate("attention", memory=5)
+    return save_folder(tmp_path / "model", attention, candidate("dense"), attention)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command that succeeds prints on stdout."""
+    assert command.main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def stdin(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+
+
+def ids_after(folder: Path, prompt: bytes, most: int, seed: int = 0, **options: Any) -> list[int]:
+    """What follows the bytes of a document."""
+    model, doc = load_model(folder), load_tokenizer(folder).doc_id
+    sampling = Sampling(**options)
+    return generate(model, [[doc, *prompt]], most, sampling=sampling, seeds=[seed], stop_id=doc)[0]
+
+
+def text_after(folder: Path, prompt: str, most: int, seed: int = 0, **options: Any) -> str:
+    ids = ids_after(folder, prompt.encode(), most, seed, **options)
+    return bytes(ids).decode(errors="replace")
+
+
+def draws(monkeypatch: pytest.MonkeyPatch, ids: Sequence[int], dies_at: int = -1) -> None:
+    """The model draws these ids, whatever it is given."""
+
+    def steps(*_: object) -> Iterator[tuple[None, torch.Tensor]]:
+        for place, each in enumerate(ids):
+            if place == dies_at:
+                raise KeyboardInterrupt
+            yield None, torch.tensor([each])
+
+    monkeypatch.setattr("model.generation.steps", steps)
+
+
+SPELT = "na\u00efve \u2014 \u65e5\u672c \U0001f389 \u2581 caf\u00e9\n\tdef fox(self):\n"
+TOKENIZERS = {
+    "bytes": lambda: Tokenizer(Bytes()),
+    "exact": lambda: ranked(load_given(given_model(
+        byte_fallback=True, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, character_coverage=0.98))),
+    "lossy": lambda: ranked(load_given(given_model(byte_fallback=True))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_what_is_shown_in_pieces_is_the_decoded_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = TOKENIZERS[name]()
+    spelt = tokenizer.encode(SPELT + TEXT).tolist()
+    random = np.random.default_rng(0).integers(tokenizer.vocabulary_size, size=(40, 9)).tolist()
+    for ids in [spelt, *([*each, *spelt[:5], *each[:2]] for each in random)]:
+        draws(monkeypatch, ids)
+        sampler = command.Sampler(None, tokenizer, Sampling(), len(ids))  # type: ignore[arg-type]
+        pieces = [piece for piece, _, _ in sampler.pieces(None, None)]  # type: ignore[arg-type]
+        shown = ids[: ids.index(tokenizer.doc_id)] if tokenizer.doc_id in ids else ids
+        assert "".join(pieces) == tokenizer.decode(shown)
+        assert "\ufffd" not in "".join(pieces) or ids is not spelt
+        assert sampler.tokens["new"] == len(pieces) == min(len(shown) + 1, len(ids))
+
+
+@pytest.mark.parametrize("prompt", ["", "Where a word", LONG])
+def test_the_text_is_what_the_model_draws(
+    folder: Path, capsys: pytest.CaptureFixture[str], prompt: str
+) -> None:
+    options = {"temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.01}
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    found = run(capsys, folder, "--prompt", prompt, *given, "--tokens", 40, "--seed", 3)
+    assert found == text_after(folder, prompt, 40, seed=3, **options) + "\n"
+
+
+def test_a_prompt_comes_from_the_command_line_a_file_or_stdin(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [folder, "--temperature", 0, "--tokens", 9]
+    wanted = text_after(folder, LONG, 9, temperature=0) + "\n"
+    (tmp_path / "long.txt").write_text(LONG)
+    assert run(capsys, *given, "--file", tmp_path / "long.txt") == wanted
+    stdin(monkeypatch, LONG.encode())
+    assert run(capsys, *given, "--prompt", "-") == wanted
+    (tmp_path / "empty.txt").write_text("")
+    assert run(capsys, *given, "--file", tmp_path / "empty.txt") == run(capsys, *given)
+
+
+def test_samples_read_the_prompt_once_and_are_those_of_the_next_seeds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([str(folder), "--prompt", LONG, "--count", "3", "--tokens", "20"]) == 0
+    printed = capsys.readouterr()
+    texts = [text_after(folder, LONG, 20, seed) for seed in range(3)]
+    assert printed.out == "".join(f"== seed {i}\n{text}\n" for i, text in enumerate(texts))
+    assert len(set(texts)) == 3
+    assert f"prompt: {len(LONG) + 1} tokens, " in printed.err.splitlines()[-1]
+
+
+def test_each_line_goes_on_in_the_same_memory(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [b"one", LONG.replace("\n", " ").encode(), b"", b"\xff two"]
+    stdin(monkeypatch, b"\r\n".join(lines))
+    known, shown, generator = [256, *b"Begin: "], "", torch.Generator().manual_seed(2)
+    for line in lines:
+        known += line
+        # Everything is read anew.
+        drawn = steps(load_model(folder), read_prompts(load_model(folder), [known]),
+                      Sampling(), [generator])  # fmt: skip
+        ids = [int(id_B) for _, id_B in islice(drawn, 30)]
+        assert 256 not in ids
+        known += ids
+        shown += bytes(ids).decode(errors="replace") + "\n"
+    given = [folder, "--seed", 2, "--tokens", 30, "--interactive", "--prompt", "Begin: "]
+    assert run(capsys, *given) == shown
+
+
+def test_ctrl_c_ends_a_sample_whose_text_stays_in_the_memory_and_then_the_program(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    lines = [b"one\n", b"two\n"]
+
+    def show_until_three(text: str) -> None:
+        shown.append(text)
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    def line_or_ctrl_c() -> bytes:
+        if lines:
+            return lines.pop(0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "show", show_until_three)
+    monkeypatch.setattr(command, "next_line", line_or_ctrl_c)
+    assert command.main([str(folder), "--temperature=0.5", "--tokens=6", "--interactive"]) == 130
+    said = capsys.readouterr().err
+    assert "stopped; Ctrl-C once more" in said
+    assert said.splitlines()[-2] == "interrupted"
+    known, generator = [256], torch.Generator().manual_seed(0)
+    for line, most in ((b"one", 3), (b"two", 6)):
+        known += line
+        reading = read_prompts(load_model(folder), [known])
+        drawn = steps(load_model(folder), reading, Sampling(temperature=0.5), [generator])
+        known += [int(id_B) for _, id_B in islice(drawn, most)]
+    wanted = known[4:7], known[10:]
+    assert 256 not in known[1:]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    assert shown[:3] == [decoder.decode(bytes([each])) for each in wanted[0]]
+    assert "".join(shown[3:]) == bytes(wanted[1]).decode(errors="replace")
+
+
+def test_ctrl_c_ends_a_sample_and_what_was_shown_stays(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws(monkeypatch, b"abcdef", dies_at=4)
+    assert command.main([str(folder)]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == "abcd"
+    assert printed.err.splitlines()[-2:][0] == "interrupted"
+
+
+def test_a_terminal_gets_no_escape_sequence_of_a_model(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws(monkeypatch, b"\x1b[2Ja\n\tb\r")
+    assert run(capsys, folder, "--tokens", 9) == "\x1b[2Ja\n\tb\r\n"
+    draws(monkeypatch, b"\x1b[2Ja\n\tb\r")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, folder, "--tokens", 9) == "\\x1b[2Ja\n\tb\\r\n"
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line of a command that must fail and print nothing else."""
+    with pytest.raises(SystemExit) as stop:
+        command.main([*map(str, arguments)])
+    assert stop.value.code == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert printed.out == ""
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--temperature -0.5", "--temperature: must be a number from 0, found -0.5"),
+        ("--temperature nan", "--temperature: must be a number from 0, found nan"),
+        ("--temperature hot", "argument --temperature: invalid float value: 'hot'"),
+        ("--top-k 0", "argument --top-k: expected a number from 1"),
+        ("--top-p 0", "--top-p: must be above 0 and at most 1, found 0.0"),
+        ("--top-p 1.01", "--top-p: must be above 0 and at most 1, found 1.01"),
+        ("--min-p -1", "--min-p: must be from 0 to 1, found -1.0"),
+        ("--tokens 0", "argument --tokens: expected a number from 1"),
+        ("--tokens -4", "argument --tokens: expected a number from 1"),
+        ("--count -1", "argument --count: expected a number from 1"),
+        ("--seed -1", "argument --seed: expected a number from 0"),
+        ("--device gpu", "--device: must be auto, cpu, cuda or cuda:N, found 'gpu'"),
+        ("--prompt a --file b", "not allowed with argument"),
+        ("--interactive --prompt -", "--interactive reads stdin itself"),
+        ("--interactive --count 2", "--interactive makes one sample a line"),
+        ("--file absent.txt", "absent.txt: No such file"),
+        ("--file FOLDER", "not a file of at most"),
+        ("--file FOLDER/latin.txt", "is not UTF-8, byte 0 is 0xe9"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, said: str
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"\xe9t\xe9")
+    given = arguments.replace("FOLDER", str(tmp_path)).split()
+    assert said in refusal(capsys, folder, *given)
+
+
+def test_a_folder_that_is_not_one_model_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def changed(name: str, content: bytes) -> Path:
+        copy = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(folder, copy)
+        (copy / name).write_bytes(content)
+        return copy
+
+    weights = (folder / "model.safetensors").read_bytes()
+    pickled = b"\x80\x04\x95\x1d\x00\x00\x00cposix\nsystem\n\x8c\x04true\x85R."
+    assert "not a safetensors file" in refusal(capsys, changed("model.safetensors", pickled))
+    damaged = weights[:-1] + bytes([weights[-1] ^ 1])
+    assert "its tensors are not those" in refusal(capsys, changed("model.safetensors", damaged))
+    huge = (folder / "architecture.json").read_bytes().replace(b'"d_model":8', b'"d_model":1048576')
+    huge = huge.replace(b'"d_model": 8', b'"d_model": 8388608')
+    assert "architecture.json" in refusal(capsys, changed("architecture.json", huge))
+    assert "not a model folder" in refusal(capsys, tmp_path / "../absent")
+    Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
+    assert "the tokenizer has digest" in refusal(capsys, folder)
+
+
+def test_memory_that_the_machine_has_not_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.evaluate.memory_bytes", lambda device: 2 * 2 * 5 * 8 * 4 - 1)
+    assert "10 rows of memory in all slots for each of 1 streams" in refusal(capsys, folder)

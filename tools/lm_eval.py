@@ -1,0 +1,156 @@
+"""Run tasks of EleutherAI's lm_eval on a saved model.
+
+MODEL is a model folder: RUN/model, or RUN/retrain/NAME/seed-N/model. Every request is read in full,
+by segments as in the model's own test, with carried memory, and knows nothing of the others. It
+needs the package: pip install 'lm_eval>=0.4.9'. A task of one's own is a YAML file in a folder that
+--include-path names; such a folder may hold Python code, which lm_eval runs.
+
+    python -m tools.lm_eval runs/quickstart/model --tasks wikitext --limit 10
+    python -m tools.lm_eval runs/quickstart/model --tasks mine --include-path tasks --joined
+
+With HF_DATASETS_OFFLINE=1 in the environment nothing is downloaded.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import cli, exit_codes
+
+if TYPE_CHECKING:
+    from export.lm_eval import ParnasLM
+
+MISSING = "the package {} is missing; pip install 'lm_eval>=0.4.9'"
+MOST = 2**30
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    with exit_codes.user_errors(loads="lm_eval"):
+        check_out(arguments)
+        try:
+            import lm_eval  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise ValueError(MISSING.format(error.name)) from None
+        model = prepare(arguments)
+        try:
+            results = evaluate(arguments, model)
+        except KeyboardInterrupt:
+            print("interrupted; no file was written", file=sys.stderr)
+            return exit_codes.INTERRUPTED
+        report(arguments, results)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    parser = cli.tool_parser("lm_eval", __doc__)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="a model folder")
+    add("--tasks", nargs="+", required=True, metavar="TASK", help="names of tasks")
+    add("--include-path", type=Path, metavar="DIR",
+        help="a folder of more tasks (default: lm_eval's own alone)")  # fmt: skip
+    add("--limit", type=cli.number_from(1, MOST), metavar="N",
+        help="documents of each task (default: all)")  # fmt: skip
+    add("--num-fewshot", type=cli.number_from(0, MOST), metavar="N",
+        help="examples before each (default: as the task says)")  # fmt: skip
+    add("--batch", type=cli.number_from(1, MOST), default=16, metavar="B",
+        help="requests read side by side; changes no result")  # fmt: skip
+    add("--joined", action="store_true",
+        help="read a task's whole texts as one, cut as in the model's own test")  # fmt: skip
+    add("--seed", type=cli.number_from(0, 2**31 - 1), default=0, metavar="S",
+        help="of texts that a task wants drawn")  # fmt: skip
+    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
+    add("--json", type=Path, metavar="OUT", help="also write the results to this file")
+    return parser.parse_args(argv)
+
+
+def check_out(arguments: argparse.Namespace) -> None:
+    """Raise ValueError where a folder that is named is none."""
+    out, tasks = arguments.json, arguments.include_path
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
+    if tasks is not None and not tasks.is_dir():
+        raise ValueError(f"--include-path: {tasks}: not a folder; give one with YAML files")
+
+
+def prepare(arguments: argparse.Namespace) -> "ParnasLM":
+    """The model as lm_eval wants it."""
+    from export.lm_eval import Cut, ParnasLM
+    from model import load_model
+    from pipeline.evaluate import check_memory, describe, device_of
+
+    device = device_of(arguments.device)
+    saved = describe(arguments.model)
+    check_memory(saved.architecture, arguments.batch, device, "lower --batch")
+    model = load_model(arguments.model).to(device)
+    for loss in saved.tokenizer.losses:
+        print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)
+    options = {name: getattr(arguments, name) for name in ("batch", "joined", "seed")}
+    return ParnasLM(model, saved.tokenizer, Cut(**saved.cut), **options)
+
+
+def evaluate(arguments: argparse.Namespace, model: "ParnasLM") -> Mapping[str, Any]:
+    """What lm_eval finds.
+
+    ValueError: a task is not known.
+    """
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    include = None if arguments.include_path is None else str(arguments.include_path)
+    # To look through lm_eval's own tasks takes 7 seconds.
+    tasks = TaskManager(include_path=include, include_defaults=False)
+    if not set(arguments.tasks) <= set(tasks.all_tasks):
+        tasks = TaskManager(include_path=include)
+    known = set(tasks.all_tasks)
+    if unknown := [name for name in arguments.tasks if name not in known]:
+        raise ValueError(
+            f"--tasks: {', '.join(unknown)}: not known among {len(known)} tasks; "
+            "--include-path names a folder of more"
+        )
+    results: Mapping[str, Any] = simple_evaluate(
+        model=model,
+        tasks=arguments.tasks,
+        task_manager=tasks,
+        limit=arguments.limit,
+        num_fewshot=arguments.num_fewshot,
+        log_samples=False,
+    )
+    return results
+
+
+def report(arguments: argparse.Namespace, results: Mapping[str, Any]) -> None:
+    """Print a line for each figure, and write the --json file whole."""
+    from utils.files import write_whole
+    from utils.text import aligned
+
+    lines = [["task", "metric", "value", "standard error"]]
+    for task, figures in results["results"].items():
+        for name, value in figures.items():
+            metric, comma, chosen = name.partition(",")
+            if not comma or metric.endswith("_stderr"):
+                continue
+            error = figures.get(f"{metric}_stderr,{chosen}")
+            metric += "" if chosen == "none" else f" ({chosen})"
+            lines.append([task, metric, _shown(value), _shown(error)])
+    print("\n".join(aligned(lines, left=2)))
+    if arguments.json is not None:
+        kept = ("results", "versions", "n-shot", "n-samples")
+        content = {name: results.get(name) for name in kept}
+        content |= {"model": str(arguments.model), "joined": arguments.joined}
+        write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,8 +12,10 @@ HEAVY = {"torch", "numpy", "pandas", "matplotlib", "optuna", "pydantic", "yaml",
 
 
 @pytest.mark.parametrize(
-    "tool", ["confirm", "corpus", "cutoffs", "evaluate", "latency", "layoutbench", "rank", "serve"]
-)
+    "tool",
+    ["confirm", "corpus", "cutoffs", "evaluate", "latency", "layoutbench", "pack", "rank", "replay",
+     "serve"],
+)  # fmt: skip
 def test_help_shows_a_real_command_and_imports_nothing_heavy(tool: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / f"tools/{tool}.py").read_text()))
     done = subprocess.run(
@@ -24,6 +26,6 @@ def test_help_shows_a_real_command_and_imports_nothing_heavy(tool: str) -> None:
     assert docstring in done.stdout
     assert f"    python -m tools.{tool} " in docstring
     assert f"usage: python -m tools.{tool} " in done.stdout
-    assert ("[--run" in done.stdout) == (tool in {"confirm", "rank"})
+    assert ("[--run" in done.stdout) == (tool in {"confirm", "rank", "replay"})
     imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
     assert not imported & HEAVY

@@ -79,7 +79,7 @@ def expectations(pack: Pack, settings: Sequence[str]) -> list[str]:
             found += _changed_facts(phase, experiment)
             found += _changed_inputs(phase, experiment, texts)
             found += [
-                f"{name}: went on at step {step} with another {fact} ({value})"
+                f"{name}: from step {step} on {fact} was {value}"
                 for step, facts in phase.resumed_on.items()
                 for fact, value in facts.items()
             ]
@@ -153,7 +153,8 @@ def remake(pack: Pack, run: Path, settings: Sequence[str]) -> None:
             if stop.number is not None:
                 raise Stopped(stop.number)
             if code:
-                raise Ended(command.line(run / FILES, run), code)
+                # Of a process that a signal killed, as a shell has it.
+                raise Ended(command.line(run / FILES, run), code if code > 0 else 128 - code)
             count = (done if isinstance(done, int) else 0) + number + 1
             write_whole(mark, json.dumps(known | {"done": count}, indent=1) + "\n")
 

@@ -8,7 +8,7 @@ SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
 PYTEST := OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
-.PHONY: help setup demo test test-slow test-extras check schema lock lock-extras clean
+.PHONY: help setup demo test test-slow test-extras check schema site lock lock-extras clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -57,6 +57,11 @@ schema: .venv/.ok ## the page of all options, and the file that editors complete
 	$(BIN) -c "from pipeline import experiment; print(experiment.json_schema(), end='')" > configs/experiment.schema.json
 	$(BIN) -m tools.options > docs/options.md
 
+# Not --quiet: mkdocs counts no warning that it does not show, and --strict would let it pass.
+site: .venv-extras/.ok ## README and docs as pages, in site/
+	@NO_MKDOCS_2_WARNING=1 .venv-extras/bin/python -m mkdocs build --strict
+	@echo "site: site/index.html"
+
 # torch stays out: its builds differ by machine, so tools/bootstrap.py pins it.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
 	--no-emit-index-url --no-emit-package torch
@@ -73,5 +78,5 @@ lock-extras: ## requirements-extras.lock alone, with the versions of requirement
 	@mv requirements-extras.lock.new requirements-extras.lock
 
 clean: ## remove .venv and caches
-	rm -rf .venv .venv-extras .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-extras site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

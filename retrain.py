@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source.add_argument(
         "--layout", metavar="LAYOUT", help="letters, e.g. 'a d a d', or a registered derivation"
     )
-    cli.add_tensorboard(parser)
+    cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         from pipeline.context import set_up

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = cli.parser(__doc__)
     cli.add_seeds(parser, "several searches, e.g. 0,1,2 (default: run.seed alone)")
-    cli.add_tensorboard(parser)
+    cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         from pipeline.context import set_up

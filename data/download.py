@@ -13,11 +13,9 @@ import http.client
 import io
 import os
 import re
-import stat
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
+from utils.archives import DAMAGE, ArchiveError, check_members, member_of
 from utils.files import named
 
 # Longest silence of a server.
@@ -33,10 +32,6 @@ _BLOCK = 1 << 16
 _LINES = 10
 _AGENT = "parnas (https://arxiv.org/abs/2009.04534)"
 _NETWORK = (OSError, http.client.HTTPException, ValueError)
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
-# What a zip made elsewhere than on Unix says about a member's type: nothing.
-_UNKNOWN_TYPE = 0
-_ENCRYPTED = 1
 
 
 @dataclass(frozen=True)
@@ -281,10 +276,6 @@ def _reason(error: BaseException) -> str:
     return " ".join(message.split()) or type(error).__name__
 
 
-class ArchiveError(ValueError):
-    """An archive that is damaged, hostile, or without the member."""
-
-
 @contextmanager
 def open_member(archive: Path, member: str, *, limit: int) -> Iterator[BinaryIO]:
     """Read one member of a zip file, by its exact name; at most `limit` bytes may come out.
@@ -295,33 +286,15 @@ def open_member(archive: Path, member: str, *, limit: int) -> Iterator[BinaryIO]
         # What comes out is never more than the size in the directory, whatever is in there.
         with (
             zipfile.ZipFile(archive) as opened,
-            opened.open(_find(opened, member, limit)) as stream,
+            opened.open(_checked_member(opened, member, limit)) as stream,
         ):
             yield cast(BinaryIO, stream)
     except ArchiveError as error:
         raise ArchiveError(f"{archive}: {error}; delete it and run again") from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ArchiveError(f"{archive}: is damaged ({error}); delete it and run again") from None
 
 
-def _find(opened: zipfile.ZipFile, member: str, limit: int) -> zipfile.ZipInfo:
-    for info in opened.infolist():
-        # zipfile has cut and turned `filename` into something harmless.
-        name = info.orig_filename
-        parts = re.split(r"[/\\]", name)
-        if ".." in parts or name[:1] in ("/", "\\") or ":" in parts[0] or "\0" in name:
-            raise ArchiveError(f"holds the unsafe name {name!r}")
-        kind = stat.S_IFMT(info.external_attr >> 16)
-        if kind not in (_UNKNOWN_TYPE, stat.S_IFREG, stat.S_IFDIR):
-            raise ArchiveError(f"holds {name!r}, a link or a device")
-    members = [info for info in opened.infolist() if info.filename == member]
-    if len(members) != 1:
-        raise ArchiveError(f"holds {len(members) or 'no'} members called {member}")
-    if members[0].flag_bits & _ENCRYPTED:
-        raise ArchiveError(f"{member} is encrypted")
-    if members[0].file_size > limit:
-        raise ArchiveError(
-            f"{member} says it holds {members[0].file_size:,} bytes, more than the {limit:,} "
-            f"expected"
-        )
-    return members[0]
+def _checked_member(opened: zipfile.ZipFile, member: str, limit: int) -> zipfile.ZipInfo:
+    check_members(opened)
+    return member_of(opened, member, limit)

@@ -166,15 +166,11 @@ def tool_parser(name: str, doc: str | None) -> Parser:
     )
 
 
-def add_tensorboard(parser: Parser) -> None:
-    """The flag of the two phases that train."""
-    parser.add_argument(
-        "--tensorboard",
-        dest="set",
-        action="append_const",
-        const="run.tensorboard=true",
-        help="also write TensorBoard event files (optional extra)",
-    )
+def add_trackers(parser: Parser) -> None:
+    """The flags of the two phases that train."""
+    for name, writes in (("tensorboard", "event files"), ("wandb", "W&B files, offline")):
+        words = f"also write {writes} (optional extra; run.trackers names several)"
+        parser.add_argument(f"--{name}", dest="set", action=_Track, nargs=0, help=words)
 
 
 def locate(arguments: argparse.Namespace) -> RunTarget:
@@ -263,6 +259,16 @@ class _Once(argparse.Action):
         if getattr(namespace, self.dest) is not self.default:
             raise argparse.ArgumentError(self, f"given twice; give all at once, {option} 0,1,2")
         setattr(namespace, self.dest, values)
+
+
+class _Track(argparse.Action):
+    """Adds a tracker to those that the flags of this command line name."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        names = dict.fromkeys([*getattr(namespace, "tracked", ()), option.removeprefix("--")])
+        namespace.tracked = list(names)
+        # Of several settings of one key the last counts.
+        namespace.set = [*namespace.set, f"run.trackers=[{', '.join(names)}]"]
 
 
 def _seeds(text: str) -> list[int]:

@@ -13,6 +13,7 @@ from pipeline.contest import equal_cost
 from pipeline.contestants import Contestant
 from pipeline.context import RunPlan, as_saved, say
 from pipeline.costs import measurement_of, time_models
+from pipeline.experiment import dump_experiment
 from pipeline.jobs import Job, run_all
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
@@ -21,6 +22,7 @@ from training.signals import StopRequest
 from utils.files import csv_of, write_whole
 
 _TRAIN_STEP = "train_step"
+EXPERIMENT = "comparison.yaml"
 
 
 def train_contestants(plan: RunPlan, entries: Sequence[Contestant]) -> None:
@@ -116,6 +118,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         "rows": rows,
         "results": results,
     }
+    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")

@@ -1,7 +1,7 @@
 """The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -35,9 +35,10 @@ from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
 from training.launch import Launch, launched
 from training.optim import Stages, stages_of
-from training.run_dir import environment, is_claimed
+from training.run_dir import Identity, environment, identity_hash, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
+from training.trackers import TRACKERS, Opener, TrackedPhase
 
 
 class NetworkSizes(TypedDict):
@@ -310,22 +311,21 @@ class RunPlan:
         """Where the retraining of one architecture, with the plan's seed, writes."""
         return self.run_dir / "retrain" / name / f"seed-{self.seed}"
 
-    def tensorboard(self, folder: Path) -> Callable[[int], Any] | None:
-        """What opens TensorBoard's writer at a step, where it is asked for, else None.
+    def trackers(self, folder: Path, identity: Identity) -> list[Opener]:
+        """What opens the trackers of a phase that the experiment names.
 
         Raises:
-            ValueError: the optional extra is not installed.
+            ValueError: an optional extra is not installed.
         """
-        if not self.experiment.run.tensorboard:
-            return None
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ValueError(
-                "run.tensorboard: the package tensorboard is missing; "
-                "pip install 'tensorboard>=2.21', or leave --tensorboard out"
-            ) from error
-        return lambda step: SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        run, place = self.run_dir.resolve().name, folder.relative_to(self.run_dir).as_posix()
+        phase = TrackedPhase(
+            folder=folder,
+            name=f"{run}/{place}",
+            # Two runs of one experiment are not one, and a run that was moved is the same.
+            run_id=identity_hash({"identity": identity, "run": run, "folder": place})[:16],
+            settings=as_saved(self.experiment).model_dump(mode="json", exclude={"sweep"}),
+        )
+        return [TRACKERS[name](phase) for name in self.experiment.run.trackers]
 
 
 def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:

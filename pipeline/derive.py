@@ -441,6 +441,8 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
     table = run_dir / "architectures" / f"{architecture.name}.csv"
+    # What the method was: architectures/experiment.yaml is of whoever wrote there last.
+    write_whole(table.with_suffix(".yaml"), dump_experiment(as_saved(experiment)))
     if derivation.considered:
         write_whole(table, considered_csv(derivation.considered))
     if derivation.tried:

@@ -13,6 +13,8 @@ from pipeline.cli import resume_command
 from training.launch import Lost, is_first_to_say, launched
 from utils.text import visible
 
+# As diff and cmp have it: a comparison was made, and found something.
+DIFFERENT = 1
 USER_MISTAKE = 2
 DIVERGED = 3
 LOST = 4

@@ -389,5 +389,5 @@ def text_experiment_of(arguments: Namespace) -> tuple[TextExperiment, Path]:
 
 def carried(arguments: Namespace) -> tuple[str, ...]:
     """The settings of this command that the next one needs too."""
-    of_this_one = ("derive.", "run.tensorboard")
+    of_this_one = ("derive.", "run.trackers")
     return tuple(setting for setting in arguments.set if not setting.startswith(of_this_one))

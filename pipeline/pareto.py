@@ -17,10 +17,11 @@ from nas.derivation import RULES, Derived, Layout, Request
 from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan, as_saved, say
 from pipeline.costs import Measured as MeasuredTimes
 from pipeline.costs import budget_of, costs_of, measure_whole, over
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
+from pipeline.experiment import dump_experiment
 from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
 from utils.files import csv_of, write_whole
@@ -28,7 +29,7 @@ from utils.pareto import dominates
 from utils.text import aligned
 from utils.validation import must_be_one_of
 
-TABLE, SUMMARY = "pareto.csv", "pareto.json"
+TABLE, SUMMARY, EXPERIMENT = "pareto.csv", "pareto.json", "pareto.yaml"
 # So many costs between the cheapest and the dearest layout, at each of which networks are scored.
 _LEVELS = 12
 _UNITS = {"cache": "bytes", "parameters": "", "flops": "per token", "throughput": "ms a pass"}
@@ -217,6 +218,7 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     summary |= {"scored": len(points), "limits": kept, "limits_of": config.reference}
     rows = _rows(weighed, points, rule_of)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
+    write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
     limits = ", ".join(f"{name} {most}" for name, most in kept.items())
     words = f"{cost} ({unit})" if unit else cost

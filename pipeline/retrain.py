@@ -63,6 +63,11 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     forecast = retrain_memory(step, state, batches.batch(0))
     ignore = plan.experiment.run.ignore_memory_forecast
     memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
+    identity = plan.identity(
+        dropout=asdict(plan.dropout),
+        retrain=config.identity(),
+        architecture=architecture_hash(architecture),
+    )
     summary = [
         text_summary(plan),
         softmax_line(plan, architecture.softmax),
@@ -78,11 +83,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     return Trainer(
         title=f"retrain {architecture.name}",
         folder=folder,
-        identity=plan.identity(
-            dropout=asdict(plan.dropout),
-            retrain=config.identity(),
-            architecture=architecture_hash(architecture),
-        ),
+        identity=identity,
         files={**plan.files(), "architecture.json": architecture.to_json()},
         summary="\n".join(summary),
         steps=stages.steps,
@@ -90,7 +91,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         batches=batches,
         step=step,
         nets={"model": lambda state: plan.validate(valid, state.model)},
-        writer=plan.tensorboard(folder),
+        trackers=plan.trackers(folder, identity),
         ranks=plan.ranks,
         refusal=memory.refusal,
     )

@@ -260,7 +260,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
         recorders=[trajectory, *guards_of(plan)],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
-        writer=plan.tensorboard(folder),
+        trackers=plan.trackers(folder, plan.search_identity),
         ranks=plan.ranks,
         work=_flops_of_steps(plan.costs, model, schedules),
         refusal=memory.refusal,

@@ -26,7 +26,7 @@ FILE = "x.yaml"
 
 RICH = """\
 run: {seed: 3, device: cpu, threads: 2, precision: float32, log_every: 10, validate_every: 100,
-  checkpoint_every: 50, tensorboard: false}
+  checkpoint_every: 50, trackers: []}
 data:
   corpus: files
   files: {train: a b.txt, valid: ä.txt, test: c.txt}

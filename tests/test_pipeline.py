@@ -293,12 +293,20 @@ def test_a_run_that_diverges_ends_with_3_and_says_where(
     assert not (tmp_path / "run" / SEARCH / "last.safetensors").exists()
 
 
-def test_tensorboard_is_an_extra_that_is_named_where_it_is_missing(
-    experiment_file: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("tracker", "module"), [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb")]
+)
+def test_a_tracker_is_an_extra_that_is_named_where_it_is_missing(
+    experiment_file: Path,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    tracker: str,
+    module: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    arguments = [experiment_file, "--run", tmp_path / "run", "--tensorboard"]
-    assert "pip install 'tensorboard" in refused(search, capsys, *arguments)
+    monkeypatch.setitem(sys.modules, module, None)
+    arguments = [experiment_file, "--run", tmp_path / "run", f"--{tracker}"]
+    assert f"pip install '{tracker}>=" in refused(search, capsys, *arguments)
     assert not (tmp_path / "run").exists()
 
 

@@ -24,6 +24,9 @@ _HEEDED_BY = {
 class RunConfig(Section):
     """Where and how a phase runs; of these only `precision` is part of its identity."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"tensorboard": "trackers: [tensorboard]"}
+    gone: ClassVar[Mapping[str, Any]] = {"tensorboard": False}
+
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of weights, draws and dropout.")
     device: str = Field(
         default="auto",
@@ -69,7 +72,11 @@ class RunConfig(Section):
     figures: bool = Field(
         default=True, description="Draw figures and the report when a search ends."
     )
-    tensorboard: bool = Field(default=False, description="Also write TensorBoard event files.")
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
+        default=(),
+        description="Programs that show the numbers as they come, each an extra: tensorboard, "
+        "wandb (offline, where WANDB_MODE does not say otherwise).",
+    )
 
     @model_validator(mode="after")
     def _attention_has_an_effect(self) -> "RunConfig":
@@ -78,6 +85,12 @@ class RunConfig(Section):
                 f"attention: {self.attention} has no effect with compile true; give auto, or set "
                 "compile to false"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _trackers_once(self) -> "RunConfig":
+        if len(set(self.trackers)) < len(self.trackers):
+            raise ValueError(f"trackers: one is named twice, found {', '.join(self.trackers)}")
         return self
 
 

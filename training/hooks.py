@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from training.checkpoint import Checkpoints
 from training.console import Screen
@@ -14,35 +14,18 @@ from training.evaluation import Evaluation
 from training.metrics import MetricsFile
 from training.signals import Stopped, StopRequest
 from training.state import Best, Metrics, TrainState
-from utils.files import named
-
-EVENTS = "TensorBoard's event file"
+from training.trackers import Tracker
 
 
-class Writer(Protocol):
-    """TensorBoard's writer, as far as it is used."""
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        """One point of the curve `tag`."""
-
-    def close(self) -> None:
-        """Write out what is buffered."""
-
-
-def write_scalars(writer: Writer | None, prefix: str, row: Mapping[str, Any]) -> None:
-    """Send a row's numbers to TensorBoard, where it is wanted."""
-    if writer is None:
-        return
-    with named(EVENTS):
-        for key, value in row.items():
-            if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}:
-                writer.add_scalar(f"{prefix}/{key}", value, row["step"])
-
-
-def close(writer: Writer) -> None:
-    """Write what TensorBoard still holds back."""
-    with named(EVENTS):
-        writer.close()
+def track(trackers: Sequence[Tracker], prefix: str, row: Mapping[str, Any]) -> None:
+    """Send a row's numbers to the trackers."""
+    values = {
+        f"{prefix}/{key}": value
+        for key, value in row.items()
+        if isinstance(value, float | int) and key not in {"step", "tokens", "bytes", "words"}
+    }
+    for tracker in trackers:
+        tracker.log(row["step"], values)
 
 
 @dataclass
@@ -82,7 +65,7 @@ class LogHook(_Periodic):
 
     screen: Screen
     columns: Callable[[TrainState], Mapping[str, float]]
-    writer: Writer | None
+    trackers: Sequence[Tracker]
     _tokens: int | None = None
     _at_s: float = 0.0
 
@@ -99,7 +82,7 @@ class LogHook(_Periodic):
         state.loss_steps = 0
         self.metrics_file.append(row)
         self.screen.train_line(row)
-        write_scalars(self.writer, "train", row)
+        track(self.trackers, "train", row)
 
     def _row(self, state: TrainState, metrics: Metrics) -> dict[str, Any]:
         now_s = self.clock.training_s()
@@ -127,7 +110,7 @@ class ValidationHook(_Periodic):
     nets: Mapping[str, Callable[[TrainState], Evaluation]]
     screen: Screen
     checkpoints: Checkpoints
-    writer: Writer | None
+    trackers: Sequence[Tracker]
 
     def __call__(self, state: TrainState, metrics: Metrics) -> None:
         """Validate where it is due."""
@@ -149,7 +132,7 @@ class ValidationHook(_Periodic):
             }
             self.metrics_file.append(row)
             self.screen.valid_line(row, last)
-            write_scalars(self.writer, f"valid_{net}", row)
+            track(self.trackers, f"valid_{net}", row)
         self._describe_blocks(state)
         self.clock.validation_s += time.monotonic() - began
         state.validations += 1
@@ -170,7 +153,7 @@ class ValidationHook(_Periodic):
             for name, values in block["numbers"].items()
             for place, value in enumerate(values)
         }
-        write_scalars(self.writer, "blocks", {"step": state.step, **scalars})
+        track(self.trackers, "blocks", {"step": state.step, **scalars})
 
 
 @dataclass(kw_only=True)

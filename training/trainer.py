@@ -12,15 +12,7 @@ from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation
-from training.hooks import (
-    EVENTS,
-    CheckpointHook,
-    Clock,
-    LogHook,
-    ValidationHook,
-    Writer,
-    close,
-)
+from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
 from training.launch import Lost
 from training.metrics import MetricsFile
 from training.run_dir import (
@@ -33,7 +25,8 @@ from training.run_dir import (
 )
 from training.signals import StopRequest
 from training.state import Batches, Hook, Step, TrainState
-from utils.files import named, remove_temporary, words_of
+from training.trackers import Opener, Tracker
+from utils.files import remove_temporary, words_of
 
 
 @dataclass
@@ -49,7 +42,7 @@ class Trainer:
         recorders: more hooks, called after every step before any other.
         resumed: called with the state a resume goes on from, before anything is written.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
-        writer: opens TensorBoard's writer; rows after the step it is given are dropped.
+        trackers: open those that the experiment names.
         ranks: the processes that train together; the first one writes, the others are silent.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
         refusal: why no step may be taken here, as where memory is too small; None: they may. A
@@ -70,7 +63,7 @@ class Trainer:
     recorders: Sequence[Hook] = ()
     resumed: Callable[[TrainState], None] = lambda state: None
     before_checkpoint: Callable[[], None] = lambda: None
-    writer: Callable[[int], Any] | None = None
+    trackers: Sequence[Opener] = ()
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
     refusal: str | None = None
@@ -141,10 +134,10 @@ class Trainer:
             if start >= self.steps:
                 return
             clock = Clock(self.state.elapsed_s)
-            screen, writer = self._open_output(config, start, heard, at_the_end)
+            screen, trackers = self._open_output(config, start, heard, at_the_end)
             stop = StopRequest(self.ranks)
             with stop.listening():
-                hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, writer)]
+                hooks = [*self.recorders, *self._hooks(config, clock, screen, stop, trackers)]
                 try:
                     self.state.model.train()
                     while self.state.step < self.steps:
@@ -157,7 +150,7 @@ class Trainer:
 
     def _open_output(
         self, config: RunConfig, start: int, heard: Set[str], at_the_end: ExitStack
-    ) -> tuple[Screen, Writer | None]:
+    ) -> tuple[Screen, list[Tracker]]:
         screen = Screen(
             self.folder / "train.log" if self.ranks.is_first else None,
             title=self.title,
@@ -166,16 +159,15 @@ class Trainer:
         )
         at_the_end.callback(screen.close)
         if not self.ranks.is_first:
-            return screen, None
+            return screen, []
         screen.say(self._greeting(config), heard)
         if self._refused is not None:
             self._checkpoints.set_aside()
-        writer = None
-        if self.writer is not None:
-            with named(EVENTS):
-                writer = self.writer(start)
-            at_the_end.callback(close, writer)
-        return screen, writer
+        trackers = []
+        for opened in self.trackers:
+            trackers.append(opened(start))
+            at_the_end.callback(trackers[-1].close)
+        return screen, trackers
 
     def take_best(self) -> None:
         """Put the weights of the best step into the model; ValueError where they are lost."""
@@ -228,7 +220,7 @@ class Trainer:
         clock: Clock,
         screen: Screen,
         stop: StopRequest,
-        writer: Writer | None,
+        trackers: Sequence[Tracker],
     ) -> list[Hook]:
         common: dict[str, Any] = {
             "metrics_file": self.metrics_file,
@@ -236,7 +228,7 @@ class Trainer:
             "until": self.steps,
             "ranks": self.ranks,
         }
-        shown: dict[str, Any] = {"screen": screen, "writer": writer}
+        shown: dict[str, Any] = {"screen": screen, "trackers": trackers}
         saved: dict[str, Any] = {"checkpoints": self._checkpoints}
         return [
             LogHook(**common, **shown, every=config.log_every, columns=self.columns),

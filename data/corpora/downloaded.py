@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
-from data.download import ArchiveError, Remote, fetch, open_member
+from data.download import Remote, fetch, open_member
 from data.text import count_words, to_text
+from utils.archives import ArchiveError
 
 if TYPE_CHECKING:
     from data.config import DataConfig

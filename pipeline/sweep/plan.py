@@ -145,7 +145,7 @@ def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> E
     """
     here = {
         "run.figures": False,
-        "run.tensorboard": False,
+        "run.trackers": [],
         "run.threads": asked_threads(sweep) or threads,
         "derive.gap": False,
     }

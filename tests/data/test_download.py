@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from data import download
-from data.download import ArchiveError, Remote, fetch, open_member
+from data.download import Remote, fetch, open_member
+from utils.archives import ArchiveError
 
 from .server import Handler, Server
 

@@ -1,0 +1,94 @@
+"""What the trackers write is what a reader of their files finds, once for each step."""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb.proto import wandb_internal_pb2
+
+import search
+from tests.runs import SEARCH, Capture, assert_same, killed_after, rows, run
+
+TRACKED = ("--tensorboard", "--wandb")
+_BLOCK, _HEADER, _WHOLE, _FIRST, _LAST = 32768, 7, 1, 2, 4
+
+
+@pytest.fixture
+def resumed(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Path
+) -> Path:
+    """A tracked search that was killed in step 17, after a checkpoint of 14, and gone on with."""
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    arguments = [experiment_file, "--run", tmp_path / "run", *TRACKED]
+    killed_after(16, search, *arguments)
+    run(search, *arguments)
+    folder = tmp_path / "run" / SEARCH
+    assert_same(undisturbed / SEARCH, folder)
+    return folder
+
+
+def wandb_records(path: Path) -> Iterator[wandb_internal_pb2.Record]:
+    """The records of a .wandb file: a log in blocks, of records that may be in parts."""
+    content, place, parts = path.read_bytes(), _HEADER, b""
+    while place + _HEADER <= len(content):
+        if _BLOCK - place % _BLOCK < _HEADER:
+            place += _BLOCK - place % _BLOCK
+        _, length, kind = struct.unpack_from("<IHB", content, place)
+        part = content[place + _HEADER : place + _HEADER + length]
+        place += _HEADER + length
+        parts = part if kind in (_WHOLE, _FIRST) else parts + part
+        if kind in (_WHOLE, _LAST):
+            yield wandb_internal_pb2.Record.FromString(parts)
+
+
+def history(path: Path) -> list[dict[str, float]]:
+    """The rows of a .wandb file, by step."""
+    return [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row}
+        for record in wandb_records(path)
+        if (row := record.history.item)
+    ]
+
+
+def test_both_trackers_have_every_number_once_after_a_resume(resumed: Path) -> None:
+    metrics = rows(resumed / "metrics.jsonl")
+    losses = {row["step"]: row["loss_nats"] for row in metrics if row["kind"] == "train"}
+    assert sorted(losses) == [5, 10, 15, 20, 25, 30]
+
+    board = EventAccumulator(str(resumed / "tensorboard"))
+    board.Reload()
+    points = [(event.step, event.value) for event in board.Scalars("train/loss_nats")]
+    assert points == [(step, pytest.approx(loss)) for step, loss in losses.items()]
+    onehot = [event.step for event in board.Scalars("valid_onehot/bits_per_byte")]
+    assert onehot == [10, 20, 30]
+
+    first, second = sorted(resumed.glob("wandb/offline-run-*/*.wandb"), key=lambda p: p.parent)
+    assert first.name == second.name
+    # What the killed process logged after its checkpoint is in the first file; W&B has the last
+    # row of a step.
+    found: dict[int, float] = {}
+    for path in (first, second):
+        of_file = [row for row in history(path) if "train/loss_nats" in row]
+        assert len({row["_step"] for row in of_file}) == len(of_file)
+        found |= {int(row["_step"]): row["train/loss_nats"] for row in of_file}
+    assert found == losses
+
+
+def test_a_server_that_cannot_be_reached_ends_no_training(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+    undisturbed: Path,
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setattr("training.trackers._WANDB_WAIT_S", 2)
+    run(search, experiment_file, "--run", tmp_path / "run", "--wandb")
+    assert "warning: wandb: kept in " in capsys.readouterr().err
+    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
+    assert list((tmp_path / "run" / SEARCH).glob("wandb/offline-run-*/*.wandb"))

@@ -1,0 +1,76 @@
+"""A real run, packed and made again: byte for byte, and with another setting the right row."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compare
+import derive
+import retrain
+import search
+from pipeline.packing import write_pack
+from tests.conftest import write_experiment
+from tests.runs import Capture, code_of, run, settings
+from tools import replay
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Search, derivation, retraining and comparison of the tiny experiment, packed."""
+    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
+    # Other work may change the tree meanwhile.
+    monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
+    file, made = write_experiment(tmp_path), tmp_path / "made"
+    texts = "costs.patience_s=0", "compare.opponents=[interleaved]", "run.figures=false"
+    run(search, file, "--run", made, *settings(*texts))
+    for script in (derive, retrain, compare):
+        run(script, made)
+    write_pack(made, tmp_path / "made.zip", weights=False)
+    return tmp_path / "made.zip"
+
+
+def test_a_run_is_made_again_byte_for_byte_by_processes_of_its_own(
+    archive: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    capsys.readouterr()
+    assert code_of(replay, archive, "--run", tmp_path / "again") == 0
+    out = capsys.readouterr().out
+    assert "differs: " not in out
+    assert out.endswith("again: equal, times excepted\n")
+    assert re.search(r"compared: \d+ tables, 1 pi\.npz, 12 weights\n", out)
+
+
+def test_another_setting_is_named_by_the_rows_that_it_changes(
+    archive: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = list[str]()
+
+    def run_here(verb: str, arguments: Sequence[str], stop: Any) -> int:
+        # The first time the third command ends as if it had been stopped.
+        if verb == "retrain" and not stopped:
+            stopped.append(verb)
+            return 130
+        return code_of(importlib.import_module(verb), *arguments[1:])
+
+    monkeypatch.setattr("pipeline.replaying._run", run_here)
+    arguments = [archive, "--run", tmp_path / "again", "--set", "retrain.optimiser.lr=0.004"]
+    assert code_of(replay, *arguments) == 2
+    assert not (tmp_path / "again").exists()
+    assert code_of(replay, *arguments, "--anyway") == 130
+    capsys.readouterr()
+    assert code_of(replay, *arguments, "--anyway") == 1
+    out = capsys.readouterr().out
+    assert "python search.py" not in out, "what was done is done again"
+    lines = [line for line in out.splitlines() if " there, " in line]
+    phase = "retrain/argmax-0/seed-0"
+    lr = "optimiser.lr: 0.003 there, 0.004 here"
+    assert lines[0] == f"{phase}/identity.json: retrain.{lr}"
+    assert lines[1].startswith(f"{phase}/metrics.jsonl: row 1 (train, step 5), column ")
+    assert not any(line.startswith(("search/", "architecture")) for line in lines)
+    assert any(f"{phase}/model/model.safetensors: tensor " in line for line in lines)

@@ -1,0 +1,78 @@
+"""The trackers that an experiment may name, how older files named one, and one that fails."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+import search
+from pipeline import cli
+from pipeline.experiment import Experiment, load_experiment
+from tests.runs import Capture, refused
+from training.config import RunConfig
+from training.trackers import TRACKERS, TrackedPhase, Wandb
+
+
+def test_the_schema_names_the_registered_trackers() -> None:
+    (names, _) = get_args(RunConfig.model_fields["trackers"].annotation)
+    assert get_args(names) == tuple(TRACKERS)
+
+
+def test_an_older_file_loads_or_is_told_the_new_spelling(
+    experiment_file: Path, capsys: Capture
+) -> None:
+    experiment: Experiment = load_experiment(experiment_file, ["run.tensorboard=false"])
+    assert experiment.run.trackers == ()
+    arguments = [experiment_file, "--check", "--set", "run.tensorboard=true"]
+    assert "it is named 'trackers: [tensorboard]' now" in refused(search, capsys, *arguments)
+    arguments[-1] = "run.trackers=[wandb, wandb]"
+    assert "run.trackers: one is named twice" in refused(search, capsys, *arguments)
+
+
+def test_the_flags_add_up(experiment_file: Path) -> None:
+    parser = cli.parser("doc")
+    cli.add_trackers(parser)
+    flags = ["--wandb", "--set", "run.seed=3", "--tensorboard", "--wandb"]
+    arguments = parser.parse_args([str(experiment_file), *flags])
+    run = load_experiment(experiment_file, arguments.set).run
+    assert (run.seed, run.trackers) == (3, ("wandb", "tensorboard"))
+    assert parser.parse_args([str(experiment_file)]).set == []
+
+
+class FailingRun:
+    """A run of W&B whose first row is the last one that works."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        if self.rows:
+            raise LookupError("the service is gone")
+        self.rows.append(step)
+
+    def finish(self) -> None:
+        raise AssertionError("asked again")
+
+
+def test_a_failure_of_wandb_is_said_once_and_ends_nothing(capsys: Capture) -> None:
+    run, package = FailingRun(), ModuleType("wandb")
+    package.Error = LookupError  # type: ignore[attr-defined]
+    tracker = Wandb(package, run)
+    for step in (5, 10, 15):
+        tracker.log(step, {"train/loss_nats": 1.0})
+    tracker.close()
+    assert run.rows == [5]
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning == "warning: wandb: nothing more is logged there: the service is gone"
+
+
+def test_an_unknown_mode_of_wandb_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package: Any = ModuleType("wandb")
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(ValueError, match=r"WANDB_MODE: .*did you mean 'online'\?"):
+        TRACKERS["wandb"](TrackedPhase(tmp_path, "x", "y", {}))

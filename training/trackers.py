@@ -1,0 +1,177 @@
+"""Trackers: programs that show a training's numbers as they come, beside metrics.jsonl.
+
+No result depends on one. Each writes below the phase's own folder, and its package is an extra that
+is imported only where an experiment names it.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from utils.files import named
+from utils.validation import must_be_one_of
+
+EVENTS = "TensorBoard's event file"
+_WANDB_MODES = ("offline", "online", "disabled")
+# Of a server that does not answer, before the first step and after the last one.
+_WANDB_WAIT_S = 30
+
+
+class Tracker(Protocol):
+    """What takes a training's numbers."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """The numbers of a step, by names like `train/loss_nats`."""
+
+    def close(self) -> None:
+        """Write out what is held back."""
+
+
+@dataclass(frozen=True)
+class TrackedPhase:
+    """What a tracker is told of a phase: its folder, a name and an id that a resume has again.
+
+    `settings` is its experiment, as it is kept in files.
+    """
+
+    folder: Path
+    name: str
+    run_id: str
+    settings: Mapping[str, Any]
+
+
+# Given the step after which it goes on; what was logged of later ones is void.
+Opener = Callable[[int], Tracker]
+
+
+class TensorBoard:
+    """Event files in the folder `tensorboard`."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """A point of each curve."""
+        with named(EVENTS):
+            for tag, value in values.items():
+                self._writer.add_scalar(tag, value, step)
+
+    def close(self) -> None:
+        """Write what the writer's own thread still holds back."""
+        with named(EVENTS):
+            self._writer.close()
+
+
+def _tensorboard(phase: TrackedPhase) -> Opener:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise _missing("tensorboard", "tensorboard>=2.21") from error
+
+    def opened(step: int) -> Tracker:
+        with named(EVENTS):
+            # Without purge_step a resume would draw the steps after the checkpoint twice.
+            return TensorBoard(
+                SummaryWriter(str(phase.folder / "tensorboard"), purge_step=step + 1)
+            )
+
+    return opened
+
+
+class Wandb:
+    """A run of Weights & Biases in the folder `wandb`.
+
+    No failure of its own ends a training: it says so once and is silent from then on.
+    """
+
+    def __init__(self, wandb: ModuleType, run: Any) -> None:
+        self._failures = _failures(wandb)
+        self._run = run
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """A row of its history; of one step it takes several."""
+        self._unless_it_fails(lambda run: run.log(dict(values), step=step))
+
+    def close(self) -> None:
+        """Hand over what is not uploaded yet, for as long as the server takes it."""
+        self._unless_it_fails(lambda run: run.finish())
+
+    def _unless_it_fails(self, use: Callable[[Any], None]) -> None:
+        if self._run is None:
+            return
+        try:
+            use(self._run)
+        except self._failures as error:
+            self._run = None
+            _warn(f"nothing more is logged there: {error}")
+
+
+def _wandb(phase: TrackedPhase) -> Opener:
+    try:
+        import wandb
+    except ImportError as error:
+        raise _missing("wandb", "wandb>=0.23") from error
+    mode = os.environ.get("WANDB_MODE") or "offline"
+    if mode not in _WANDB_MODES:
+        raise ValueError(f"WANDB_MODE: {must_be_one_of(mode, _WANDB_MODES)}")
+
+    def opened(step: int) -> Tracker:
+        try:
+            return Wandb(wandb, _wandb_run(wandb, phase, mode))
+        except _failures(wandb) as error:
+            _warn(f"kept in {phase.folder / 'wandb'} (wandb sync uploads it): {error}")
+            # Its own process still counts the run as begun, and would refuse its id.
+            wandb.teardown()
+            return Wandb(wandb, _wandb_run(wandb, phase, "offline"))
+
+    return opened
+
+
+def _failures(wandb: ModuleType) -> tuple[type[Exception], ...]:
+    """What it raises where its server or its own process is gone."""
+    named_so = ("MailboxClosedError", "HandleAbandonedError")
+    mailbox = getattr(getattr(wandb, "sdk", None), "mailbox", None)
+    found = [getattr(mailbox, name, None) for name in named_so]
+    return (wandb.Error, OSError, *filter(None, found))
+
+
+def _wandb_run(wandb: ModuleType, phase: TrackedPhase, mode: str) -> Any:
+    wanted = {
+        "console": "off",  # the screen is ours, and the progress bar is no log
+        "silent": True,
+        "init_timeout": _WANDB_WAIT_S,
+        "login_timeout": _WANDB_WAIT_S,
+        "finish_timeout": _WANDB_WAIT_S,
+    }
+    known = wandb.Settings.model_fields
+    return wandb.init(
+        project=os.environ.get("WANDB_PROJECT") or "parnas",
+        id=phase.run_id,
+        name=phase.name,
+        dir=str(phase.folder),
+        config=dict(phase.settings),
+        mode=mode,
+        resume="allow",
+        settings=wandb.Settings(**{key: value for key, value in wanted.items() if key in known}),
+    )
+
+
+def _missing(package: str, requirement: str) -> ValueError:
+    return ValueError(
+        f"run.trackers: the package {package} is missing; pip install '{requirement}', or leave "
+        f"{package} out"
+    )
+
+
+def _warn(words: str) -> None:
+    print(f"warning: wandb: {' '.join(words.split())}", file=sys.stderr, flush=True)
+
+
+TRACKERS: Mapping[str, Callable[[TrackedPhase], Opener]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+}

@@ -178,7 +178,8 @@ def _compared(known: Known) -> str:
 
 def _tally(contenders: Sequence[Contender]) -> str:
     """Against how many layouts a difference is shown; nothing where no interval is known."""
-    intervals = [one.less_interval for one in contenders if one.less_interval is not None]
+    others = [one for one in contenders if not one.is_chosen]
+    intervals = [one.less_interval for one in others if one.less_interval is not None]
     if not intervals:
         return ""
     better = sum(high < 0 for _, high in intervals)
@@ -200,7 +201,12 @@ def _so_far(known: Known) -> str:
         seeds = "one seed" if chosen.seeds == 1 else f"{chosen.seeds} seeds"
         state = f"{chosen.name} comes to {chosen.nats:.4f} nats per test token ({seeds})."
     says = html.paragraph(state, "saving")
-    says += html.paragraph("Not compared yet: nothing is known about other layouts.")
+    others = any(one.nats is not None for one in known.contenders if one is not chosen)
+    says += html.paragraph(
+        "Not compared yet: the other figures are of what was trained so far."
+        if others
+        else "Not compared yet: nothing is known about other layouts."
+    )
     if known.front:
         says += html.paragraph(known.front) + html.link("front", "The front is below")
     return says + _go_on(known.next_commands)

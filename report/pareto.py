@@ -95,8 +95,8 @@ def front_sentence(run_folder: Path) -> str:
     if table is None or not times:
         return ""
     return (
-        f"The front holds {len(times)} of {len(table.rows)} scored layouts, at {min(times):.2f}x to "
-        f"{max(times):.2f}x of {table.reference}'s {table.cost}. None is trained for it yet."
+        f"The front holds {len(times)} of {len(table.rows)} scored layouts, at {min(times):.2f}x "
+        f"to {max(times):.2f}x of {table.reference}'s {table.cost}. None is trained for it yet."
     )
 
 

@@ -75,7 +75,8 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .first h2 { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .says { font-size: .88rem; line-height: 1.4; }
 .says .saving { font-size: 1.12rem; font-weight: 600; line-height: 1.35; }
-.says .verdict { font-weight: normal; } .says h3 { margin: .5rem 0 .25rem; font-size: .95rem; }
+.says .verdict { font-weight: normal; } .side + .says { margin-top: .8rem; }
+.says h3 { margin: .5rem 0 .25rem; font-size: .95rem; }
 .side { table-layout: fixed; font-size: .85rem; line-height: 1.3; }
 .side th, .side td { white-space: normal; overflow-wrap: anywhere; text-align: left;
   vertical-align: top; padding: .3rem .35rem; }
@@ -86,7 +87,7 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .side td:not(.own) li { font-size: min(11.5px, calc(var(--block, 22px) * .74)); padding: 0 .3em; }
 .side .heads { width: 6.6rem; } .side .beside { width: 6.4rem; } .tall .beside { width: 11rem; }
 .says pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-.pair { display: flex; flex-wrap: wrap; gap: .5rem 3rem; align-items: flex-end; }
+.pair { display: flex; flex-wrap: wrap; gap: .5rem 3rem; align-items: flex-start; }
 .pair > * { min-width: 0; max-width: 100%; }
 .beside-0 { max-width: 28rem; } .beside-1 { max-width: 36rem; } .beside-2 { max-width: 42rem; }
 .side.tall { max-width: none; }

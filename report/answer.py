@@ -86,8 +86,10 @@ def _table(
     )
     rows = [_row(name, unit, shown, own, cell) for name, unit, cell in _figures(shown)]
     beside = len(shown) - 1
-    columns = f'<col class="heads"><col>{beside * "<col class=beside>"}'
     tall = " tall" if max(stack_columns(len(one.labels)) for one in shown) > 1 else ""
+    first = "<col>" if shown[0].is_chosen else "<col class=beside>"
+    columns = f'<col class="heads">{first}{beside * "<col class=beside>"}'
+    tall += "" if shown[0].is_chosen else " even"
     return (
         f'<table class="side beside-{beside}{tall}"><colgroup>{columns}</colgroup>'
         f'<thead><tr><th scope="col">layout</th>{heads}</tr></thead><tbody>'
@@ -194,7 +196,7 @@ def _so_far(known: Known) -> str:
     """What is not known yet, and the command that goes on."""
     chosen = next((one for one in known.contenders if one.is_chosen), None)
     if chosen is None:
-        state = "No layout was derived yet." if known.likeliest else "The run has begun."
+        state = "No layout was chosen yet." if known.likeliest else "The run has begun."
     elif chosen.nats is None:
         state = f"{chosen.name} is derived and not trained from scratch yet."
     else:

@@ -118,10 +118,10 @@ def _trained(run_folder: Path, layout: Layout, role: str) -> Contender:
 
 
 def in_order_of_interest(contenders: Sequence[Contender], reference: str) -> list[Contender]:
-    """The chosen layout, the reference, then the others by nats: the strongest first."""
+    """The chosen layout, the reference, then the others by nats, or else by FLOPs; low first."""
 
-    def place(one: Contender) -> tuple[bool, bool, float]:
-        nats = math.inf if one.nats is None else one.nats
-        return not one.is_chosen, one.name != reference, nats
+    def place(one: Contender) -> tuple[bool, bool, float, float]:
+        nats, flops = (math.inf if value is None else value for value in (one.nats, one.flops))
+        return not one.is_chosen, one.name != reference, nats, flops
 
     return sorted(contenders, key=place)

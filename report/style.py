@@ -90,7 +90,7 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .pair { display: flex; flex-wrap: wrap; gap: .5rem 3rem; align-items: flex-start; }
 .pair > * { min-width: 0; max-width: 100%; }
 .beside-0 { max-width: 28rem; } .beside-1 { max-width: 36rem; } .beside-2 { max-width: 42rem; }
-.side.tall { max-width: none; }
+.side.tall { max-width: none; } .side.even { width: auto; }
 .side .stacks > * { vertical-align: bottom; }
 .layouts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-end; margin: 0 0 .7rem; }
 .layouts > div { flex: 0 0 9rem; min-width: 0; } .layouts .wide { flex-basis: 17rem; }

@@ -129,7 +129,7 @@ def test_text_from_files_is_escaped(make):
     (folder / "experiment.yaml").write_text(f"data:\n  corpus: {EVIL}\n")
     (folder / "environment.json").write_text(json.dumps({"device": EVIL}))
     make.architecture("argmax-0", (EVIL,), chosen=True)
-    make.comparison(f"argmax-0,{EVIL},1,1,1,,1,1,1,,searched\n{EVIL},a,1,1,1,,1,1,1,,opponent\n")
+    make.comparison(f"argmax-0,{EVIL},1,1,1,,1,1,1,,searched\n{EVIL},a,1,1,1,,1,1,1,,{EVIL}\n")
     said = {"verdict": EVIL, "latency_note": EVIL}
     (make.run / "comparison.json").write_text(json.dumps(said))
     result = make.retraining("argmax-0") / "result.json"

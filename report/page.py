@@ -46,12 +46,16 @@ def write_report(run_folder: Path) -> Path:
     trajectories = [trajectory for trajectory in searches.values() if trajectory is not None]
     palette = _palette(trajectories, contenders, layouts)
     found = search_sections(run_folder, searches)
+    shown = _shown(contenders, chosen, layouts)
     known = Known(
         contenders,
         comparison,
         likeliest=trajectories[-1] if trajectories and not chosen else None,
-        pi_L=chosen.sure if chosen else None,
-        caveats=chosen.caveats if chosen else search_caveats(run_folder),
+        pi_L=shown.sure if shown else None,
+        caveats=[
+            *_chosen_since(shown, chosen),
+            *(shown.caveats if shown else search_caveats(run_folder)),
+        ],
         next_commands=next_commands(run_folder, comparison),
         front=front_sentence(run_folder),
         caveats_key="derived" if chosen or not found else found[0].key,
@@ -70,6 +74,21 @@ def write_report(run_folder: Path) -> Path:
         files_section(run_folder),
     ]
     return _write(run_folder, sections, palette, bool(trajectories))
+
+
+def _shown(
+    contenders: Sequence[Contender], chosen: Layout | None, layouts: Sequence[Layout]
+) -> Layout | None:
+    """The layout that the first screen is about: the one that was compared, or the chosen one."""
+    name = next((one.name for one in contenders if one.is_chosen), None)
+    return next((layout for layout in layouts if layout.name == name), chosen)
+
+
+def _chosen_since(shown: Layout | None, chosen: Layout | None) -> list[str]:
+    """That another layout was chosen after the comparison; nothing where it is the same."""
+    if shown is None or chosen is None or shown.name == chosen.name:
+        return []
+    return [f"{chosen.name} was chosen after this comparison of {shown.name}: compare again"]
 
 
 def _write(

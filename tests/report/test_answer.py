@@ -124,6 +124,20 @@ def test_warnings_are_shortened_above_and_whole_below(make):
     assert "long " * 79 in page.part("derived")
 
 
+def test_a_layout_that_was_chosen_after_the_comparison_is_not_taken_for_the_compared_one(make):
+    compared(make)
+    make.architecture("top_k-0", ("attention", "dense") * 3, chosen=True)
+    chosen = json.loads((make.run / "architecture.json").read_text())
+    chosen["evidence"]["pi"] = [{"attention": 0.991, "dense": 0.991}] * 6
+    (make.run / "architecture.json").write_text(json.dumps(chosen))
+    page = Page(write_report(make.run).read_text(encoding="utf-8"))
+    first = page.part("answer")
+    assert "top_k-0 was chosen after this comparison of argmax-0: compare again" in first
+    assert "0.62" in first
+    assert "0.99" not in first
+    assert page.part("derived").count(">0.99<") == 6
+
+
 def test_a_latency_that_was_not_measured_is_said(make):
     rows = csv_rows(NAMES, 6, 1).replace(",3.4,", ",,").replace(",2.5,", ",,")
     compared(make)

@@ -25,7 +25,7 @@ RUN/pareto.csv, pareto.json, pareto.png, and an architecture for each. They keep
 derive.budget on other costs. compare.py --pareto trains them.
 
 Writes RUN/architectures/NAME.json, for scored layouts NAME.csv, and RUN/architecture.json, the
-chosen one. Next: python retrain.py RUN
+chosen one, and RUN/report.html. Next: python retrain.py RUN
 """
 
 import argparse
@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
         from pipeline.probing import Probes
+        from pipeline.reports import show_report
         from report.pareto import write_pareto_figure
 
         experiment, run_dir = experiment_of(arguments)
@@ -76,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.pareto is not None:
             print(derive_front(plan, arguments.pareto))
             print(f"figure: {write_pareto_figure(run_dir)}")
+            show_report(plan)
             return 0
         with exit_codes.stops():
             derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
@@ -88,6 +90,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     from pipeline.derive import choose, chosen_before, others_left_out
     from pipeline.experiment import carried
     from pipeline.probing import tried_text
+    from pipeline.reports import show_report
     from pipeline.supernet_scores import considered_text, describe
     from report.trainings import write_trainings_figure
 
@@ -106,6 +109,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     print(f"architecture: {run_dir / 'architecture.json'}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
+    show_report(plan)
     print(f"next: {cli.command('retrain.py', run_dir, *carried(arguments))}")
 
 

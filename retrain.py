@@ -10,7 +10,7 @@ on from the last checkpoint. The best step on the validation text is tested, onc
     torchrun --nproc_per_node 2 -- retrain.py runs/quickstart
 
 Writes RUN/retrain/NAME/seed-N/ (result.json, metrics.jsonl, train.log, model/) and, for the
-chosen architecture, RUN/model/. Next: python compare.py RUN
+chosen architecture, RUN/model/ and RUN/report.html. Next: python compare.py RUN
 """
 
 import sys
@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.context import set_up
         from pipeline.derive import check_layout, find_architecture
         from pipeline.experiment import carried, experiment_of
+        from pipeline.reports import show_report
         from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
         from training.distributed import join
 
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             show_result(result)
             if arguments.architecture is None and arguments.layout is None:
                 print(copy_chosen(result, run_dir))
+                show_report(plan)
                 print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
             else:
                 print(f"model: {result.parent / 'model'}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from model import load_model
 from nas.costs.latency import Busy
 from nas.statistics.intervals import verdict
-from pipeline.comparison_rows import COLUMNS, reference_of, rows_of, saved
+from pipeline.comparison_rows import COLUMNS, intervals_of, reference_of, rows_of, saved
 from pipeline.contest import equal_cost
 from pipeline.contestants import Contestant
 from pipeline.context import RunPlan, as_saved, say
@@ -115,6 +115,8 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         "remarks": [remark for entry in entries for remark in entry.remarks],
         "latency_note": latencies.note,
         "latency_key": latencies.key,
+        "latency_interval_ms": latencies.interval_ms,
+        "intervals": intervals_of(name, nats),
         "rows": rows,
         "results": results,
     }

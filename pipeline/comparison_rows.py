@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas.opponents.base import is_equal
-from nas.statistics.intervals import at_cost
+from nas.statistics.intervals import at_cost, paired_interval
 from pipeline.contestants import Contestant
 from training.evaluation import Evaluation
 
@@ -73,6 +73,25 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
     share = chosen[key] / reference[key]
     ones, others = nats[chosen["name"]], nats[reference["name"]]
     return [at_cost(share, name, reference["name"], ones, others)]
+
+
+def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """95% intervals over the seeds, by layout; none of a single seed.
+
+    `nats_per_token`: of the mean, as [low, high]. `chosen_less_it`: the chosen layout's nats less
+    this one's, paired by seed, as [mean, low, high]; not of the chosen layout itself.
+    """
+    if len(nats[chosen]) < 2:
+        return {}
+    intervals = {}
+    for name, of_seeds in nats.items():
+        mean, half = paired_interval(of_seeds)
+        intervals[name] = {"nats_per_token": [mean - half, mean + half]}
+        if name != chosen:
+            pairs = zip(nats[chosen], of_seeds, strict=True)
+            mean, half = paired_interval([ours - theirs for ours, theirs in pairs])
+            intervals[name]["chosen_less_it"] = [mean, mean - half, mean + half]
+    return intervals
 
 
 def _row(entry: Contestant, results: Results) -> Row:

@@ -3,9 +3,10 @@
 import io
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ _EQUAL = "equal"
 _WIDTH, _SHORTEST_NAME = 100, 9
 # Layouts up to so long stand in the table; the second where the first leaves no room.
 _LAYOUT_LENGTHS = (16, 7)
+_LONGEST_CELL = 40  # of a layout on the page
 _MARKS = {
     "searched": ("*", SEARCHED, 13.0),
     "front": ("s", "#009e73", 6.5),
@@ -49,7 +51,9 @@ _MARKS = {
 class Comparison:
     """The rows of `comparison.csv`, one per network, and what `comparison.json` says.
 
-    `reference` is the row that others are multiples of; older files have none.
+    `reference` is the row that others are multiples of; older files have none. Intervals are by
+    the name of the row, of 95%: `intervals` over the seeds, `latency_intervals` over the rounds of
+    one measurement; a file of an older version, or of one seed, has none.
     """
 
     rows: pd.DataFrame
@@ -57,6 +61,8 @@ class Comparison:
     latency_note: str
     remarks: str
     reference: str
+    intervals: Mapping[str, Any] = field(default_factory=dict)
+    latency_intervals: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def legend(self) -> str:
@@ -91,7 +97,13 @@ def read_comparison(run_folder: Path) -> Comparison:
         latency_note=str(summary.get("latency_note") or ""),
         remarks="\n".join(map(str, remarks)) if isinstance(remarks, list) else "",
         reference=str(summary.get("reference") or ""),
+        intervals=_object(summary.get("intervals")),
+        latency_intervals=_object(summary.get("latency_interval_ms")),
     )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _read_rows(path: Path) -> pd.DataFrame:
@@ -142,7 +154,7 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1000 else f"{value:.4g}" if value < 1e6 else f"{value:.2e}"
 
 
-def _significant(value: float) -> str:
+def significant(value: float) -> str:
     """Three digits, zeros at the end too."""
     return f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
 
@@ -161,7 +173,7 @@ _COLUMNS = (
     _Column("n", "", _number("n", lambda value: f"{value:.0f}")),
     _Column("params", "", _number("parameters", compact)),
     _Column("FLOPs", "/token", _number("flops_per_token", compact)),
-    _Column("latency", "ms", _number("latency_ms", _significant)),
+    _Column("latency", "ms", _number("latency_ms", significant)),
     _Column("nats", "/token", _number("nats_per_token", lambda value: f"{value:.4f}")),
     _BITS,
     _PERPLEXITY,
@@ -239,8 +251,11 @@ def html_table(comparison: Comparison) -> str:
     columns, rows = _columns(comparison), []
     for _, row in comparison.rows.iterrows():
         cells = [column.show(row) for column in columns]
+        if len(cells[1]) > _LONGEST_CELL:  # the page draws every layout
+            cells[1] = f"{len(str(row['layout']).split())} slots"
         rows.append(("searched" if row["role"] == "searched" else "", cells))
-    return html.table([(column.title, column.unit) for column in columns], rows, left=_LEFT)
+    head = [(column.title, column.unit) for column in columns]
+    return html.table(head, rows, left=_LEFT, says="the comparison")
 
 
 def measure_of(comparison: Comparison) -> str:

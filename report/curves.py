@@ -22,7 +22,7 @@ from report.plotting import (
 from report.run_files import thin
 
 _MOST_POINTS = 1500
-_NETS = {  # net of a row: label, colour, mark
+NETS = {  # net of a row: label, colour, mark
     "soft": ("validation, soft mixture", "#0072b2", "o"),
     "onehot": ("validation, one-hot", "#d55e00", "s"),
     "drawn": ("validation, layouts drawn uniformly", "#d55e00", "s"),
@@ -46,7 +46,7 @@ def curves(metrics: pd.DataFrame, alpha_start: int = 0) -> Figure:
             marker = "o" if len(train) == 1 else ""
             rows = train.iloc[thin(len(train), _MOST_POINTS)]
             _plot(axes, rows, color="#9a9a9a", linewidth=1.1, marker=marker, label=label)
-        for net, (label, colour, marker) in _NETS.items():
+        for net, (label, colour, marker) in NETS.items():
             valid = _validations(metrics, net, alpha_start)
             if len(valid):
                 marker = marker if len(valid) <= 40 else ""
@@ -63,7 +63,7 @@ def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
     with house_style():
         figure, axes = _one_panel()
         for net in ("soft", "onehot"):
-            label, colour, _ = _NETS[net]
+            label, colour, _ = NETS[net]
             validations = [_validations(frame, net, alpha_start) for frame in metrics]
             columns = {
                 index: rows.set_index("step")["perplexity"]

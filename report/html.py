@@ -1,85 +1,85 @@
 """Pieces of the page. Every text that comes from a file passes through `escape`."""
 
 import base64
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1d1d1f; --soft: #62626a; --line: #dcdce2;
-  --page: #f6f6f8; --card: #ffffff; --mark: #fff4e8; --link: #0b62a8; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8ec; --soft: #a2a2ac; --line: #3a3a42;
-  --page: #17171a; --card: #212126; --mark: #3a2c1e; --link: #7cbcf0; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 72rem; background: var(--page);
-  color: var(--ink); font: 15px/1.5 system-ui, "Segoe UI", "Helvetica Neue", sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 1rem; } h1 small { color: var(--soft); font-weight: normal; }
-h2 { font-size: 1.1rem; margin: 0 0 .75rem; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
-  padding: 1.1rem 1.25rem; margin: 0 0 1rem; }
-p { margin: 0 0 .6rem; } .note { color: var(--soft); font-size: .88rem; }
-a { color: var(--link); }
-.verdict { background: var(--mark); border-left: 4px solid #d55e00; padding: .5rem .8rem;
-  border-radius: 4px; font-weight: 600; }
-.caveats { background: var(--mark); border: 1px solid #d55e00; border-left-width: 4px;
-  border-radius: 4px; padding: .5rem .8rem; margin: 0 0 .8rem; overflow-wrap: anywhere; }
-.caveats p { margin: 0 0 .2rem; font-weight: 600; }
-.caveats ul { margin: 0; padding-left: 1.1rem; } .caveats li { margin: .15rem 0; }
-dl { display: flex; flex-wrap: wrap; gap: .5rem 1.8rem; margin: 0 0 .8rem; }
-dt { color: var(--soft); font-size: .8rem; } dd { margin: 0; overflow-wrap: anywhere; }
-details { margin: .3rem 0; } summary { cursor: pointer; color: var(--soft); }
-pre, code { font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; }
-pre { overflow: auto; max-height: 28rem; padding: .7rem .9rem; margin: .4rem 0 .6rem;
-  border: 1px solid var(--line); border-radius: 6px; background: var(--page); }
-figure { margin: 0 0 1rem; }
-figure img { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
-figcaption { color: var(--soft); font-size: .88rem; margin-top: .25rem; }
-.scroll { overflow-x: auto; margin: 0 0 .7rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
-  white-space: nowrap; }
-th { font-weight: 600; vertical-align: bottom; }
-th small { display: block; color: var(--soft); font-weight: normal; min-height: 1.2em; }
-.text { text-align: left; } tr.searched td { background: var(--mark); font-weight: 600; }
-.boxes { display: flex; flex-wrap: wrap; gap: 4px; margin: 0 0 .7rem; }
-.box { display: flex; flex-direction: column; align-items: center; flex: 0 0 5.6rem;
-  overflow: hidden; padding: .25rem .2rem .35rem; border-radius: 6px; line-height: 1.3; }
-.box span { max-width: 100%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.box .slot { font-size: .72rem; } .box .pi { font-size: .8rem; }
-.box .kind { font-weight: 600; font-size: .88rem; }
-.many .box { flex-basis: calc((100% - 60px) / 16); min-width: 3.9rem; }
-.many .box .kind { font-size: .74rem; } .many .box .pi { font-size: .74rem; }
-.small .box { padding: .08rem .15rem; border-radius: 4px; }
-.small .box .kind { font-weight: 500; font-size: .74rem; } .small .box .slot { font-size: .62rem; }
-.other { display: grid; grid-template-columns: 8rem 1fr; gap: .5rem; align-items: center; }
-.other > span { overflow-wrap: anywhere; color: var(--soft); } .other .boxes { margin: 0 0 .4rem; }
-.files { margin: .6rem 0 0; padding-left: 1.2rem; columns: 2 22rem; font-size: .9rem;
-  color: var(--soft); }
-@media (max-width: 40rem) { .other { grid-template-columns: 1fr; gap: 0; } }
-"""
-
-# A browser that reads this loads nothing from anywhere, whatever the files of the run hold.
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+from report.style import style_sheet
 
 
-def page(title: str, body: str) -> str:
-    """The whole document."""
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under its own h2; `key` is what links lead to."""
+
+    key: str
+    title: str
+    body: str
+    shape: str = ""  # a class of the style sheet
+
+
+def page(title: str, sections: Sequence[Section], *, rules: str = "", script: str = "") -> str:
+    """The whole document: the first section, links to the others, and these.
+
+    `rules` are added to the style sheet; `script` is the page's only script.
+    """
+    style = style_sheet(rules)
+    links = "".join(f'<a href="#{escape(one.key)}">{escape(one.title)}</a>' for one in sections[1:])
+    nav = f'<nav aria-label="Parts of this page">{links}</nav>' if links else ""
+    first = escape(sections[0].key) if sections else ""
+    body = "".join(map(_section, sections))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} - Parnas</title><style>{_STYLE}</style></head>"
-        f"<body><h1>{escape(title)} <small>Parnas report</small></h1>\n{body}</body></html>\n"
+        f"<title>{escape(title)} - Parnas</title><style>{style}</style></head>\n"
+        f'<body><a class="skip" href="#{first}">Skip to the answer</a>'
+        f"<header><h1>{escape(title)} <small>Parnas report</small></h1>{nav}</header>\n"
+        f"<main>\n{body}</main>{f'<script>{script}</script>' if script else ''}</body></html>\n"
     )
 
 
-def section(title: str, body: str) -> str:
-    """One card of the page."""
-    return f"<section><h2>{escape(title)}</h2>{body}</section>\n"
+def _policy(style: str, script: str) -> str:
+    """What a browser may do here: nothing but this style, this script and pictures in the page.
+
+    Whatever the files of a run hold, nothing is loaded from anywhere.
+    """
+    allowed = {"style-src": style, "script-src": script}
+    hashes = "".join(f"; {rule} '{_hash(text)}'" for rule, text in allowed.items() if text)
+    return f"default-src 'none'; img-src data:{hashes}; base-uri 'none'; form-action 'none'"
 
 
-def paragraph(text: str) -> str:
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def _section(section: Section) -> str:
+    # The key is in every answer's address; tabindex lets a skip link move the keyboard there.
+    title = f"<h2>{escape(section.title)}</h2>"
+    shape = f' class="{escape(section.shape)}"' if section.shape else ""
+    return (
+        f'<section id="{escape(section.key)}"{shape} tabindex="-1">'
+        f"{title}{section.body}</section>\n"
+    )
+
+
+def subtitle(text: str) -> str:
+    """A heading inside a section."""
+    return f"<h3>{escape(text)}</h3>"
+
+
+def paragraph(text: str, kind: str = "") -> str:
     """Running text."""
-    return f"<p>{escape(text)}</p>"
+    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
+
+
+def link(key: str, text: str) -> str:
+    """A line that leads to a section of this page."""
+    return f'<p class="note"><a href="#{escape(key)}">{escape(text)}</a></p>'
 
 
 def note(text: str, kind: str = "note") -> str:
@@ -111,46 +111,63 @@ def facts(values: Mapping[str, str]) -> str:
 
 def collapsible(title: str, text: str) -> str:
     """A file's text, folded away."""
-    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+    return f"<details><summary>{escape(title)}</summary>{_text(text, title)}</details>"
 
 
-def commands(lines: Sequence[str]) -> str:
+def commands(lines: Sequence[str], says: str = "commands") -> str:
     """Commands to copy."""
-    return f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
+    return _text("\n".join(lines), says) if lines else ""
 
 
-def image(content: bytes, caption: str, *, kind: str = "png") -> str:
-    """A picture inside the page."""
+def _text(text: str, says: str) -> str:
+    # Reached by the keyboard, since it may be wider than the page.
+    return f'<pre tabindex="0" role="region" aria-label="{escape(says)}">{escape(text)}</pre>'
+
+
+def image(content: bytes, caption: str, alt: str, *, kind: str = "png") -> str:
+    """A picture inside the page; `alt` says what is seen to those who do not see it."""
     data = base64.b64encode(content).decode("ascii")
-    text = escape(caption)
     return (
-        f'<figure><img src="data:image/{kind};base64,{data}" alt="{text}">'
-        f"<figcaption>{text}</figcaption></figure>"
+        f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 
+def json_block(content: Any) -> str:
+    """Data for the page's script, which no text inside can end."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json">{text}</script>'
+
+
 def table(
-    head: Sequence[tuple[str, str]], rows: Sequence[tuple[str, Sequence[str]]], *, left: int
+    head: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[str, Sequence[str]]],
+    *,
+    left: int,
+    says: str,
 ) -> str:
     """A table; the first `left` columns hold text, the others numbers.
 
-    `head` has title and unit of each column, `rows` the class and the cells of each row.
+    `head` has title and unit of each column, `rows` the class and the cells of each row, of which
+    the first names the row. `says` is what the table is about.
     """
 
     def side(index: int) -> str:
         return ' class="text"' if index < left else ""
 
     titles = "".join(
-        f"<th{side(i)}>{escape(title)}<small>{escape(unit)}</small></th>"
+        f'<th scope="col"{side(i)}>{escape(title)}<small>{escape(unit)}</small></th>'
         for i, (title, unit) in enumerate(head)
     )
     body = "".join(
-        f'<tr class="{escape(name)}">'
-        + "".join(f"<td{side(i)}>{escape(cell)}</td>" for i, cell in enumerate(cells))
+        f'<tr class="{escape(name)}"><th scope="row" class="text">{escape(cells[0])}</th>'
+        + "".join(f"<td{side(i)}>{escape(cell)}</td>" for i, cell in enumerate(cells) if i)
         + "</tr>"
         for name, cells in rows
     )
     return (
-        f'<div class="scroll"><table><thead><tr>{titles}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(says)}"><table>'
+        f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
     )

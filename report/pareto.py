@@ -88,6 +88,18 @@ def read_front(run_folder: Path) -> FrontTable | None:
     return FrontTable(tuple(rows), *words)
 
 
+def front_sentence(run_folder: Path) -> str:
+    """How many layouts are on the front and what they cost; nothing where there is none."""
+    table = read_front(run_folder)
+    times = [row.times_reference for row in table.rows if row.front] if table else []
+    if table is None or not times:
+        return ""
+    return (
+        f"The front holds {len(times)} of {len(table.rows)} scored layouts, at {min(times):.2f}x "
+        f"to {max(times):.2f}x of {table.reference}'s {table.cost}. None is trained for it yet."
+    )
+
+
 def write_pareto_figure(run_folder: Path) -> Path:
     """Draw RUN/pareto.png from the files of the front."""
     table = read_front(run_folder)
@@ -157,11 +169,11 @@ def _finish(axes: Axes, table: FrontTable, above: int) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
 
 
-def pareto_section(run_folder: Path) -> str:
-    """HTML of the front: figure and table."""
+def pareto_section(run_folder: Path) -> html.Section | None:
+    """The front: figure and table; None where there is none."""
     table = read_front(run_folder)
     if table is None:
-        return ""
+        return None
     columns = [("layout", ""), ("", ""), (table.cost, table.unit),
                ("relative", f"x {table.reference}"), ("nats", "per token")]  # fmt: skip
     rows = [
@@ -178,5 +190,13 @@ def pareto_section(run_folder: Path) -> str:
         "the SuperNet's weights on validation text. What a training gives is another matter: "
         "compare.py --pareto trains the front."
     )
-    figure = html.image(png(pareto_figure(table)), "What layouts cost and how they score")
-    return html.section("The front", figure + html.table(columns, rows, left=2) + note)
+    unbeaten = [row for row in table.rows if row.front]
+    alt = (
+        f"Scatter plot of nats against {table.cost_label} of {len(table.rows)} layouts; the front "
+        f"goes from {unbeaten[0].cost:.4g} to {unbeaten[-1].cost:.4g}"
+        if unbeaten
+        else "Scatter plot of nats against cost"
+    )
+    figure = html.image(png(pareto_figure(table)), "What layouts cost and how they score", alt)
+    shown = html.table(columns, rows, left=2, says="the front")
+    return html.Section("front", "The front", figure + shown + note)

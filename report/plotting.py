@@ -26,9 +26,13 @@ PI_MAP = "viridis"
 SEARCHED = "#d55e00"  # the layout that the search found, in every figure
 BAND_OPACITY = 0.18  # from the lowest to the highest of several searches
 
-# Okabe and Ito's colours, told apart with every common colour blindness; grey does nothing.
+# Okabe and Ito's colours, told apart with every common colour blindness; grey does nothing. Four
+# darker and paler ones follow for searches over many kinds.
 _KNOWN = {"attention": "#d55e00", "dense": "#0072b2", "identity": "#8a8a8a"}
-_OTHERS = ("#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#999933", "#882255", "#000000")
+_OTHERS = (
+    "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#999933", "#882255", "#000000",
+    "#ddcc77", "#117733", "#aa4499", "#663300",
+)  # fmt: skip
 _Dash = Literal["-", "--", "-.", ":"]
 _DASHES: tuple[_Dash, ...] = ("-", "--", "-.", ":")
 

@@ -33,8 +33,8 @@ def retrained_folders(run_folder: Path) -> list[Path]:
     return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
 
 
-def retraining_section(run_folder: Path, searched: str | None) -> str:
-    """Curves and results as HTML, the layout of the name `searched` first; empty without any."""
+def retraining_section(run_folder: Path, searched: str | None) -> html.Section | None:
+    """Curves and results, the layout of the name `searched` first; None without any."""
     results, metrics, says = [], dict[str, list[pd.DataFrame]](), dict[str, str]()
     folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != searched)
     twins = _same_trainings(folders)
@@ -50,18 +50,20 @@ def retraining_section(run_folder: Path, searched: str | None) -> str:
                 if found and folder.name not in says:
                     of = f"{folder.name}, {seed.name.replace('-', ' ')}"
                     caption = f"What blocks of {of} say of themselves; thick: the mean"
-                    says[folder.name] = html.image(png(blocks_figure(found)), caption)
+                    alt = "Line charts over the steps, a panel for each slot"
+                    says[folder.name] = html.image(png(blocks_figure(found)), caption, alt)
     parts = []
     if metrics:
         figure = png(validation_curves(metrics, searched))
-        parts.append(html.image(figure, "Validation perplexity of the retrained layouts"))
+        alt = f"Line chart of validation perplexity over the steps: {', '.join(metrics)}"
+        parts.append(html.image(figure, "Validation perplexity of the retrained layouts", alt))
     if results:
         parts.append(_result_table(results))
     parts += says.values()
     if parts and twins:
         lines = [f"{twin.name} = {shown.name}: one network" for twin, shown in twins.items()]
         parts.append(html.note("\n".join(lines)))
-    return html.section("Retraining", "".join(parts)) if parts else ""
+    return html.Section("retraining", "Retraining", "".join(parts)) if parts else None
 
 
 def _result_row(path: Path) -> list[str]:
@@ -89,7 +91,7 @@ def _result_table(rows: Sequence[Sequence[str]]) -> str:
     words = head.index(("test", _WORDS))
     columns = [i for i in range(len(head)) if i != words or any(row[i] != "-" for row in rows)]
     shown = [("", [row[i] for i in columns]) for row in rows]
-    return html.table([head[i] for i in columns], shown, left=1)
+    return html.table([head[i] for i in columns], shown, left=1, says="results")
 
 
 def _same_trainings(folders: Sequence[Path]) -> dict[Path, Path]:

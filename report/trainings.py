@@ -205,11 +205,11 @@ def _front(axes: Axes, trainings: Trainings) -> None:
     axes.set_ylim(least - 0.1 * (float(both_y.max()) - least) - 1e-3, None)
 
 
-def trainings_section(run_folder: Path) -> str:
-    """HTML of what was trained for the chosen layout: figure and table of the finals."""
+def trainings_section(run_folder: Path) -> html.Section | None:
+    """What was trained for the chosen layout: figure and table of the finals; None of nothing."""
     trainings = read_trainings(run_folder)
     if trainings is None:
-        return ""
+        return None
     columns = [("layout", ""), ("FLOPs", "per token"), ("nats", "trained, mean"),
                ("expected", "by all trainings"), ("trainings", "full length")]  # fmt: skip
     rows = [
@@ -229,5 +229,10 @@ def trainings_section(run_folder: Path) -> str:
         else "All that rules, and a search where there was one, propose was trained with one seed, "
         "the best of it with the others too; these decided."
     )
-    image = html.image(png(trainings_figure(trainings)), "What was trained for the layout")
-    return html.section("What was trained for it", image + html.table(columns, rows, left=1) + note)
+    alt = (
+        "Charts of what was trained in order, of the finals as foreseen and as trained, and of "
+        f"nats against FLOPs; best of the finals: {next(iter(trainings.finals))}"
+    )
+    image = html.image(png(trainings_figure(trainings)), "What was trained for the layout", alt)
+    table = html.table(columns, rows, left=1, says="the finals")
+    return html.Section("probes", "What was trained for it", image + table + note)

@@ -1,8 +1,9 @@
 """Time of a pass of several models, taken in turn on a quiet machine."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,12 +31,14 @@ class Busy(ValueError):
 class Latencies:
     """Median milliseconds of one forward pass of each model; none where the machine was busy.
 
-    `note` says what was measured, or why not; `key`, what the figures hold for.
+    `note` says what was measured, or why not; `key`, what the figures hold for; `interval_ms`,
+    where 95% intervals of the medians lie, over the rounds of this measurement.
     """
 
     median_ms: dict[str, float]
     note: str
     key: dict[str, str | int]
+    interval_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def time_in_turn(
@@ -113,4 +116,20 @@ def measure_latency(
         f"forward latency: median of {taken}, in turn, {key['device']}, {key['threads']} threads, "
         f"{key['batch']} x {key['segment']} tokens"
     ) + ("" if read_cpu() else "; whether the machine was quiet could not be checked")
-    return Latencies({name: float(np.median(ms_N)) for name, ms_N in times.items()}, note, key)
+    medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
+    known = {name: median_interval(ms_N) for name, ms_N in times.items()}
+    intervals = {name: interval for name, interval in known.items() if interval is not None}
+    return Latencies(medians, note, key, intervals)
+
+
+def median_interval(value_N: NDArray[np.float64]) -> tuple[float, float] | None:
+    """A 95% interval of the median, whatever the distribution; None of fewer than 6 values.
+
+    Between the two values of equal rank from below and above that enclose it surely enough: how
+    many values lie below a median is binomial.
+    """
+    n, below, left_out = len(value_N), 0, 0
+    while (below := below + math.comb(n, left_out)) <= 0.025 * 2**n:
+        left_out += 1
+    ordered = np.sort(value_N)
+    return (float(ordered[left_out - 1]), float(ordered[-left_out])) if left_out else None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nas.statistics.intervals import at_cost
-from pipeline.comparison_rows import COLUMNS, Row, reference_of, rows_of, saved
+from pipeline.comparison_rows import COLUMNS, Row, intervals_of, reference_of, rows_of, saved
 from pipeline.contestants import Contestant
 from utils.files import csv_of
 
@@ -87,3 +87,15 @@ def test_the_sentence_is_of_latency_and_without_one_of_flops() -> None:
     table = rows(latency_ms={})
     assert [row["relative_latency"] for row in table] == [None, None, None]
     assert saved(table, table[1], NATS) == [at_cost(0.625, "FLOPs", "interleaved", ones, others)]
+
+
+def test_intervals_are_over_the_seeds_and_of_differences_in_pairs() -> None:
+    found = intervals_of("argmax-0", NATS)
+    # Two values: the half-width is 12.706 times half of their distance.
+    low, high = found["par-5"]["nats_per_token"]
+    assert (low, high) == pytest.approx((2.25 - 12.706 * 0.05, 2.25 + 12.706 * 0.05))
+    assert found["interleaved"]["chosen_less_it"] == pytest.approx(
+        [0.005, 0.005 - 12.706 * 0.015, 0.005 + 12.706 * 0.015]
+    )
+    assert "chosen_less_it" not in found["argmax-0"]
+    assert intervals_of("argmax-0", {name: nats[:1] for name, nats in NATS.items()}) == {}

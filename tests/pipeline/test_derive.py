@@ -142,3 +142,16 @@ def test_a_rule_needs_no_search_and_takes_any_text(searched: Path, method: str) 
 )
 def test_what_comes_after_the_search_may_change(searched: Path, setting: str) -> None:
     assert derive.main([str(searched), "--set", "derive.gap=false", "--set", setting]) == 0
+
+
+def test_the_report_tells_of_the_layout_and_not_where_figures_are_off(
+    searched, monkeypatch, capsys
+):
+    told = []
+    monkeypatch.setattr("report.page.write_report", lambda run: told.append(run) or run / "page")
+    arguments = [str(searched), "--method", "interleaved"]
+    assert derive.main([*arguments, "--set", "run.figures=false"]) == 0
+    assert told == []
+    assert derive.main(arguments) == 0
+    assert told == [searched]
+    assert capsys.readouterr().out.splitlines()[-2] == f"report: {searched / 'page'}"

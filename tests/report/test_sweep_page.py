@@ -9,7 +9,7 @@ from report.sweep.page import write_sweep_report
 from report.sweep.tables import headline, warning
 from report.sweep.trials import read_sweep
 from tests.report.conftest import BITS, FLOPS
-from tests.report.html_page import Page
+from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 EVIL = "<script>alert('x')</script>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
@@ -39,17 +39,20 @@ def test_a_finished_sweep_has_every_section(sweeper, tmp_path):
     page = page_of(run)
     assert page.headings == [
         "Result", "Settings of the best trial", "Figures", "Finished trials",
-        "Trials without a value", "How to go on",
+        "Trials without a value", "How to go on", "Glossary",
     ]  # fmt: skip
     pictures = ["data:image/png;base64," + base64.b64encode(PNG).decode()] * 2
-    assert page.loads == pictures
+    assert [load for load in page.loads if not load.startswith("#")] == pictures
+    fetches_nothing(page)
+    is_accessible(page)
+    assert page.part("answer").count("<ol") == 2  # the best layout beside the baseline's
     for shown in ("killed for memory", "CONFIRM", "RERUN", "DASHBOARD", "median of 30 passes"):
         assert shown in page.text
     # Sorted by value, the best marked.
-    numbers = re.findall(r'<td class="text">trial (\d)', page.text)
+    numbers = re.findall(r'<th scope="row" class="text">trial (\d)', page.text)
     assert numbers == ["3", "2", "1", "0", "4", "5"]
     marked = page.text[page.text.index('<tr class="searched">') :]
-    assert marked.startswith('<tr class="searched"><td class="text">trial 3</td>')
+    assert marked.startswith('<tr class="searched"><th scope="row" class="text">trial 3</th>')
 
 
 def test_the_headline_says_value_and_difference(sweeper, tmp_path):

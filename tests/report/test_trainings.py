@@ -63,7 +63,7 @@ def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -
 
 
 def test_the_section_has_the_finals(folder: Path) -> None:
-    section = trainings_section(folder)
+    section = trainings_section(folder).body
     assert "a d d" in section
     assert "4.2100" in section
     assert "d a i" not in section
@@ -72,10 +72,10 @@ def test_the_section_has_the_finals(folder: Path) -> None:
 
 def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
     (folder / "architectures/predictor-0-front.csv").unlink()
-    assert trainings_section(folder) == ""
+    assert trainings_section(folder) is None
     assert write_trainings_figure(folder) is None
     (folder / "architecture.json").unlink()
-    assert trainings_section(folder) == ""
+    assert trainings_section(folder) is None
 
 
 def test_a_name_from_the_file_leads_nowhere_else(folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Pa
     assert trainings is not None
     assert next(iter(trainings.finals)) == "a d d", "what was trained once is no answer"
     assert len(trainings_figure(trainings).axes) == 2
-    assert "propose was trained with one seed" in trainings_section(folder)
+    assert "propose was trained with one seed" in trainings_section(folder).body
 
 
 def test_a_final_that_diverged_with_one_seed_has_no_place_in_the_figure(folder: Path) -> None:

@@ -132,3 +132,16 @@ def test_where_the_system_counts_no_cores_every_round_counts(
     assert measured.median_ms.keys() == {"small", "large"}
     assert measured.note.endswith("whether the machine was quiet could not be checked")
     assert all(np.isfinite(value) for value in measured.median_ms.values())
+
+
+def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    for n in (6, 30, 101):
+        held = 0
+        for _ in range(2000):
+            low, high = latency.median_interval(generator.exponential(size=n))
+            held += low <= np.log(2) <= high
+        assert 0.94 <= held / 2000 <= 0.99, n
+    # Ranks 10 and 21 of 30: so stands it in tables of the sign test.
+    assert latency.median_interval(np.arange(1.0, 31.0)) == (10, 21)
+    assert latency.median_interval(np.arange(5.0)) is None

@@ -1,0 +1,233 @@
+"""The report in a real browser: no complaint, no request, the answer on one screen, the slider."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from report.page import write_report
+from report.search_figures import SEARCH_FIGURES
+from report.sweep.page import write_sweep_report
+from tests.report.conftest import CSV_HEAD, Maker, Sweeper
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+BROWSER = shutil.which("chromium") or "/usr/bin/chromium"
+WIDTH, HEIGHT = 1280, 800
+KINDS = (
+    "attention", "grouped", "local", "adaptive_span", "all_attention", "routing", "gated_delta",
+    "linear_attention", "short_conv", "dense", "persistent", "mixture_of_experts",
+    "product_key_memory", "identity",
+)  # fmt: skip
+NAMES = (
+    "argmax-0-latency0.67x", "interleaved", "par-5", "sandwich-2", "random-0", "permuted-0",
+    "interleaved-short-of-the-rest", "interleaved-ffn344", "sandwich-k-3",
+)  # fmt: skip
+WARNINGS = [
+    "warning: in 5 of 8 slots alpha moved as noise would move it (median t of its increments "
+    "there 1.7, below 2.5): the choice there says little. Compare with other seeds and a placebo",
+    "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2)",
+    "warning: this layout costs 7.0% more perplexity than pi's mixture (more than 3%); slots that "
+    "pi leaves open (margin below 0.1): 3, 4, 5, 6. Derive another by --method top_k",
+]
+pytestmark = pytest.mark.skipif(
+    not Path(BROWSER).exists(), reason="no chromium (apt-get install chromium) to open a page in"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One browser for all tests; as root it starts only without its sandbox."""
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Visit:
+    """A page that was opened, with what the browser complained of and asked for."""
+
+    def __init__(self, browser: Any, file: Path, **options: Any) -> None:
+        self.context = browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT}, offline=True, **options
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+
+    def is_quiet(self) -> None:
+        """Assert that there were no complaints, and no requests beside the file."""
+        assert self.complaints == []
+        others = [url for url in self.requests if not url.startswith("data:")]
+        assert others == [self.page.url.partition("#")[0]]
+
+    def fits(self) -> None:
+        """Assert that the first section, and all in it, lies within the screen."""
+        box = self.page.locator("section.first").bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= HEIGHT
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
+        boxes = self.page.locator("section.first *").evaluate_all(
+            "all => all.map(e => e.getBoundingClientRect()).map(b => [b.right, b.bottom])"
+        )
+        assert len(boxes) > 10
+        assert max(right for right, _ in boxes) <= WIDTH
+        assert max(bottom for _, bottom in boxes) <= HEIGHT
+
+
+def search_of(make: Maker, slots: int, labels: tuple[str, ...] = KINDS) -> None:
+    """A search with small pictures in the place of its figures, which take long to draw."""
+    folder = make.search(slots=slots, labels=labels, drawn=tuple(SEARCH_FIGURES))
+    for path in (folder / "figures").iterdir():
+        Image.new("RGB", (300, 100), "white").save(path, path.suffix.removeprefix("."))
+
+
+def run_of(tmp_path: Path, slots: int, *, drawn: bool = False) -> Path:
+    """A run with everything that the first screen can hold, as long as it comes."""
+    make, seeds, names = Maker(tmp_path / "run"), 3, NAMES
+    if drawn:
+        make.search(slots=slots, labels=KINDS)
+    else:
+        search_of(make, slots)
+    rows = ""
+    for place, name in enumerate(names):
+        layout = tuple(KINDS[(slot + place) % len(KINDS)] for slot in range(slots))
+        make.architecture(name, layout, chosen=not place)
+        rows += (
+            f"{name},{' '.join(layout)},{seeds},1234567,2.41e6,{2.5 + 0.1 * place},"
+            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'opponent' if place else 'searched'}\n"
+        )
+    path = make.run / "architecture.json"
+    content = json.loads(path.read_text())
+    content["evidence"]["caveats"] = WARNINGS
+    path.write_text(json.dumps(content))
+    verdict = [
+        f"{names[0]} and {name}: no difference shown (the smallest visible one is 0.0344): "
+        f"{names[0]} less {name} -0.0082 nats/token, 95% interval [-0.0358, +0.0193] over 3 "
+        "retraining seeds"
+        for name in names[1:]
+    ]
+    (make.run / "comparison.csv").write_text(CSV_HEAD + rows)
+    said = {
+        "verdict": "\n".join([*verdict, "one search run: nothing follows about the search itself"]),
+        "reference": "interleaved",
+        "latency_note": "median of 139",
+        "intervals": {
+            name: {"nats_per_token": [4.38, 4.42], "chosen_less_it": [-0.0082, -0.0358, 0.0193]}
+            for name in names
+        },
+        "latency_interval_ms": {name: [2.4, 2.61] for name in names},
+    }
+    (make.run / "comparison.json").write_text(json.dumps(said))
+    return write_report(make.run)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("slots", [6, 16, 32])
+def test_the_answer_lies_on_one_screen(browser, tmp_path, slots, scheme):
+    visit = Visit(browser, run_of(tmp_path, slots), color_scheme=scheme)
+    visit.fits()
+    visit.is_quiet()
+    # The style sheet holds: a block has its kind's colour.
+    colour = "e => getComputedStyle(e).backgroundColor"
+    assert visit.page.locator("section.first li").first.evaluate(colour) == "rgb(213, 94, 0)"
+    visit.context.close()
+
+
+def test_what_is_known_before_a_comparison_lies_on_one_screen(browser, tmp_path):
+    make = Maker(tmp_path / "run")
+    search_of(make, 12)
+    for chosen in (False, True):
+        if chosen:
+            make.architecture("argmax-0", KINDS[:12], chosen=True)
+        visit = Visit(browser, write_report(make.run))
+        visit.fits()
+        visit.is_quiet()
+        assert "python " in visit.page.locator("section.first pre").inner_text()
+        visit.context.close()
+
+
+def test_the_slider_moves_the_heat_map_by_keyboard(browser, tmp_path):
+    visit = Visit(browser, run_of(tmp_path, 6, drawn=True))
+    page = visit.page
+    slider = page.get_by_role("slider")
+    assert "step 60 of 60" in page.locator(".steps output").inner_text()
+    cells = "rects => rects.map(rect => rect.getAttribute('fill'))"
+    last = page.locator(".steps rect").evaluate_all(cells)
+    slider.focus()
+    page.keyboard.press("Home")
+    assert "step 1 of 60, tau 1.00" in page.locator(".steps output").inner_text()
+    first = page.locator(".steps rect").evaluate_all(cells)
+    assert first != last
+    assert len(set(first)) == 1  # pi is uniform before alpha moves
+    assert page.locator(".steps text.pi").first.text_content() == "0.07"
+    assert slider.get_attribute("aria-valuetext") == "step 1 of 60"
+    assert "pi at step 1 of 60" in page.locator(".steps svg").get_attribute("aria-label")
+    page.keyboard.press("ArrowRight")
+    assert "step 1 of" not in page.locator(".steps output").inner_text()
+    page.keyboard.press("End")
+    assert page.locator(".steps rect").evaluate_all(cells) == last
+    whole = "all => all.every(one => one.complete && one.naturalWidth > 100)"
+    assert page.locator("img").evaluate_all(whole)
+    visit.is_quiet()
+    visit.context.close()
+
+
+def test_without_script_the_last_step_stands_there(browser, tmp_path):
+    file = run_of(tmp_path, 6)
+    drawn = Visit(browser, file, java_script_enabled=True)
+    bare = Visit(browser, file, java_script_enabled=False)
+    assert not bare.page.locator(".steps input").is_visible()
+    numbers = [visit.page.locator(".steps text.pi").all_text_contents() for visit in (drawn, bare)]
+    same = [abs(float(a) - float(b)) <= 0.0101 for a, b in zip(*numbers, strict=True)]
+    assert len(same) == 6 * len(KINDS)
+    assert all(same)
+    bare.fits()
+
+
+def test_all_that_reacts_is_reached_by_the_tab_key(browser, tmp_path):
+    visit = Visit(browser, run_of(tmp_path, 6))
+    page = visit.page
+    wanted = page.locator("a, input, summary, pre, .scroll").count()
+    hidden = page.locator("details:not([open]) pre").count()
+    reached = set()
+    for _ in range(wanted + 5):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate(
+            "[...document.querySelectorAll('*')].indexOf(document.activeElement)"
+        ))  # fmt: skip
+    assert len(reached) >= wanted - hidden
+    visit.context.close()
+
+
+def test_hostile_labels_are_shown_and_do_nothing(browser, tmp_path):
+    label = "</script><script>document.title='broken'</script>\u2028<img src=x onerror=alert(1)>"
+    make = Maker(tmp_path / "run")
+    search_of(make, 2, ("dense", label))
+    make.architecture("argmax-0", (label, "dense"), chosen=True)
+    visit = Visit(browser, write_report(make.run))
+    assert "broken" not in visit.page.title()
+    assert label.partition("\u2028")[0] in visit.page.locator("section.first").inner_text()
+    visit.page.get_by_role("slider").press("Home")
+    visit.is_quiet()
+    visit.context.close()
+
+
+def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
+    sweeper = Sweeper()
+    rows = [
+        sweeper.row(n, values=[2.05 - 0.01 * n, 3e6 + n], layout="a d i a d i a d")
+        for n in range(6)
+    ]
+    visit = Visit(browser, write_sweep_report(sweeper.file(tmp_path / "run", rows, 2)))
+    visit.fits()
+    visit.is_quiet()
+    visit.context.close()

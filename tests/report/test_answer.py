@@ -1,0 +1,211 @@
+"""The first screen: who stands beside whom, with which figures, and what is said in words."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+
+from report.answer import saving
+from report.contenders import Contender, in_order_of_interest
+from report.page import write_report
+from report.stack import ROWS, Palette, stack, stack_columns
+from tests.report.html_page import Page
+
+NAMES = ("argmax-0", "interleaved", *(f"rule-{i}" for i in range(7)))
+LINES = [
+    f"argmax-0 is better than {name} (the smallest visible difference is 0.0100): argmax-0 less "
+    f"{name} -0.0200 nats/token, 95% interval [-0.0300, -0.0100] over 3 retraining seeds"
+    for name in NAMES[1:]
+]
+GENERAL = "one search run: nothing follows about the search itself"
+SAVED = "at 0.74x of interleaved's latency its nats are -0.0200 [-0.0300, -0.0100] (n = 3)"
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+    """The first screen has no figure, and those below take long."""
+    monkeypatch.setattr("report.page.scatter", lambda comparison: None)
+    monkeypatch.setattr("report.page.png", lambda figure: b"")
+
+
+def csv_rows(names, slots, seeds):
+    return "".join(
+        f"{name},{'a ' * slots},{seeds},1000,2e6,{3.4 - 0.9 * (not i)},"
+        f"{4.4 + 0.02 * bool(i) + 0.001 * (9 - i) * bool(i)},80,2.0,4.0,"
+        f"{'opponent' if i else 'searched'}\n"
+        for i, name in enumerate(names)
+    )
+
+
+def compared(make, *, slots=6, seeds=3, **changed):
+    make.architecture("argmax-0", ("attention", "dense") * (slots // 2), chosen=True)
+    make.comparison(csv_rows(NAMES, slots, seeds))
+    said = {
+        "verdict": "\n".join([*LINES, GENERAL, SAVED]),
+        "reference": "interleaved",
+        "latency_note": "median of 30",
+        "intervals": {
+            name: {"nats_per_token": [4.38, 4.42], "chosen_less_it": [-0.02, -0.03, -0.01]}
+            for name in NAMES
+        },
+        "latency_interval_ms": {name: [2.4, 2.61] for name in NAMES},
+    }
+    (make.run / "comparison.json").write_text(json.dumps({**said, **changed}))
+    return Page(write_report(make.run).read_text(encoding="utf-8"))
+
+
+def test_the_reference_and_the_strongest_stand_beside_the_chosen_one(make):
+    first = compared(make).part("answer")
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]+)<small>([^<]+)', first)
+    assert heads == [
+        ("argmax-0", "chosen"), ("interleaved", "the reference"),
+        *((f"rule-{i}", "opponent") for i in (6, 5, 4, 3)),
+    ]  # fmt: skip
+    assert '<a href="#layouts">3 more below</a>' in first
+    assert first.count('<ol class="stack"') == 6
+
+
+def test_fewer_stand_beside_a_layout_of_many_slots(make):
+    first = compared(make, slots=32).part("answer")
+    assert len(re.findall(r'<th scope="col"[^>]*>[^<]+<small>', first)) == 3
+    assert first.count('<ol class="stack"') == 6  # two columns each
+
+
+def test_intervals_stand_where_the_files_have_them(make):
+    first = compared(make).part("answer")
+    assert "4.4000<small>± 0.0200</small>" in first
+    assert "2.50<small>[2.40, 2.61]</small>" in first
+    assert "-0.0280<small>± 0.0100</small>" in first
+    assert "<small>3 seeds, 95%</small>" in first
+    bare = compared(make, seeds=1, intervals={}, latency_interval_ms={}).part("answer")
+    assert "<small>one seed, no interval</small>" in bare
+    assert "±" not in bare
+    assert "ms, no interval" in bare
+    older = compared(make, intervals={}, latency_interval_ms={"argmax-0": "x"}).part("answer")
+    assert "<small>3 seeds, no interval</small>" in older
+
+
+def test_the_verdict_is_cut_to_what_the_screen_holds_and_whole_below(make):
+    page = compared(make)
+    first = page.part("answer")
+    box = first.partition('class="verdict"')[2].partition("</p>")[0]
+    assert "than interleaved (" in box
+    assert GENERAL in box
+    assert "of 8 layouts beside it: better than 8, worse than 0, no difference shown with 0" in box
+    assert len(box) < 700
+    assert '<a href="#comparison">The whole verdict is below</a>' in first
+    whole = unescape(page.part("comparison"))
+    assert all(line in whole for line in [*LINES, GENERAL, SAVED])
+
+
+def test_a_short_verdict_stands_whole(make):
+    first = compared(make, verdict=f"no verdict possible (n = 1)\n{SAVED}").part("answer")
+    assert "no verdict possible (n = 1)" in first
+    assert "The whole verdict" not in first
+    assert "beside it" not in first
+
+
+def test_warnings_are_shortened_above_and_whole_below(make):
+    page = compared(make)
+    assert "Read with care" not in page.part("answer")
+    path = make.run / "architecture.json"
+    content = json.loads(path.read_text())
+    lines = ["warning: " + "long " * 80, "warning: two", *(f"warning: {'x' * 200}" for _ in "ab")]
+    content["evidence"]["caveats"] = lines
+    path.write_text(json.dumps(content))
+    page = Page(write_report(make.run).read_text(encoding="utf-8"))
+    box = page.part("answer").partition('class="caveats"')[2]
+    assert "<li>long long" in box
+    assert "...</li>" in box
+    assert "<li>two</li>" in box
+    assert len(box.partition("</ul>")[0]) < 700
+    assert '<a href="#derived">All 4 warnings in full</a>' in box
+    assert "long " * 79 in page.part("derived")
+
+
+def test_a_layout_that_was_chosen_after_the_comparison_is_not_taken_for_the_compared_one(make):
+    compared(make)
+    make.architecture("top_k-0", ("attention", "dense") * 3, chosen=True)
+    chosen = json.loads((make.run / "architecture.json").read_text())
+    chosen["evidence"]["pi"] = [{"attention": 0.991, "dense": 0.991}] * 6
+    (make.run / "architecture.json").write_text(json.dumps(chosen))
+    page = Page(write_report(make.run).read_text(encoding="utf-8"))
+    first = page.part("answer")
+    assert "top_k-0 was chosen after this comparison of argmax-0: compare again" in first
+    assert "0.62" in first
+    assert "0.99" not in first
+    assert page.part("derived").count(">0.99<") == 6
+
+
+def test_a_latency_that_was_not_measured_is_said(make):
+    rows = csv_rows(NAMES, 6, 1).replace(",3.4,", ",,").replace(",2.5,", ",,")
+    compared(make)
+    (make.run / "comparison.csv").write_text(
+        (make.run / "comparison.csv").read_text().partition("\n")[0] + "\n" + rows
+    )
+    said = json.loads((make.run / "comparison.json").read_text())
+    said["latency_note"] = "forward latency: not measured: busy"
+    (make.run / "comparison.json").write_text(json.dumps(said))
+    first = Page(write_report(make.run).read_text(encoding="utf-8")).part("answer")
+    assert "not measured: busy" in first
+    assert "has the FLOPs of interleaved" in first
+
+
+ONE = Contender("a", "searched", ("x",), 3, nats=4.0, latency_ms=2.0, flops=1e6)
+OTHER = Contender("b", "opponent", ("x",), 3, nats=4.1, latency_ms=2.5, flops=2e6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "other", "words"),
+    [
+        ({}, {}, "a saves 20% of the latency of b, and its nats per token are 0.1000 lower, which "
+         "is better (3 seeds, no interval)."),
+        ({"seeds": 1, "nats": 4.2}, {}, "a saves 20% of the latency of b, and its nats per token "
+         "are 0.1000 higher, which is worse (one seed, no interval)."),
+        ({"latency_ms": 3.0}, {}, "a has 20% more latency than b"),
+        ({"latency_ms": None}, {}, "a saves 50% of the FLOPs of b"),
+        ({"latency_ms": 2.501}, {}, "a has the latency of b"),
+        ({}, {"less_interval": (-0.2, 0.1)}, "no difference in nats per token is shown: -0.1000 "
+         "[-0.2000, +0.1000] (95%, 3 seeds)."),
+        ({}, {"less_interval": (-0.2, -0.05)}, "its nats per token are lower, which is better: "
+         "-0.1000 [-0.2000, -0.0500]"),
+    ],
+)  # fmt: skip
+def test_the_saving_is_one_sentence(changed, other, words):
+    both = [Contender(**{**vars(ONE), **changed}), Contender(**{**vars(OTHER), **other})]
+    said = saving(both, "b")
+    assert words in said
+    assert said.count(". ") == 0
+
+
+def test_the_reference_itself_saves_nothing():
+    assert saving([ONE, OTHER], "a").startswith("It is the reference itself. a comes to 4.0000")
+    assert saving([ONE, OTHER], "").startswith("a comes to 4.0000")
+    assert saving([OTHER], "b") == "No chosen layout is among what was compared."
+
+
+def test_layouts_without_nats_come_last():
+    bare = Contender("c", "derived", ("x",))
+    assert [one.name for one in in_order_of_interest([bare, OTHER, ONE], "")] == ["a", "b", "c"]
+    assert [one.name for one in in_order_of_interest([bare, OTHER, ONE], "c")] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("slots", "columns", "rows"), [(1, 1, 1), (6, 1, 6), (16, 1, 16), (17, 2, 9), (32, 2, 16)]
+)
+def test_a_stack_of_many_slots_goes_on_in_another_column(slots, columns, rows):
+    labels = [f"kind-{i % 3}" for i in range(slots)]
+    drawn = stack(labels, Palette(labels, slots))
+    assert stack_columns(slots) == columns == drawn.count("<ol")
+    assert drawn.count("<li") == slots
+    assert drawn.partition("</ol>")[0].count("<li") == rows <= ROWS
+    assert f'title="slot {slots - 1}: kind-{(slots - 1) % 3}"' in drawn
+
+
+def test_a_letter_has_the_colour_of_its_kind():
+    rules = Palette(["attention", "a", "dense", "d", "other"]).rules
+    hues = dict(re.findall(r"\.(k\d) { background: (#\w+);", rules))
+    assert hues["k0"] == hues["k1"]
+    assert hues["k2"] == hues["k3"]
+    assert len(set(hues.values())) == 3

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from utils.files import check_is_file
+from utils.files import READ_ERRORS, check_is_file
 
 # What is larger is no pickle of tensors' names: numbers stand outside of it.
 MOST_PICKLE_BYTES = 2**26
@@ -31,7 +31,6 @@ _MOST_AXES = 16
 _OLDER = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _OLDER_VERSION = 1001
 _ZIP = b"PK\x03\x04"
-_DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError)
 # Where the tensors' bytes are: what gives those of a storage.
 _Read = Callable[["Storage"], bytes]
 
@@ -70,10 +69,7 @@ class TorchFile:
 
     def tensor(self, stored: StoredTensor) -> NDArray[Any]:
         """A tensor's numbers; ValueError where they cannot be read."""
-        try:
-            raw = self._read(stored.storage)
-        except _DAMAGE as error:
-            raise _damaged(self.path, error) from None
+        raw = self._read(stored.storage)
         if len(raw) != stored.storage.bytes or not prod(stored.shape):
             raise ValueError(f"{self.path}: ends too early, or a tensor is empty; copy it again")
         numbers = np.frombuffer(raw, dtype=stored.storage.dtype)
@@ -99,17 +95,21 @@ def open_torch_file(path: Path) -> Iterator[TorchFile]:
         if begin == _OLDER:
             opened = _open_older(path, file, size)
         elif begin.startswith(_ZIP):
-            try:
-                opened = _open_zip(path, zipfile.ZipFile(file), size)
-            except _DAMAGE as error:
-                raise _damaged(path, error) from None
+            with _damage(path):
+                archive = zipfile.ZipFile(file)
+            opened = _open_zip(path, archive, size)
         else:
             raise ValueError(f"{path}: is no file that torch.save wrote; give a checkpoint")
         yield opened
 
 
-def _damaged(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path}: damaged ({error!s:.100}); copy it again")
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Name the file in whatever a damaged zip ends in."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise ValueError(f"{path}: damaged ({error!s:.100}); copy it again") from None
 
 
 def _open_older(path: Path, file: BinaryIO, size: int) -> TorchFile:
@@ -129,7 +129,7 @@ def _open_older(path: Path, file: BinaryIO, size: int) -> TorchFile:
     for key in names:
         end = place + 8 + storages[key].bytes
         if end > size:
-            raise ValueError(f"{path}: has {size} bytes, and {key!r:.40} ends at {end:.6g}")
+            raise ValueError(f"{path}: ends at byte {size}, before the storage {key!r:.40} does")
         file.seek(place)
         if int.from_bytes(file.read(8), "little", signed=True) != storages[key].numbers:
             raise ValueError(f"{path}: at byte {place}: damaged, {key!r:.40} has another size")
@@ -164,23 +164,25 @@ def _open_zip(path: Path, archive: zipfile.ZipFile, size: int) -> TorchFile:
     pickles = [name for name in members if re.fullmatch("[^/]+/data.pkl", name)]
     if len(pickles) != 1:
         raise ValueError(f"{path}: has {len(pickles)} pickles data.pkl, and one is wanted")
-    pickle, folder = members[pickles[0]], pickles[0].partition("/")[0]
-    if pickle.file_size > MOST_PICKLE_BYTES:
-        raise ValueError(f"{path}: data.pkl has {pickle.file_size} bytes, which is too many")
-    order = members.get(f"{folder}/byteorder")
-    _check_order(path, order is None or (order.file_size == 6 and archive.read(order) == b"little"))
+
+    def read(name: str) -> bytes:
+        with _damage(path):
+            return archive.read(members[name]) if name in members else b""
+
+    folder, length = pickles[0].partition("/")[0], members[pickles[0]].file_size
+    if length > MOST_PICKLE_BYTES:
+        raise ValueError(f"{path}: data.pkl has {length} bytes, which is too many")
+    _check_order(path, read(f"{folder}/byteorder")[:9] in (b"", b"little"))
     storages: dict[str, Storage] = {}
-    content = _Pickle(path, storages).read(io.BytesIO(archive.read(pickle)))
+    content = _Pickle(path, storages).read(io.BytesIO(read(pickles[0])))
     for key, storage in storages.items():
         held = members.get(f"{folder}/data/{key}")
         if held is None or held.file_size != storage.bytes:
             found = "no bytes" if held is None else f"{held.file_size} bytes"
             raise ValueError(
-                f"{path}: has {found} of the storage {key!r:.40}, which needs {storage.bytes}"
+                f"{path}: has {found} of the storage {key!r:.40}, which needs {storage.bytes!s:.30}"
             )
-    return TorchFile(
-        path, content, lambda storage: archive.read(members[f"{folder}/data/{storage.key}"])
-    )
+    return TorchFile(path, content, lambda storage: read(f"{folder}/data/{storage.key}"))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ NormPosition = Annotated[
     Literal["pre", "post"],
     Field(
         description="pre: a block reads norm(x); post, as in the papers: a slot's result is "
-        "norm(x + block(x)), identity leaves x as it is, and the last norm stays."
+        "norm(x + block(x)), identity leaves x as it is."
     ),
 ]
 LastNorm = Annotated[

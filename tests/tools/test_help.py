@@ -12,7 +12,18 @@ HEAVY = {"torch", "numpy", "pandas", "matplotlib", "optuna", "pydantic", "yaml",
 
 
 @pytest.mark.parametrize(
-    "tool", ["confirm", "corpus", "cutoffs", "evaluate", "latency", "layoutbench", "rank", "serve"]
+    "tool",
+    [
+        "confirm",
+        "corpus",
+        "cutoffs",
+        "evaluate",
+        "from_adaptive_span",
+        "latency",
+        "layoutbench",
+        "rank",
+        "serve",
+    ],
 )
 def test_help_shows_a_real_command_and_imports_nothing_heavy(tool: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / f"tools/{tool}.py").read_text()))

@@ -212,6 +212,19 @@ def test_the_text_of_a_corpus_is_read_split_by_split(
     assert list(command.read_corpus("text8")) == [b" abc", b"ab", b"d"]
 
 
+def test_text8_begins_with_its_first_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spaces at the ends of a split are cut off there before symbols are numbered."""
+    monkeypatch.setattr(command, "read_corpus", lambda name: iter([b" " + TEXT]))
+    state = state_of(5)
+    wanted = converted(tmp_path, state).state_dict()
+    words = [str(tmp_path / "my.pt"), str(tmp_path / "other"), "--corpus", "text8"]
+    assert command.main(words) == 0
+    found = load_model(tmp_path / "other").state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in wanted.items())
+
+
 def without(state: State, name: str) -> State:
     return {key: array for key, array in state.items() if key != name}
 

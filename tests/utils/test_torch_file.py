@@ -115,6 +115,10 @@ def place(**changed: Any) -> bytes:
         (b"Px\n", "has the opcode PERSID"),
         (b"NQ", "needs a tuple"),
         ((b"(" + word("storage") + b"NNNNt") + b"Q", "describes a storage in an unknown way"),
+        (
+            b"(" + word("storage") + b"ccollections\nOrderedDict\n" + word("7") * 2 + b"K\x01tQ",
+            "describes a storage in an unknown way",
+        ),
         (b"N)b", "needs a dict"),
         (b"h\x07", "has the opcode BINGET"),
         (b"a", "takes what is not there"),
@@ -182,6 +186,13 @@ def test_a_storage_has_one_size(tmp_path: Path) -> None:
     assert "gives the storage '7' two sizes or types" in said
 
 
+def test_every_storage_stands_in_the_file_once(tmp_path: Path) -> None:
+    two = [tensor("FloatStorage", key, 4, 0, (4,), (1,)) for key in "78"]
+    raw = older_bytes(two, {"7": LINE, "8": LINE})
+    said = refused(tmp_path / "x.pt", raw.replace(word("8") + b"r", word("7") + b"r"))
+    assert "names other storages than its tensors lie in" in said
+
+
 def test_other_files_and_machines_are_refused(tmp_path: Path) -> None:
     path, good = tmp_path / "x.pt", older_bytes(content())
     for raw in (b"", b"PK", b"\x80\x02}.", b"\x80\x04" + good[2:], b"\x93NUMPY" * 9):
@@ -225,6 +236,21 @@ def changed(**members: bytes | None) -> Callable[[], bytes]:
 def twice() -> bytes:
     whole_zip = changed(it__data__1=b"x")()
     return whole_zip.replace(b"it/data/1", b"it/data/0")
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes"), [(8, (16, 16)), (0, (15, 16)), (0, (2**31, 2**31)), (0, (16, 2**31))]
+)
+def test_a_zip_may_not_say_that_more_comes_out_than_it_has(
+    tmp_path: Path, method: int, sizes: tuple[int, int]
+) -> None:
+    raw = bytearray(changed()())
+    entry = raw.rindex(b"it/data/0") - 46
+    assert raw[entry : entry + 4] == b"PK\x01\x02"
+    struct.pack_into("<H", raw, entry + 10, method)
+    struct.pack_into("<II", raw, entry + 20, *sizes)
+    said = refused(tmp_path / "x.pt", bytes(raw))
+    assert said == "'it/data/0' is packed, or larger than the file"
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-30s %s\n", "make " $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-35s %s\n", "make " $$1, $$2 }' Makefile
 	@awk 'FNR == 1 { says = substr($$0, 4) } \
 	  /^if __name__ == "__main__"/ && FILENAME != "tools/bootstrap.py" { \
 	    name = FILENAME; \
 	    if (sub("^tools/", "-m tools.", name)) sub("[.]py$$", "", name); \
-	    printf "%-30s %s\n", "python " name, says }' \
+	    printf "%-35s %s\n", "python " name, says }' \
 	  search.py derive.py retrain.py compare.py \
 	  $(filter-out search.py derive.py retrain.py compare.py,$(wildcard *.py tools/*.py))
 	@echo "each takes --help; python is .venv/bin/python, which make setup makes"

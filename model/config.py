@@ -12,6 +12,7 @@ from model.ops import Dropout
 from model.options import (
     NO_OPTIONS,
     EmbeddingWidth,
+    LastNorm,
     ModelOptions,
     Norm,
     NormPosition,
@@ -183,6 +184,7 @@ class ModelConfig(Section):
     )
     norm: Norm = "layer"
     norm_position: NormPosition = "pre"
+    last_norm: LastNorm = True
     token_shift: TokenShift = False
     rezero: ReZero = False
     d_embedding: EmbeddingWidth = None

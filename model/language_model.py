@@ -45,7 +45,7 @@ class Costs:
 
 
 class LanguageModel(nn.Module):
-    """Embedding, residual slots, one last norm (none with `rezero`), adaptive softmax.
+    """Embedding, residual slots, one last norm (unless options say none), adaptive softmax.
 
     Args:
         slots: the candidates of each slot, every option set.
@@ -88,7 +88,8 @@ class LanguageModel(nn.Module):
         )
         # A ModuleList does not tell a type checker what it holds.
         self.slots = cast(Sequence[Slot], modules)
-        self.norm = nn.Identity() if options.rezero else NORMS[options.norm](d_model)
+        normed = options.last_norm and not options.rezero
+        self.norm = NORMS[options.norm](d_model) if normed else nn.Identity()
         self.softmax = adaptive_softmax
 
     @property

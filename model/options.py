@@ -17,7 +17,14 @@ NormPosition = Annotated[
     Literal["pre", "post"],
     Field(
         description="pre: a block reads norm(x); post, as in the papers: a slot's result is "
-        "norm(x + block(x)), identity leaves x as it is, and the last norm stays."
+        "norm(x + block(x)), identity leaves x as it is."
+    ),
+]
+LastNorm = Annotated[
+    bool,
+    Field(
+        description="A norm before the softmax; false, as in the papers, goes with norm_position: "
+        "post. Of fixed layouts only: without it the softmax sees how evenly a slot mixes."
     ),
 ]
 TokenShift = Annotated[
@@ -51,6 +58,7 @@ class ModelOptions(Section):
 
     norm: Norm = "layer"
     norm_position: NormPosition = "pre"
+    last_norm: LastNorm = True
     token_shift: TokenShift = False
     d_embedding: EmbeddingWidth = None
     rezero: ReZero = False
@@ -62,9 +70,14 @@ class ModelOptions(Section):
             problems += [
                 f"{name}: {getattr(self, name)} has no effect with rezero, which has no norm; "
                 "leave it out"
-                for name in ("norm", "norm_position")
+                for name in ("norm", "norm_position", "last_norm")
                 if getattr(self, name) != type(self).model_fields[name].default
             ]
+        elif not self.last_norm and self.norm_position == "pre":
+            problems.append(
+                "last_norm: false leaves what slots add up to without any norm where norm_position "
+                "is pre; give norm_position: post, or leave it out"
+            )
         if self.token_shift and d_model < 2:
             problems.append(f"token_shift: half of d_model {d_model} is no channel; widen d_model")
         if self.d_embedding is not None and self.d_embedding >= d_model:

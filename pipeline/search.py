@@ -66,6 +66,12 @@ def check_searchable(experiment: Experiment) -> None:
             "none makes a difference and alpha gets no gradient; search without it, and retrain "
             "the layout with it (retrain.py --layout)"
         )
+    if not experiment.model.last_norm and count > 1:
+        raise ValueError(
+            f"model.last_norm: in a search among {count} candidates the softmax needs the last "
+            "norm, or it sees how evenly slots mix them; search with it, and retrain the layout "
+            "without it (retrain.py --layout)"
+        )
 
 
 def open_first(plan: RunPlan, seeds: Sequence[int]) -> list[Trainer]:

@@ -4,10 +4,12 @@ B batch   T segment length   M memory length   S = M + T keys   D d_model   H he
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -21,13 +23,15 @@ from model.state import Segment
 class AdaptiveSpanOptions(HeadOptions):
     """Options of an adaptive span candidate."""
 
+    added: ClassVar[Mapping[str, Any]] = {"positions": "relative", "sees_itself": True}
+
     kind: Literal["adaptive_span"] = "adaptive_span"
     label: Label = "adaptive_span"
     span: int = Field(
         default=256,
         ge=1,
         le=2**20,
-        description="Keys that a head may see at most, the query's own included.",
+        description="Keys that a head may see at most.",
     )
     ramp: int = Field(
         default=32, ge=1, le=2**20, description="Keys over which a head's sight fades out."
@@ -38,6 +42,17 @@ class AdaptiveSpanOptions(HeadOptions):
     span_loss: float = Field(
         default=2e-6, ge=0, le=1, description="Loss in nats for each key of the mean span."
     )
+    positions: Literal["relative", "learned"] = Field(
+        default="relative",
+        description="relative: Transformer-XL's; learned, as in the paper: a vector for each "
+        "distance, the same for all heads of a slot.",
+    )
+    sees_itself: bool = Field(
+        default=True,
+        description="A query sees its own key; false, as in the paper's code: the keys before it "
+        "alone, and at the beginning of a stream rows of zeros, which take their part of the "
+        "weights.",
+    )
 
 
 class AdaptiveSpanBlock(nn.Module):
@@ -45,11 +60,13 @@ class AdaptiveSpanBlock(nn.Module):
 
     The weights exp(s) m of a query are divided by their sum. z = z' `span` is trained, z' between 0
     and 1, with `span_loss` times the mean z as auxiliary loss (Eq. 6). Keys that no head sees are
-    neither read nor kept by an evaluation: that changes no result.
+    neither read nor kept by an evaluation: that changes no result. The nearest key that a query
+    sees has x = 0: its own, or without `sees_itself` the one before it.
 
-    Differs from the paper: positions are Transformer-XL's, a query sees itself, z is the number of
-    keys before it that are seen in full, and heads begin with their whole span: the cost of a
-    model that is not trained yet is the highest that it may come to.
+    Differs from the paper: by default positions are Transformer-XL's and a query sees itself; heads
+    begin with their whole span: the cost of a model that is not trained yet is the highest that it
+    may come to. From the paper's code: the sum of the weights is divided by as it is, without 1e-8
+    added to it.
     """
 
     adds_nothing = False
@@ -58,12 +75,18 @@ class AdaptiveSpanBlock(nn.Module):
         super().__init__()
         assert not options.missing, options.missing
         self.span, self.ramp, self.span_loss = options.span, options.ramp, options.span_loss
-        self.dropout, self.memory_rows = dropout.attention, options.span - 1
+        # The distance of the nearest key.
+        self.first = 0 if options.sees_itself else 1
+        self.dropout, self.memory_rows = dropout.attention, options.span - 1 + self.first
         inside = AttentionOptions(
-            n_heads=options.n_heads, d_head=options.d_head, n_kv_heads=None, window=options.span,
-            memory=options.span - 1, clamp=None,
+            n_heads=options.n_heads, d_head=options.d_head, n_kv_heads=None,
+            window=options.span + self.first, memory=self.memory_rows, clamp=None,
         )  # fmt: skip
-        self.attention = AttentionBlock(inside, d_model, dropout)
+        self.attention = (
+            AttentionBlock(inside, d_model, dropout)
+            if options.positions == "relative"
+            else _LearnedPositions(inside, d_model, dropout, self.first)
+        )
         self.span_H = nn.Parameter(torch.full((options.n_heads,), options.first_span))
 
     def forward(
@@ -71,8 +94,13 @@ class AdaptiveSpanBlock(nn.Module):
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """The state is attention's, of as many rows as some head sees."""
         share_H = self.span_H.clamp(0.0, 1.0)
-        kernel = partial(_fading, z_H=share_H * self.span, ramp=self.ramp)
-        delta_BTD, state, _ = self.attention(c_BSD, segment, state, kernel, self.reach())
+        if self.first and not segment.cached:
+            c_BSD = segment.without_invalid(c_BSD, self.memory_rows)
+        kernel = partial(
+            _fading, z_H=share_H * self.span, ramp=self.ramp, first=self.first, span=self.span
+        )
+        reach = self.reach() + self.first
+        delta_BTD, state, _ = self.attention(c_BSD, segment, state, kernel, reach)
         return delta_BTD, state, self.span_loss * self.span * share_H.mean()
 
     def reach(self) -> int:
@@ -89,26 +117,59 @@ class AdaptiveSpanBlock(nn.Module):
         self.span_H.clamp_(0.0, 1.0)
 
     def describe(self) -> Numbers:
-        """Of each head the keys before a query's own that it sees in full, z."""
+        """Of each head z, the keys behind the nearest one that it sees in full."""
         return {"span_keys": (self.span_H.detach().clamp(0.0, 1.0) * self.span).tolist()}
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Attention's over the keys that some head sees now."""
-        return self.attention.flops(batch, segment, memory, self.reach())
+        return self.attention.flops(batch, segment, memory, self.reach() + self.first)
 
 
-def _fading(inputs: AttentionInputs, rate: float, *, z_H: Tensor, ramp: int) -> Tensor:
-    """Attention whose weights fade out over `ramp` keys behind z of them, by head."""
+class _LearnedPositions(AttentionBlock):
+    """Attention whose distances, from `first` on, have trained encodings that all heads share."""
+
+    def __init__(
+        self, options: AttentionOptions, d_model: int, dropout: Dropout, first: int
+    ) -> None:
+        super().__init__(options, d_model, dropout)
+        assert options.window is not None
+        del self.position
+        self.first = first
+        self.distance_LK = nn.Parameter(torch.randn(options.window - first, options.d_head))
+
+    def _distances(self, segment: Segment, memory: int, like: Tensor) -> Tensor:
+        """As in attention; beyond the ends of the table, where no key is seen, its ends."""
+        keys, last = memory + segment.length, len(self.distance_LK) - 1
+        place_S = torch.arange(keys - 1, -1, -1, device=self.distance_LK.device) - self.first
+        r_SK = F.embedding(place_S.clamp(0, last), self.distance_LK).to(like.dtype)
+        return r_SK[:, None].expand(-1, self.n_kv_heads, -1)
+
+    def _flops_of_a_distance(self) -> float:
+        return 0.0
+
+
+def _fading(
+    inputs: AttentionInputs, rate: float, *, z_H: Tensor, ramp: int, first: int, span: int
+) -> Tensor:
+    """Attention whose weights fade out over `ramp` keys behind z of them, by head.
+
+    A query sees `span` keys from the distance `first` on. Where that is not its own, the rows of
+    zeros before a stream are seen too: its first token would else see nothing at all.
+    """
     q_BTHK, k_BSHK, value_BSHK, r_SHK, u_HK, v_HK, mask_BTS = inputs
     dtype, device = k_BSHK.dtype, q_BTHK.device
     length, keys = q_BTHK.shape[1], k_BSHK.shape[1]
     query_T1 = torch.arange(keys - length, keys, device=device)[:, None]
-    distance_TS = query_T1 - torch.arange(keys, device=device)
+    x_TS = query_T1 - torch.arange(keys, device=device) - first
     # In float32 at least: bfloat16 takes neighbours beyond 256 for one.
     wide = torch.promote_types(dtype, torch.float32)
-    fading_HTS = ((ramp + z_H.to(wide)[:, None, None] - distance_TS) / ramp).clamp(0.0, 1.0)
+    fading_HTS = ((ramp + z_H.to(wide)[:, None, None] - x_TS) / ramp).clamp(0.0, 1.0)
     content_BHTS = ((q_BTHK + u_HK).to(dtype).transpose(1, 2)) @ k_BSHK.permute(0, 2, 3, 1)
-    score_BHTS = content_BHTS + position_scores(q_BTHK + v_HK, r_SHK) + mask_BTS[:, None]
+    score_BHTS = content_BHTS + position_scores(q_BTHK + v_HK, r_SHK)
+    if first:
+        fading_HTS = fading_HTS.masked_fill((x_TS < 0) | (x_TS >= span), 0.0)
+    else:
+        score_BHTS = score_BHTS + mask_BTS[:, None]
     # Left out before the softmax, or the weight of what is seen could be too small to divide by.
     score_BHTS = score_BHTS.to(wide).masked_fill(fading_HTS == 0.0, -math.inf)
     weight_BHTS = torch.softmax(score_BHTS, dim=-1) * fading_HTS

@@ -182,8 +182,11 @@ class AttentionBlock(nn.Module):
         for all streams.
         """
         rows = min(memory, self.reached(reach)[1]) + segment
-        queries, positions = 2.0 * self.query.weight.numel(), 2.0 * self.position.weight.numel()
+        queries, both = 2.0 * self.query.weight.numel(), 2.0 * self.key_value.weight.numel()
         read, keys = self.computed(segment, reach)
-        projections = 2 * queries + 2 * positions * rows / segment
+        projections = 2 * queries + both * rows / segment
         products = 6.0 * self.n_heads * self.d_head * read * keys / segment
-        return projections + products + positions * keys / (batch * segment)
+        return projections + products + self._flops_of_a_distance() * keys / (batch * segment)
+
+    def _flops_of_a_distance(self) -> float:
+        return 2.0 * self.position.weight.numel()

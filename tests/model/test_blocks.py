@@ -17,7 +17,14 @@ from tests.model.contract import CONTRACT, mixes_tokens, slot_of
 from tests.model.tiny import D_MODEL, candidate, normal
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "adaptive_span": [{"span": 4, "ramp": 2}, {"span": 20, "ramp": 3}, {"span": 9, "ramp": 40}],
+    "adaptive_span": [
+        {"span": 4, "ramp": 2},
+        {"span": 20, "ramp": 3},
+        {"span": 9, "ramp": 40},
+        {"span": 9, "positions": "learned"},
+        {"span": 5, "ramp": 2, "sees_itself": False},
+        {"span": 4, "ramp": 2, "positions": "learned", "sees_itself": False},
+    ],
     "all_attention": [{"n_vectors": 3}, {"window": 3, "n_vectors": 1}, {"n_kv_heads": 1}],
     "attention": [
         {},

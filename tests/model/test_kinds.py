@@ -3,6 +3,7 @@
 B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
 """
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model import Candidate, Dropout
+from model import Architecture, Candidate, Dropout
 from model.attention_kernels import AttentionInputs, with_bias
 from model.blocks.adaptive_span import AdaptiveSpanBlock
 from model.blocks.all_attention import AllAttentionBlock, _beside
@@ -27,6 +28,7 @@ from model.blocks.short_conv import ShortConvBlock
 from model.slot import Slot
 from model.state import Segment
 from tests.model.contract import apply, slot_of
+from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, candidate, normal
 
 LENGTH = 7
@@ -138,6 +140,57 @@ def test_the_weight_of_a_key_fades_out_with_its_distance() -> None:
             total += weights[-1]
         wanted_D = sum(w * value_TK[j] for j, w in enumerate(weights)) / total
         close(delta_BTD[0, t], wanted_D @ attention.output.weight.T)
+
+
+@pytest.mark.parametrize("positions", ["relative", "learned"])
+@pytest.mark.parametrize("sees_itself", [True, False])
+def test_a_query_may_leave_out_its_own_key_and_distances_may_be_learned(
+    positions: str, sees_itself: bool
+) -> None:
+    """Before a stream stand rows of zeros, which a query sees where it does not see itself."""
+    c_TD, span, first = normal(6, D_MODEL), 4, int(not sees_itself)
+    made = candidate("adaptive_span", span=span, ramp=2, n_heads=1, positions=positions,
+                     sees_itself=sees_itself)  # fmt: skip
+    block, _ = alone(made, c_TD[None])
+    with torch.no_grad():
+        block.span_H.fill_(2.5 / span)
+        block.attention.u_HK.zero_()
+        block.attention.v_HK.zero_()
+    attention, rows = block.attention, block.memory_rows
+    assert rows == span - 1 + first
+    # What stands in rows before a stream is no token, whatever a norm made of it.
+    memory = normal(1, rows, D_MODEL, seed=9)
+    segment = Segment(torch.tensor([0]), 6)
+    delta_TD = block(torch.cat([memory, c_TD[None]], dim=1), segment, None)[0][0]
+    assert math.ceil(2.5) + 2 >= span == block.reach()
+    encodings = Segment(torch.tensor([0]), 9).encodings(0, D_MODEL, None, torch.float64)
+    for t in range(6):
+        weights, values = [], []
+        for x in range(span):
+            at = t - first - x
+            if at < 0 and sees_itself:
+                continue
+            row_D = c_TD[at] if at >= 0 else torch.zeros_like(c_TD[0])
+            k_K, value_K = (attention.key_value.weight @ row_D).chunk(2)
+            if positions == "learned":
+                r_K = attention.distance_LK[x]
+            else:
+                r_K = attention.position(encodings[-1 - first - x])
+            score = (attention.query.weight @ c_TD[t]) @ (k_K + r_K) * D_MODEL**-0.5
+            weights.append(min(max((2 + 2.5 - x) / 2, 0.0), 1.0) * math.exp(score.item()))
+            values.append(value_K)
+        wanted_K = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+        close(delta_TD[t], attention.output.weight @ wanted_K)
+
+
+def test_an_architecture_without_the_later_options_of_spans_means_what_it_meant() -> None:
+    made = architecture(slots=[candidate("adaptive_span")], evidence=None)
+    (slot,) = json.loads(made.to_json())["slots"]
+    assert not {"positions", "sees_itself"} & set(slot)
+    assert Architecture.from_json(made.to_json(), "x").slots[0] == candidate("adaptive_span")
+    learned = candidate("adaptive_span", positions="learned", sees_itself=False)
+    made = architecture(slots=[learned], evidence=None)
+    assert Architecture.from_json(made.to_json(), "x").slots[0] == learned
 
 
 def test_trimming_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

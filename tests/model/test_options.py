@@ -41,7 +41,9 @@ from tests.model.tiny import (
 )
 from training.memory import Ledger
 
-ALL = ModelOptions(norm="scale", norm_position="post", token_shift=True, d_embedding=3)
+ALL = ModelOptions(
+    norm="scale", norm_position="post", last_norm=False, token_shift=True, d_embedding=3
+)
 OTHERS = [
     ModelOptions(norm="rms", token_shift=True),
     ModelOptions(rezero=True, token_shift=True, d_embedding=5),
@@ -98,7 +100,7 @@ def _reference(model: LanguageModel, ids: list[int]) -> Tensor:
             f_D = layers["outer.weight"] @ inner_F + layers["outer.bias"]
             f_D = weights.get(f"slots.{slot}.factors.dense.weight", 1.0) * f_D
             row_D[t] = normed(own, row_D[t] + f_D) if post else row_D[t] + f_D
-    return torch.stack([normed("norm.", x_D) for x_D in row_D])
+    return torch.stack([normed("norm.", x_D) if options.last_norm else x_D for x_D in row_D])
 
 
 SINGLE = [
@@ -106,6 +108,7 @@ SINGLE = [
     ModelOptions(norm="rms"),
     ModelOptions(norm="scale"),
     ModelOptions(norm_position="post"),
+    ModelOptions(norm_position="post", last_norm=False),
     ModelOptions(token_shift=True),
     ModelOptions(d_embedding=3),
     ModelOptions(rezero=True),
@@ -246,6 +249,8 @@ def test_what_has_no_option_has_the_text_and_the_identity_of_older_files() -> No
     [
         ({"rezero": True, "norm": "rms"}, "norm: rms has no effect with rezero"),
         ({"rezero": True, "norm_position": "post"}, "norm_position: post has no effect with rez"),
+        ({"rezero": True, "last_norm": False}, "last_norm: False has no effect with rezero"),
+        ({"last_norm": False}, "last_norm: false leaves what slots add up to without any norm"),
         ({"d_embedding": 8}, "d_embedding: 8 is not below d_model 8"),
         ({"token_shift": True, "d_model": 1}, "token_shift: half of d_model 1 is no channel"),
     ],

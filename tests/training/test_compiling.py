@@ -51,8 +51,10 @@ def test_a_search_compiled_gives_the_numbers_of_one_that_is_not(estimator: str, 
 @pytest.mark.slow
 def test_compiled_spans_are_those_that_are_not() -> None:
     """A compiler may not look at the spans, which say what is computed: it computes all keys."""
-    (spans,) = tiny.candidates({"kind": "adaptive_span", "span": 6, "ramp": 2, "first_span": 0.4})
-    model, batch = tiny.language_model([[spans], [spans]]), tiny.batch(3)
+    given = {"kind": "adaptive_span", "span": 6, "ramp": 2, "first_span": 0.4}
+    as_there = {"label": "as_there", "positions": "learned", "sees_itself": False}
+    spans, others = tiny.candidates(given, {**given, **as_there})
+    model, batch = tiny.language_model([[spans], [others]]), tiny.batch(3)
     ways = {"run_slot": compiled_run(torch.device("cpu"))}, {}
 
     def outcome(way: dict[str, Any]) -> list[torch.Tensor]:

@@ -50,14 +50,11 @@ class AttentionForm(Form):
         self.memory_rows = self.memory
         check_room(self.memory, self.groups * self.width)
         self.query_ED = nn.Parameter(block.query.weight * scale)
-        self.key_value, self.position = block.key_value, block.position
-        self.output = block.output
+        self.key_value, self.output = block.key_value, block.output
         shape_GN1K = (self.groups, -1, 1, self.width)
         self.u_GN1K = nn.Parameter((block.u_HK * scale).view(shape_GN1K))
         self.v_GN1K = nn.Parameter((block.v_HK * scale).view(shape_GN1K))
-        width, dtype = self.position.weight.shape[1], self.position.weight.dtype
-        near_RD = sinusoid(self.memory + 1, width, dtype=dtype, clamp=self.clamp)
-        self.register_buffer("near_RGK", self._by_group(self.position(near_RD)))
+        self.register_buffer("near_RGK", self._near(block))
 
     def forward(
         self, c_BTD: Tensor, segment: Segment, state_BG2MK: Tensor | None
@@ -79,12 +76,22 @@ class AttentionForm(Form):
             state_BG2MK = whole_BG2SK[:, :, :, length:]
         k_BG1SK, value_BG1SK = (part_BGSK[:, :, None] for part_BGSK in whole_BG2SK.unbind(2))
         content_BGNTK = q_BGNTK + self.u_GN1K
-        mask_BTS = segment.mask(self.memory, self.window, c_BTD.dtype)
-        score_BGNTS = content_BGNTK @ k_BG1SK.mT + mask_BTS[:, None, None]
+        score_BGNTS = self._masked(content_BGNTK @ k_BG1SK.mT, segment)
         score_BGNTS = score_BGNTS + self._position_scores(q_BGNTK + self.v_GN1K)
         out_BGNTK = self._read(score_BGNTS, content_BGNTK, value_BG1SK)
         out_BTE = out_BGNTK.permute(0, 3, 1, 2, 4).flatten(2)
         return self.output(out_BTE), state_BG2MK if self.memory else None, None
+
+    def _near(self, block: AttentionBlock) -> Tensor:
+        """Of the distances M ... 0."""
+        self.position = block.position
+        width, dtype = self.position.weight.shape[1], self.position.weight.dtype
+        near_RD = sinusoid(self.memory + 1, width, dtype=dtype, clamp=self.clamp)
+        return self._by_group(self.position(near_RD))
+
+    def _masked(self, score_BGNTS: Tensor, segment: Segment) -> Tensor:
+        mask_BTS = segment.mask(self.memory, self.window, score_BGNTS.dtype)
+        return score_BGNTS + mask_BTS[:, None, None]
 
     def _read(self, score_BGNTS: Tensor, content_BGNTK: Tensor, value_BG1SK: Tensor) -> Tensor:
         return torch.softmax(score_BGNTS, dim=-1) @ value_BG1SK
@@ -118,17 +125,33 @@ class AdaptiveSpanForm(AttentionForm):
     span_GN11: Tensor
 
     def __init__(self, block: AdaptiveSpanBlock) -> None:
-        super().__init__(block.attention, block.reach())
-        self.ramp = block.ramp
+        self.first = block.first
+        super().__init__(block.attention, block.reach() + block.first)
+        self.ramp, self.longest = block.ramp, block.span
         span_H = block.span_H.clamp(0.0, 1.0) * block.span
         self.register_buffer("span_GN11", span_H.view(self.groups, -1, 1, 1))
+
+    def _near(self, block: AttentionBlock) -> Tensor:
+        table_LK = getattr(block, "distance_LK", None)
+        if table_LK is None:
+            return super()._near(block)
+        # No query sees further than the memory, so nothing is asked of the distances behind it.
+        place_R = torch.arange(self.memory, -1, -1) - self.first
+        near_RK = table_LK[place_R.clamp(0, len(table_LK) - 1)]
+        return near_RK[:, None].expand(-1, self.groups, -1).contiguous()
+
+    def _masked(self, score_BGNTS: Tensor, segment: Segment) -> Tensor:
+        # A query that does not see itself sees the zeros before a stream.
+        return score_BGNTS if self.first else super()._masked(score_BGNTS, segment)
 
     def _read(self, score_BGNTS: Tensor, content_BGNTK: Tensor, value_BG1SK: Tensor) -> Tensor:
         keys = score_BGNTS.shape[4]
         query_T1 = torch.arange(self.memory, keys, device=score_BGNTS.device)[:, None]
-        distance_TS = query_T1 - torch.arange(keys, device=score_BGNTS.device)
-        left_GNTS = self.ramp + self.span_GN11 - distance_TS
+        x_TS = query_T1 - torch.arange(keys, device=score_BGNTS.device) - self.first
+        left_GNTS = self.ramp + self.span_GN11 - x_TS
         fading_GNTS = (left_GNTS / self.ramp).clamp(0.0, 1.0)
+        if self.first:
+            fading_GNTS = fading_GNTS.masked_fill((x_TS < 0) | (x_TS >= self.longest), 0.0)
         score_BGNTS = score_BGNTS.masked_fill(fading_GNTS == 0.0, -math.inf)
         weight_BGNTS = torch.softmax(score_BGNTS, dim=-1) * fading_GNTS
         return weight_BGNTS / weight_BGNTS.sum(dim=-1, keepdim=True) @ value_BG1SK

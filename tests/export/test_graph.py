@@ -55,6 +55,11 @@ MADE = {
     "no memory": candidate("attention", memory=0),
     "all-attention in groups": candidate("all_attention", window=4, memory=3, n_kv_heads=1),
     "fading": candidate("adaptive_span", span=12, ramp=3),
+    "learned positions": candidate("adaptive_span", span=6, ramp=3, positions="learned"),
+    "not itself": candidate("adaptive_span", span=6, ramp=3, sees_itself=False),
+    "as in its paper": candidate(
+        "adaptive_span", span=9, ramp=2, positions="learned", sees_itself=False
+    ),
     "a narrow convolution": candidate("short_conv", kernel=1),
     "routing alone": candidate("routing", memory=9, keys=3, clusters=3, n_local_heads=0),
     "routing beside a window": candidate("routing", memory=9, keys=3, clusters=3),
@@ -74,6 +79,7 @@ def test_a_graph_heeds_the_options_of_a_kind(name: str) -> None:
     [
         ({"norm": "rms"}, {}),
         ({"norm": "scale", "norm_position": "post"}, {"cutoffs": (5, 11), "tied": False}),
+        ({"norm_position": "post", "last_norm": False}, {}),
         ({"token_shift": True}, {"cutoffs": (5, 11)}),
         ({"d_embedding": 4}, {"cutoffs": (5, 11)}),
         ({"rezero": True, "token_shift": True}, {"tied": False}),

@@ -36,9 +36,9 @@ from utils.files import write_whole
 
 SLOTS_PER_ROW = 16
 _CELL_WIDTH, _CELL_HEIGHT = 0.5, 0.36  # inches, as the next ones
-_LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.25, 0.75, 0.46, 0.32, 0.46
+_LEFT, _RIGHT, _TOP, _BETWEEN, _BOTTOM = 1.3, 0.75, 0.46, 0.32, 0.46
 _NARROWEST = 5.4
-_LABEL_LENGTH = 15
+_LABEL_LENGTH = 18  # the longest kind
 _TIE = 1e-6
 MOST_FRAMES = 40
 _FRAME_MS, _LAST_FRAME_MS = 160, 2500

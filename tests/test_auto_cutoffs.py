@@ -102,6 +102,7 @@ def test_an_architecture_has_the_numbers(bench: RunPlan, experiment_file: Path) 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_whole_way_with_auto(experiment_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(search, experiment_file, "--run", folder, "--set", AUTO)

@@ -26,6 +26,7 @@ def _without_figures_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.figures
+@pytest.mark.slow
 def test_lower_casing_switches_bits_per_byte_off_everywhere(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,7 @@ def test_without_a_search_there_is_no_front(
     assert not (tmp_path / "run/pareto.csv").exists()
 
 
+@pytest.mark.slow
 def test_compare_trains_the_whole_front(searched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = settings("derive.top=1", "derive.gap=false", "retrain.steps=4", "compare.opponents=[par]")
     steps = [*few, *settings("retrain.optimiser.warmup_steps=0")]

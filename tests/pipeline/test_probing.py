@@ -145,6 +145,7 @@ def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list
     assert not any(name.endswith("seed 1000") for name in jobs[count:])
 
 
+@pytest.mark.slow
 def test_other_seeds_are_trained_for_another_seed_of_the_derivation(
     predict: Derive, jobs: list[str]
 ) -> None:

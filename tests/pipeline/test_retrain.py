@@ -164,6 +164,7 @@ def test_damaged_metrics_are_one_line(retrained: Path, capsys: pytest.CaptureFix
     run(retrain, retrained)
 
 
+@pytest.mark.slow
 def test_tied_slots_go_through_all_phases(experiment_file: Path, tmp_path: Path) -> None:
     options = ("--set", "model.tie_slots=2", "--set", "run.micro_batches=2")
     folder = tmp_path / "tied"

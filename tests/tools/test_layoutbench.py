@@ -208,6 +208,7 @@ def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
     assert jobs == ["aa", "da", "dd", "ii"]
 
 
+@pytest.mark.slow
 def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

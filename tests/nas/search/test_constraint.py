@@ -136,7 +136,10 @@ def searched(constraints: tuple[Constraint, ...], steps: int = 200) -> tuple[flo
     return one.ratio(state.parameters["alpha"].detach()), float(state.multipliers[one.name])
 
 
-@pytest.mark.parametrize("target", [0.6, 0.75, 0.9])
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(0.6, marks=pytest.mark.slow), 0.75, pytest.param(0.9, marks=pytest.mark.slow)],
+)
 def test_a_search_ends_near_its_target(target: float) -> None:
     uniform = 10 + 3 * 8 / 3
     ratio, multiplier = searched((cost_constraint(COST, LABELS, target * uniform, 0.05),))

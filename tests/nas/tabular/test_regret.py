@@ -195,6 +195,7 @@ def test_noise_is_that_of_test_and_its_regret_that_of_the_other_seeds() -> None:
     assert found.spread == pytest.approx(np.std([3.5, 3.5, 1.25, 6.5], ddof=1))
 
 
+@pytest.mark.slow
 def test_the_interval_covers_where_all_searches_choose_one_layout() -> None:
     """Searches that always choose a layout worth what random search finds: no verdict in 95%."""
     generator, wrong, tables = np.random.default_rng(5), 0, 300

@@ -19,7 +19,7 @@ from utils.files import READ_ERRORS, read_npz
 from utils.text import shorten, visible
 
 TIMES = frozenset({"elapsed_s", "tokens_per_s"})
-_MEASURED = frozenset({"latency_ms", "train_step_ms", "relative_latency"})
+_MEASURED = frozenset({"latency_ms", "latency_interval_ms", "train_step_ms", "relative_latency"})
 # Words of the column `equal` for what is measured.
 _MEASURED_WORDS = ("latency", "training")
 # Of pi.npz the readable arrays first: who looks for a slot wants pi and not alpha.

@@ -92,6 +92,7 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     ]
     results = {name: [{"seed": 0, "elapsed_s": 2.0}] for name in (CHOSEN, RIVAL)}
     content = {"verdict": "none", "rows": rows, "results": results}
+    content["latency_interval_ms"] = {CHOSEN: [3.0, 3.5]}
     write_json(run / "comparison.json", content)
     table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
     (run / "comparison.csv").write_text(table)

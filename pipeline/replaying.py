@@ -148,7 +148,7 @@ def remake(pack: Pack, run: Path, settings: Sequence[str]) -> None:
     done = known.get("done")
     with StopRequest().listening() as stop:
         for number, command in enumerate(commands[done if isinstance(done, int) else 0 :]):
-            announce(f"\n{command.line(run / FILES, run)}")
+            announce(f"\n{visible(command.line(run / FILES, run))}")
             code = _run(command.verb, _argv(command, run, settings), stop)
             if stop.number is not None:
                 raise Stopped(stop.number)
@@ -206,6 +206,10 @@ def differences(pack: Pack, run: Path) -> tuple[list[Difference], dict[str, int]
     return found, counts
 
 
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.shape, one.dtype) == (other.shape, other.dtype)
+
+
 def _weights(pack: Pack, name: str, path: Path) -> Iterator[Difference]:
     entry = pack.manifest.files[name]
     found = tensor_difference(name, entry.tensors or {}, tensor_digests(path))
@@ -216,7 +220,7 @@ def _weights(pack: Pack, name: str, path: Path) -> Iterator[Difference]:
         there, here = (
             load(content).get(tensor) for content in (pack.read(name), path.read_bytes())
         )
-        if there is not None and here is not None and there.shape == here.shape:
+        if there is not None and here is not None and _alike(there, here):
             # By bytes: nan equals itself.
             bits = [one.contiguous().view(-1).view(torch.uint8) for one in (there, here)]
             place = int((bits[0] != bits[1]).int().argmax()) // there.element_size()

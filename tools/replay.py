@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
+from utils.text import shorten, visible
 
 if TYPE_CHECKING:
     from pipeline.pack_file import Pack
@@ -66,7 +67,7 @@ def replay(pack: "Pack", arguments: argparse.Namespace) -> int:
         print(note, flush=True)
     if arguments.check:
         for command in pack.manifest.commands:
-            print(command.line(Path("run"), run))
+            print(visible(command.line(Path("run"), run)))
         print(f"{arguments.archive}: whole; nothing was run")
         return 0
     if expected and not arguments.anyway:
@@ -96,8 +97,6 @@ def replay(pack: "Pack", arguments: argparse.Namespace) -> int:
 
 def notes(pack: "Pack") -> list[str]:
     """What the archive says to people, made harmless for a terminal."""
-    from utils.text import shorten, visible
-
     return [visible(shorten(note, 400)) for note in pack.manifest.notes]
 
 

@@ -43,10 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.reports import show_report
         from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
         from training.distributed import join
+        from training.trackers import check_trackers
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)
         check_layout(experiment, arguments.layout)
+        check_trackers(experiment.run.trackers)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir, ranks)

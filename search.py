@@ -31,10 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.experiment import experiment_of
         from pipeline.search import check_searchable, finish_searches, open_first, run_searches
         from training.distributed import join
+        from training.trackers import check_trackers
 
         ranks = join()
         experiment, run_dir = experiment_of(arguments)
         check_searchable(experiment)
+        check_trackers(experiment.run.trackers)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir, ranks)

@@ -38,7 +38,7 @@ from training.optim import Stages, stages_of
 from training.run_dir import Identity, environment, identity_hash, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
-from training.trackers import TRACKERS, Opener, TrackedPhase
+from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 
 
 class NetworkSizes(TypedDict):
@@ -317,6 +317,7 @@ class RunPlan:
         Raises:
             ValueError: an optional extra is not installed.
         """
+        check_trackers(self.experiment.run.trackers)
         run, place = self.run_dir.resolve().name, folder.relative_to(self.run_dir).as_posix()
         phase = TrackedPhase(
             folder=folder,

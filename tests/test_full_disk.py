@@ -112,6 +112,7 @@ def test_what_is_drawn_and_finds_the_disk_full_loses_no_training(
         drawing = "report.search_figures.write_search_figures"
         patched.setattr(drawing, lambda folder: no_room("figures/pi.png"))
         patched.setitem(sys.modules, "torch.utils.tensorboard", board)
+        patched.setattr("utils.extras.find_spec", lambda name: "there")
         assert code_of(search, *arguments, *options) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -17,12 +17,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from export import EXPORTERS, Exporter
+from export import EXPORTERS
 from pipeline import cli, exit_codes
+from utils.extras import check_installed
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     exporter = EXPORTERS[arguments.to]
     with exit_codes.user_errors():
         options = options_of(arguments)
-        check_installed(arguments.to, exporter)
+        check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
         from export.source import check_target, folder_made_whole
 
         check_target(arguments.dir, arguments.model)
@@ -85,42 +85,21 @@ def _name(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def check_installed(to: str, exporter: Exporter) -> None:
-    """Raise ValueError with the command that brings what is missing."""
-    if missing := [package for package in exporter.packages if find_spec(package) is None]:
-        import tomllib
-
-        project = Path(__file__).parents[1] / "pyproject.toml"
-        extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
-        needed = extras["optional-dependencies"][exporter.extra]
-        raise ValueError(
-            f"--to {to}: the package {missing[0]} is missing; "
-            f"pip install {' '.join(repr(name) for name in needed)}"
-        )
-
-
 def read_source(folder: Path) -> "Source":
     """Read and check all of a model folder.
 
     Raises:
         ValueError: it is no model folder, or a file is damaged or does not fit the others.
     """
-    from export.source import Source, check_no_pickle
+    from export.source import Source
     from model import load_model
-    from pipeline.evaluate import open_folder
+    from pipeline.evaluate import describe
     from pipeline.run_files import read_result
 
-    saved = open_folder(folder)
-    check_no_pickle(folder)
-    architecture, tokenizer = saved.architecture, saved.tokenizer
-    if tokenizer.vocabulary_size != architecture.vocabulary_size:
-        raise ValueError(
-            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
-            f"{architecture.vocabulary_size}; copy the whole folder again"
-        )
+    saved = describe(folder)
     results = (folder / "result.json", folder.parent / "result.json")
     result = next((read_result(path) for path in results if path.is_file()), None)
-    return Source(folder, architecture, load_model(folder), tokenizer, result)
+    return Source(folder, saved.architecture, load_model(folder), saved.tokenizer, result)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
+from utils.extras import check_installed
 
 if TYPE_CHECKING:
     from export.lm_eval import ParnasLM
 
-MISSING = "the package {} is missing; pip install 'lm_eval>=0.4.9'"
 MOST = 2**30
 
 
@@ -33,10 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     with exit_codes.user_errors(loads="lm_eval"):
         check_out(arguments)
-        try:
-            import lm_eval  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise ValueError(MISSING.format(error.name)) from None
+        check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
         model = prepare(arguments)
         try:
             results = evaluate(arguments, model)

@@ -6,12 +6,13 @@ is imported only where an experiment names it.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from utils.extras import check_installed
 from utils.files import named
 from utils.validation import must_be_one_of
 
@@ -67,10 +68,7 @@ class TensorBoard:
 
 
 def _tensorboard(phase: TrackedPhase) -> Opener:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise _missing("tensorboard", "tensorboard>=2.21") from error
+    from torch.utils.tensorboard import SummaryWriter
 
     def opened(step: int) -> Tracker:
         with named(EVENTS):
@@ -111,10 +109,8 @@ class Wandb:
 
 
 def _wandb(phase: TrackedPhase) -> Opener:
-    try:
-        import wandb
-    except ImportError as error:
-        raise _missing("wandb", "wandb>=0.23") from error
+    import wandb
+
     mode = os.environ.get("WANDB_MODE") or "offline"
     if mode not in _WANDB_MODES:
         raise ValueError(f"WANDB_MODE: {must_be_one_of(mode, _WANDB_MODES)}")
@@ -160,13 +156,6 @@ def _wandb_run(wandb: ModuleType, phase: TrackedPhase, mode: str) -> Any:
     )
 
 
-def _missing(package: str, requirement: str) -> ValueError:
-    return ValueError(
-        f"run.trackers: the package {package} is missing; pip install '{requirement}', or leave "
-        f"{package} out"
-    )
-
-
 def _warn(words: str) -> None:
     print(f"warning: wandb: {' '.join(words.split())}", file=sys.stderr, flush=True)
 
@@ -175,3 +164,9 @@ TRACKERS: Mapping[str, Callable[[TrackedPhase], Opener]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
 }
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise ValueError where a package of a tracker is missing."""
+    for name in names:
+        check_installed("run.trackers", name, (name,))

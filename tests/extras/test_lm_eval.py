@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lm_eval.api.instance import Instance
 
-lm_eval = pytest.importorskip("lm_eval")
-from lm_eval.api.instance import Instance  # noqa: E402
-
-from data import Tokenizer, load_tokenizer  # noqa: E402
-from data.tokenizers.byte_level import Bytes  # noqa: E402
-from export.lm_eval import Cut, ParnasLM, generation_options  # noqa: E402
-from model import Sampling, generate, load_model  # noqa: E402
-from pipeline.evaluate import Measurement, open_folder, read_documents  # noqa: E402
-from tests.model.tiny import candidate  # noqa: E402
-from tests.refusal import refused  # noqa: E402
-from tests.tools.test_evaluate import save_folder  # noqa: E402
-from tools import lm_eval as command  # noqa: E402
+from data import Tokenizer, load_tokenizer
+from data.tokenizers.byte_level import Bytes
+from export.lm_eval import Cut, ParnasLM, generation_options
+from model import Sampling, generate, load_model
+from pipeline.evaluate import Measurement, open_folder, read_documents
+from tests.model.tiny import candidate
+from tests.refusal import refused
+from tests.tools.test_evaluate import save_folder
+from tools import lm_eval as command
 
 ROLLING = """\
 task: ROLLING

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from playwright.sync_api import sync_playwright
 
 from report.page import write_report
 from report.search_figures import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
 from tests.report.conftest import CSV_HEAD, Maker, Sweeper
-
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 BROWSER = shutil.which("chromium") or "/usr/bin/chromium"
 WIDTH, HEIGHT = 1280, 800
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """One browser for all tests; as root it starts only without its sandbox."""
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         yield opened
         opened.close()

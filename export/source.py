@@ -12,9 +12,6 @@ from data import Tokenizer
 from model import Architecture, LanguageModel
 from utils.files import make_durable, named
 
-# What is unpickled when it is read; no model folder of ours holds one.
-_PICKLES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
-
 
 @dataclass(frozen=True)
 class Source:
@@ -25,16 +22,6 @@ class Source:
     model: LanguageModel
     tokenizer: Tokenizer
     result: Mapping[str, Any] | None
-
-
-def check_no_pickle(folder: Path) -> None:
-    """Raise ValueError where a model folder holds a pickle."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in _PICKLES:
-            raise ValueError(
-                f"{path}: looks like a pickle, which runs code when it is read; no model folder "
-                "holds one, take it away"
-            )
 
 
 def check_target(target: Path, source: Path) -> None:

@@ -31,6 +31,8 @@ TENSOR_FILE = "model.safetensors"
 _META = "parnas"
 # The only entry of files without a digest of the tensors.
 _BEFORE_DIGESTS = "architecture_sha256"
+# What is unpickled when it is read; no model folder of ours holds one.
+_PICKLES = {".bin", ".ckpt", ".joblib", ".pickle", ".pkl", ".pt", ".pth"}
 _DTYPES = {"F64", "F32", "BF16", "F16"}
 
 
@@ -61,6 +63,16 @@ def save_model(folder: Path | str, model: LanguageModel, architecture: Architect
     blob = save(tensors, metadata={_META: json.dumps(meta)})
     write_whole(folder / TENSOR_FILE, blob)
     write_whole(folder / ARCHITECTURE_FILE, architecture.to_json().encode())
+
+
+def check_no_pickle(folder: Path) -> None:
+    """Raise ValueError where a model folder holds a pickle."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in _PICKLES:
+            raise ValueError(
+                f"{path}: looks like a pickle, which runs code when it is read; no model folder "
+                "holds one, take it away"
+            )
 
 
 def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = None) -> LanguageModel:

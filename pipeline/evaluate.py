@@ -22,7 +22,7 @@ from data import (
 )
 from data.text import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
-from model.saving import shapes_of_architecture
+from model.saving import check_no_pickle, shapes_of_architecture
 from pipeline.context import find_device
 from pipeline.resources import memory_bytes
 from pipeline.retrain import MODEL
@@ -75,9 +75,14 @@ def describe(folder: Path) -> Saved:
             f"{folder}: not a model folder ({', '.join(missing)} not found); "
             "give RUN/model or RUN/retrain/NAME/seed-N/model"
         )
+    check_no_pickle(folder)
     architecture = load_architecture(folder / "architecture.json")
     tokenizer = load_tokenizer(folder)
-    # Equal digests give equal ids, and so equal vocabularies.
+    if tokenizer.vocabulary_size != architecture.vocabulary_size:
+        raise ValueError(
+            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
+            f"{architecture.vocabulary_size}; copy the whole folder again"
+        )
     if tokenizer.digest != architecture.tokenizer.digest:
         raise ValueError(
             f"{folder}: the tokenizer has digest {tokenizer.digest[:12]}, but the model was "

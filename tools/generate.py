@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
+from utils.files import named
 from utils.text import visible
 
 if TYPE_CHECKING:
@@ -234,7 +235,8 @@ def show(text: str) -> None:
     """Print text at once; a terminal gets escapes for what it would obey."""
     if sys.stdout.isatty():
         text = re.sub(r"[^\n\t]+", lambda part: visible(part[0]), text)
-    print(text, end="", flush=True)
+    with named("what takes the text"):
+        print(text, end="", flush=True)
 
 
 if __name__ == "__main__":

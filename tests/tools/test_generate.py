@@ -1,6 +1,7 @@
 """The command that goes on with a text: what it prints is what the model draws."""
 
 import codecs
+import errno
 import io
 import shutil
 import sys
@@ -255,6 +256,7 @@ def test_a_folder_that_is_not_one_model_is_refused(
         (copy / name).write_bytes(content)
         return copy
 
+    assert "a.pkl: looks like a pickle" in refusal(capsys, changed("a.pkl", b""))
     weights = (folder / "model.safetensors").read_bytes()
     pickled = b"\x80\x04\x95\x1d\x00\x00\x00cposix\nsystem\n\x8c\x04true\x85R."
     assert "not a safetensors file" in refusal(capsys, changed("model.safetensors", pickled))
@@ -266,6 +268,17 @@ def test_a_folder_that_is_not_one_model_is_refused(
     assert "not a model folder" in refusal(capsys, tmp_path / "../absent")
     Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
     assert "the tokenizer has digest" in refusal(capsys, folder)
+
+
+def test_what_cannot_be_shown_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*words: object, **how: object) -> None:
+        if how.get("file") is None:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("builtins.print", closed)
+    with pytest.raises(OSError, match="Broken pipe") as broken:
+        command.show("text")
+    assert broken.value.filename == "what takes the text"
 
 
 def test_memory_that_the_machine_has_not_is_refused(

@@ -55,6 +55,10 @@ def write_pack(run: Path, out: Path, *, weights: bool) -> Manifest:
     """
     if not run.is_dir():
         raise ValueError(f"{run}: no run directory")
+    if out.resolve().is_relative_to(run.resolve()):
+        raise ValueError(f"{out}: lies in the run {run}, and would be packed too; put it elsewhere")
+    if not out.parent.is_dir():
+        raise ValueError(f"{out}: there is no folder {out.parent}; make it first")
     if out.exists():
         try:
             seal(out)

@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,7 @@ def read_corpus(name: str) -> Iterator[bytes]:
     from data.corpora.downloaded import ARCHIVES, HUTTER_SIZES
     from data.download import fetch, open_member
 
-    progress = lambda message: print(message, file=sys.stderr)  # noqa: E731
+    progress = partial(print, file=sys.stderr)
     archive = fetch(ARCHIVES[name], CorpusPaths().downloads, progress=progress)
     with open_member(archive, name, limit=sum(HUTTER_SIZES.values())) as stream:
         for size in HUTTER_SIZES.values():

@@ -12,6 +12,7 @@ import shutil
 import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,10 +138,9 @@ def opened_sealed(path: Path) -> Iterator[zipfile.ZipFile]:
             if len(archive.infolist()) > _MOST_MEMBERS:
                 raise ArchiveError(f"holds more than {_MOST_MEMBERS:,} members")
             check_members(archive)
-            names = archive.namelist()
-            if len(set(names)) < len(names):
-                twice = next(name for name in names if names.count(name) > 1)
-                raise ArchiveError(f"holds {names.count(twice)} members called {twice:.200}")
+            for name, count in Counter(archive.namelist()).most_common(1):
+                if count > 1:
+                    raise ArchiveError(f"holds {count} members called {name:.200}")
             yield archive
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None

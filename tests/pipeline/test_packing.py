@@ -108,6 +108,15 @@ def test_nothing_else_is_overwritten(made: Path, tmp_path: Path, capsys: Capture
     assert (tmp_path / "mine.zip").read_text() == "precious"
 
 
+def test_an_archive_has_a_folder_of_its_own(made: Path, tmp_path: Path, capsys: Capture) -> None:
+    inside = refused(pack, capsys, made, made / "search" / "x.zip")
+    assert "would be packed too; put it elsewhere" in inside
+    assert not (made / "search" / "x.zip").exists()
+    absent = tmp_path / "absent"
+    said = refused(pack, capsys, made, absent / "x.zip").splitlines()
+    assert said == [f"{absent / 'x.zip'}: there is no folder {absent}; make it first"]
+
+
 def test_the_same_run_gives_the_same_bytes_and_weights_only_where_they_are_asked_for(
     made: Path, archive: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from data import prepare
 from pipeline.experiment import load_experiment
@@ -172,6 +172,13 @@ def test_with_weights_in_the_archive_the_numbers_are_shown(original: Path, remad
     assert line.endswith("last.safetensors: tensor b, element 1: 0.0 there, -0.0 here")
 
 
+def test_weights_of_another_type_are_another_tensor(original: Path, remade: Path) -> None:
+    path = remade / "search/seed-0/last.safetensors"
+    save_file({name: tensor.bfloat16() for name, tensor in load_file(path).items()}, path)
+    (line,) = found(original, remade, "weights.zip")
+    assert "last.safetensors: tensor a: " in line
+
+
 def test_the_first_file_is_the_one_that_a_run_writes_first(original: Path, remade: Path) -> None:
     for kind in ("comparison", "layout", "result", "pi", "metrics"):
         CHANGES[kind][0](remade)
@@ -267,6 +274,18 @@ def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
     assert code_of(replay, *arguments) == 2
     assert "--anyway makes the run all the same" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_what_an_archive_names_steers_no_terminal(
+    original: Path, tmp_path: Path, inputs: dict[str, str], capsys: Capture
+) -> None:
+    run = shutil.copytree(original / "run", tmp_path / "x\x1b[31mred")
+    write_pack(run, tmp_path / "red.zip", weights=False)
+    capsys.readouterr()
+    assert code_of(replay, tmp_path / "red.zip", "--check") == 0
+    out = capsys.readouterr().out
+    assert "red-replay" in out
+    assert "\x1b" not in out
 
 
 def test_a_replay_takes_an_empty_folder_and_goes_on_in_its_own_alone(

@@ -13,15 +13,10 @@ from playwright.sync_api import sync_playwright
 from report.page import write_report
 from report.search_figures import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
-from tests.report.conftest import CSV_HEAD, Maker, Sweeper
+from tests.report.conftest import CSV_HEAD, KINDS, Maker, Sweeper
 
 BROWSER = shutil.which("chromium") or "/usr/bin/chromium"
 WIDTH, HEIGHT = 1280, 800
-KINDS = (
-    "attention", "grouped", "local", "adaptive_span", "all_attention", "routing", "gated_delta",
-    "linear_attention", "short_conv", "dense", "persistent", "mixture_of_experts",
-    "product_key_memory", "identity",
-)  # fmt: skip
 NAMES = (
     "argmax-0-latency0.67x", "interleaved", "par-5", "sandwich-2", "random-0", "permuted-0",
     "interleaved-short-of-the-rest", "interleaved-ffn344", "sandwich-k-3",

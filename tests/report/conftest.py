@@ -18,8 +18,12 @@ from optuna.distributions import (
 from optuna.trial import TrialState, create_trial
 
 LABELS = ("attention", "dense", "identity")
-
-
+# Many, as in configs/all_blocks.yaml.
+KINDS = (
+    "attention", "grouped", "local", "adaptive_span", "all_attention", "routing", "gated_delta",
+    "linear_attention", "short_conv", "dense", "persistent", "mixture_of_experts",
+    "product_key_memory", "identity",
+)  # fmt: skip
 CSV_HEAD = (
     "name,layout,n,parameters,flops_per_token,latency_ms,nats_per_token,perplexity,"
     "bits_per_byte,valid_nats_per_token,role\n"

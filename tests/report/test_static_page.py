@@ -14,14 +14,10 @@ from report.plotting import colours, text_on
 from report.search_figures import SEARCH_FIGURES
 from report.slider import SCRIPT, _first_light_level, _ramp
 from report.style import DARK, LIGHT, TEXT_ON
+from tests.report.conftest import KINDS
 from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 DRAWN = tuple(SEARCH_FIGURES)
-KINDS = (
-    "attention", "grouped", "local", "adaptive_span", "all_attention", "routing", "gated_delta",
-    "linear_attention", "short_conv", "dense", "persistent", "mixture_of_experts",
-    "product_key_memory", "identity",
-)  # fmt: skip
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<!--<script>",

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kinds_alone import entries, less, nats_of
+from benchmarks.layout_rows import rows_of
 from model import ModelConfig
 from nas.costs.table import CostTable
 from nas.tabular.regret import regret_of
@@ -192,3 +194,16 @@ def test_the_speeds_of_kinds_are_those_that_were_measured() -> None:
         f"{base['training_tokens_per_s']:,.0f}, and decodes a token in "
         f"{base['decode_ms_per_token']:.1f} ms"
     ) in page
+
+
+def test_the_worth_of_kinds_alone_is_what_was_measured() -> None:
+    page, times = words_of("docs/blocks.md"), record("kinds_alone_times.json")
+    rows = rows_of(RESULTS / "kinds_alone.csv")
+    cells: dict[str, list[str]] = {}
+    for entry in filter(lambda one: one.kind, entries(["aaaddd", "adadad"])):
+        above = less(nats_of(rows, entry.layout), nats_of(rows, entry.base)).replace("+-", "±")
+        medians = [times[name]["median_ms"] for name in ("latency", "train_step")]
+        ratios = [f"{ms[entry.layout] / ms[entry.base]:.2f}" for ms in medians]
+        cells.setdefault(entry.kind, []).extend([above, *ratios])
+    for kind, row in cells.items():
+        assert f"| `{kind}` | {' | '.join(row)} |" in page

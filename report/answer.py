@@ -281,12 +281,14 @@ def _cost_words(chosen: Contender, other: Contender) -> str:
 
 def _nats_words(chosen: Contender, other: Contender) -> str:
     difference = (chosen.nats or 0.0) - (other.nats or 0.0)
-    side = "higher, which is worse" if difference > 0 else "lower, which is better"
+    side, meaning = ("higher", "worse") if difference > 0 else ("lower", "better")
     if other.less_interval is None:
         seeds = "one seed" if chosen.seeds == 1 else f"{chosen.seeds} seeds"
-        return f"its nats per token are {abs(difference):.4f} {side} ({seeds}, no interval)"
+        # Without an interval it is not known to be worse.
+        ends = f"({side} is {meaning}; {seeds}, no interval)"
+        return f"its nats per token are {abs(difference):.4f} {side} {ends}"
     low, high = other.less_interval
     ends = f"{difference:+.4f} [{low:+.4f}, {high:+.4f}] (95%, {chosen.seeds} seeds)"
     if low <= 0 <= high:
         return f"no difference in nats per token is shown: {ends}"
-    return f"its nats per token are {side}: {ends}"
+    return f"its nats per token are {side}, which is {meaning}: {ends}"

@@ -159,10 +159,10 @@ OTHER = Contender("b", "opponent", ("x",), 3, nats=4.1, latency_ms=2.5, flops=2e
 @pytest.mark.parametrize(
     ("changed", "other", "words"),
     [
-        ({}, {}, "a saves 20% of the latency of b, and its nats per token are 0.1000 lower, which "
-         "is better (3 seeds, no interval)."),
+        ({}, {}, "a saves 20% of the latency of b, and its nats per token are 0.1000 lower (lower "
+         "is better; 3 seeds, no interval)."),
         ({"seeds": 1, "nats": 4.2}, {}, "a saves 20% of the latency of b, and its nats per token "
-         "are 0.1000 higher, which is worse (one seed, no interval)."),
+         "are 0.1000 higher (higher is worse; one seed, no interval)."),
         ({"latency_ms": 3.0}, {}, "a has 20% more latency than b"),
         ({"latency_ms": None}, {}, "a saves 50% of the FLOPs of b"),
         ({"latency_ms": 2.501}, {}, "a has the latency of b"),

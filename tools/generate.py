@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
-from utils.files import named
 from utils.text import visible
 
 if TYPE_CHECKING:
@@ -233,6 +232,8 @@ def generator_of(seed: int) -> "torch.Generator":
 
 def show(text: str) -> None:
     """Print text at once; a terminal gets escapes for what it would obey."""
+    from utils.files import named
+
     if sys.stdout.isatty():
         text = re.sub(r"[^\n\t]+", lambda part: visible(part[0]), text)
     with named("what takes the text"):

@@ -101,6 +101,9 @@ def test_further_kinds_have_rules_of_their_own() -> None:
         "interleaved persistent": "apapiii",
     }
     assert (space.attention, space.dense) == ("attention", "dense")
+    short = layout_space(Request(DeriveConfig(), tiny.candidates(*labels), 4, cost)).space.rules
+    assert "interleaved short_conv" in short
+    assert "hybrid short_conv" not in short, "of four blocks it has no attention"
     alone = Request(DeriveConfig(), tiny.candidates("short_conv", "dense"), 3, cost)
     assert list(layout_space(alone).space.rules) == ["interleaved short_conv"]
 

@@ -78,15 +78,15 @@ def describe(folder: Path) -> Saved:
     check_no_pickle(folder)
     architecture = load_architecture(folder / "architecture.json")
     tokenizer = load_tokenizer(folder)
-    if tokenizer.vocabulary_size != architecture.vocabulary_size:
-        raise ValueError(
-            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
-            f"{architecture.vocabulary_size}; copy the whole folder again"
-        )
     if tokenizer.digest != architecture.tokenizer.digest:
         raise ValueError(
             f"{folder}: the tokenizer has digest {tokenizer.digest[:12]}, but the model was "
             f"trained with {architecture.tokenizer.digest[:12]}; copy the whole folder again"
+        )
+    if tokenizer.vocabulary_size != architecture.vocabulary_size:
+        raise ValueError(
+            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
+            f"{architecture.vocabulary_size}; copy the whole folder again"
         )
     return Saved(folder, architecture, tokenizer, _cut_of_test(folder))
 

@@ -94,13 +94,17 @@ def test_a_changed_byte_is_seen(model: Path, capsys: Capture, name: str) -> None
 
 def test_shapes_that_no_tensor_has_take_no_memory(model: Path, capsys: Capture) -> None:
     content = json.loads((model / "architecture.json").read_text())
-    content["slots"][1]["d_ffn"] = 2**20
-    content["vocabulary_size"] = 2**24
-    (model / "architecture.json").write_text(json.dumps(content))
+    wide = json.loads(json.dumps(content))
+    wide["slots"][1]["d_ffn"] = 2**20
+    (model / "architecture.json").write_text(json.dumps(wide))
     said = refused_plainly(command.main, capsys, model, "--to", "hf", model.parent / "out")
     assert "model.safetensors: does not fit" in said.splitlines()[0]
     assert "shape [12, 8], the architecture says [1048576, 8]" in said
-    assert len(said.splitlines()) == 5
+    assert len(said.splitlines()) == 4
+    (model / "architecture.json").write_text(json.dumps({**content, "vocabulary_size": 2**24}))
+    assert "the tokenizer has 257 ids, the model 16777216" in refusal(
+        capsys, model, model.parent / "out"
+    )
 
 
 def test_a_tokenizer_of_another_size_is_refused(model: Path, capsys: Capture) -> None:

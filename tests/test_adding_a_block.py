@@ -14,7 +14,9 @@ from tests.runs import ROOT
 from tests.test_docs import blocks
 
 PAGE = ROOT / "docs/adding_a_block.md"
-NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "runs", "results", "figures", "*.egg-info")
+NOT_COPIED = shutil.ignore_patterns(
+    ".*", "__pycache__", "runs", "site", "results", "figures", "*.egg-info"
+)
 
 
 def named_file(after: str) -> str:

@@ -24,7 +24,9 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*
 # Dated pages speak of commits whose modules had other names.
 DATED = ("docs/experiments/", "CHANGELOG.md")
 NOT_OURS = {"-m pip", "-m pytest", "-m torch.distributed.run"}
-FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"runs"}
+# Environments, runs and the site are made.
+FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
+FOLDERS -= {"runs", "site"}
 # Files that a reader of the page makes.
 MADE = {"model/blocks/gate.py", "configs/gate.yaml"}
 every_page = pytest.mark.parametrize(
@@ -183,11 +185,10 @@ def test_every_page_is_linked_from_readme_or_an_index() -> None:
 
 
 def test_pages_that_the_code_names_exist() -> None:
-    for path in ROOT.glob("*/**/*.py"):
-        if path.relative_to(ROOT).parts[0] in FOLDERS - {"tests"} and ".venv" not in path.parts:
-            with tokenize.open(path) as file:
-                named = re.findall(r"docs/[\w/]+\.md", file.read())
-            assert [name for name in named if not (ROOT / name).exists()] == [], path
+    for path in (file for name in FOLDERS - {"tests"} for file in (ROOT / name).rglob("*.py")):
+        with tokenize.open(path) as file:
+            named = re.findall(r"docs/[\w/]+\.md", file.read())
+        assert [name for name in named if not (ROOT / name).exists()] == [], path
 
 
 def test_what_is_broken_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,10 +32,11 @@ SCRIPTS = sorted(
 
 
 def sources(folder: Path) -> list[Path]:
-    """All Python files of ours below a folder."""
-    found = (path.relative_to(ROOT) for path in folder.rglob("*.py"))
-    hidden = {".venv", "runs"}
-    return sorted(ROOT / path for path in found if not hidden & set(path.parts))
+    """All Python files of ours below a folder; environments, runs and the site are not ours."""
+    made = {"runs", "site"}
+    ours = [path for path in folder.iterdir() if path.name[0] != "." and path.name not in made]
+    below = (file for path in ours if path.is_dir() for file in path.rglob("*.py"))
+    return sorted([*(path for path in ours if path.suffix == ".py"), *below])
 
 
 def imported_modules(path: Path) -> Iterator[str]:

@@ -184,6 +184,12 @@ def test_every_page_is_linked_from_readme_or_an_index() -> None:
     assert {path for path in PAGES if path not in linked} == {ROOT / "README.md"}
 
 
+def test_every_page_of_docs_is_in_the_menu_of_the_site() -> None:
+    named = re.findall(r"^  - [^:]+: (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = {path.name for path in ROOT.glob("docs/*.md")}
+    assert pages | {"index.md", "changelog.md"} == set(named)
+
+
 def test_pages_that_the_code_names_exist() -> None:
     for path in (file for name in FOLDERS - {"tests"} for file in (ROOT / name).rglob("*.py")):
         with tokenize.open(path) as file:

@@ -163,3 +163,12 @@ def chosen(arms: Arms, group: Group, rows: Sequence[Row]) -> str | None:
 def layout_of(arms: Arms, group: Group, arm: Arm, rows: Sequence[Row]) -> str | None:
     """The layout of an arm; None where it waits for its group's choice."""
     return arm.layout if arm.layout is not None else chosen(arms, group, rows)
+
+
+def arms_by_name(arms: Arms, rows: Sequence[Row]) -> dict[str, tuple[Arm, str | None]]:
+    """Every arm with its layout; None where it waits for its group's choice."""
+    return {
+        arm.name: (arm, layout_of(arms, group, arm, rows))
+        for group in arms.groups
+        for arm in group.arms
+    }

@@ -8,16 +8,12 @@ import pytest
 from scipy import stats
 
 from benchmarks import headline
-from benchmarks.arms import Arm, Arms, Comparison, Group, chosen, rate_of
+from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
+from benchmarks.arms_figure import arms_figure
 from benchmarks.arms_fit import fitted, holm
-from benchmarks.headline import (
-    arms_by_name,
-    job_of,
-    nats_of,
-    next_trainings,
-    primary_line,
-    secondary_lines,
-)
+from benchmarks.arms_report import figure_rows, nats_of, primary_line, report_lines, secondary_lines
+from benchmarks.arms_stages import next_trainings
+from benchmarks.headline import job_of
 from benchmarks.layout_rows import Row
 from model import LanguageModel
 from pipeline.experiment import load_experiment
@@ -181,3 +177,47 @@ def test_arms_that_are_one_network_count_once_and_are_not_compared() -> None:
     assert fit.endswith("4 degrees of freedom"), "of nine trainings, three arms and three seeds"
     mean, half, p = fitted(drawn(3, 3)).difference("arm 0", ["arm 1"])
     assert line == f"secondary: again less arm 1 {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
+
+
+def test_the_figure_shows_what_the_report_says() -> None:
+    """Five seeds speak for themselves; fewer are weighed with all others, as in the report."""
+    seeds = (0, 1, 2, 3, 4)
+    arms = ARMS.model_copy(
+        update={
+            "groups": (
+                Group(
+                    name="one",
+                    arms=(
+                        Arm(name="whole", layout="adadad", seeds=seeds),
+                        Arm(name="cut", layout="ad", seeds=seeds),
+                        Arm(name="other", layout="da", seeds=(0, 1)),
+                        Arm(name="long", layout="aad", seeds=(0,)),
+                    ),
+                ),
+            ),
+            "comparisons": (
+                Comparison(arm="cut", against=("whole",), primary=True),
+                Comparison(arm="other", against=("whole",)),
+            ),
+        }
+    )
+    nats = np.random.default_rng(5).normal(size=(4, 5))
+    assert figure_rows(arms, rated(), {}) == [], "nothing to compare yet"
+    rows = rated() + [
+        row(layout, 2e-3 if layout == "adadad" else 1e-3, seed, nats[place, seed])
+        for place, layout in enumerate(("adadad", "ad", "da", "aad"))
+        for seed in (seeds if place < 2 else seeds[:2] if place == 2 else seeds[:1])
+    ]
+    times = {"latency": {"median_ms": {"whole": 4.0, "cut": 1.0}}}
+    first, cut, other = figure_rows(arms, rows, times)
+    assert (first.name, first.less_nats, first.interval_nats) == ("whole", (), None)
+    assert (first.latency_x, cut.latency_x, other.latency_x) == (1.0, 0.25, None)
+    assert cut.less_nats == pytest.approx(tuple(nats[1] - nats[0]))
+    lines = [*report_lines(arms, rows, times)]
+    for one, head in ((cut, "primary: cut less whole"), (other, "secondary: other less whole")):
+        assert one.interval_nats is not None
+        mean, half = one.interval_nats
+        assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)
+    assert (
+        arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
+    )

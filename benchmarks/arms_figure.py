@@ -1,0 +1,102 @@
+"""The figure of arms: each layout as a row of blocks beside its test nats less the first arm's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from benchmarks.arms import blocks
+from model.blocks import BLOCKS
+from report.plotting import (
+    FAINT,
+    INK,
+    SEARCHED,
+    colours,
+    house_style,
+    make_figure,
+    margins,
+    text_on,
+)
+
+_ROW_INCHES = 0.42
+_OTHER = "#0072b2"
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """An arm beside the first one: differences by seed, their mean and 95% half-width."""
+
+    name: str
+    layout: str
+    less_nats: tuple[float, ...] = ()
+    interval_nats: tuple[float, float] | None = None
+    latency_x: float | None = None
+    is_chosen: bool = False
+
+
+def arms_figure(rows: Sequence[ArmRow], margin_nats: float | None = None) -> Figure:
+    """Blocks on the left, differences with their 95% intervals on the right, all in `rows`' order.
+
+    The first row is what the others are compared with, and has no interval; a band reaches up to
+    the margin.
+    """
+    with house_style():
+        figure = make_figure(9.0, 1.05 + _ROW_INCHES * len(rows))
+        left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1.0))
+        margins(figure, left=1.75, right=0.25, top=0.35, bottom=0.6)
+        figure.subplots_adjust(wspace=0.28)
+        _draw_blocks(left, rows)
+        _draw_differences(right, rows, margin_nats)
+    return figure
+
+
+def _draw_blocks(axes: Axes, rows: Sequence[ArmRow]) -> None:
+    name_of = {block.letter: name for name, block in BLOCKS.items()}
+    colour_of = colours(list(BLOCKS))
+    for place, row in enumerate(rows):
+        for at, letter in enumerate(row.layout):
+            colour = colour_of[name_of[letter]]
+            axes.add_patch(Rectangle((at, place - 0.36), 0.92, 0.72, facecolor=colour))
+            axes.text(
+                at + 0.46, place, letter, ha="center", va="center", color=text_on(colour),
+                fontsize=8,
+            )  # fmt: skip
+    axes.set_xlim(-0.2, max(blocks(row.layout) for row in rows) + 0.2)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [_words(row) for row in rows])
+    axes.tick_params(left=False)
+    axes.set_xticks([])
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    kinds = dict.fromkeys(name_of[letter] for row in rows for letter in row.layout)
+    words = ", ".join(f"{BLOCKS[kind].letter} {kind.replace('_', ' ')}" for kind in kinds)
+    axes.set_xlabel(f"blocks from the text to the prediction: {words}", loc="left")
+
+
+def _words(row: ArmRow) -> str:
+    return row.name if row.latency_x is None else f"{row.name}\n{row.latency_x:.2f}x latency"
+
+
+def _draw_differences(axes: Axes, rows: Sequence[ArmRow], margin_nats: float | None) -> None:
+    axes.axvline(0, color=INK, linewidth=0.9)
+    if margin_nats is not None:
+        axes.axvspan(0, margin_nats, color=FAINT, alpha=0.18, linewidth=0)
+    for place, row in enumerate(rows):
+        colour = SEARCHED if row.is_chosen else _OTHER
+        below = place + 0.26
+        axes.plot(row.less_nats, [below] * len(row.less_nats), ".", color=FAINT, markersize=4)
+        if row.interval_nats is None:
+            axes.plot([0], [place], "o", color=INK, markersize=5)
+            continue
+        mean, half = row.interval_nats
+        axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2.0)
+        axes.plot([mean], [place], "o", color=colour, markersize=6)
+    axes.tick_params(left=False, labelleft=False)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.set_xlabel(f"test nats less {rows[0].name}'s (left is better)", loc="left")
+    axes.set_title("95% intervals, a dot for each seed", loc="left")

@@ -1,0 +1,231 @@
+"""What trained arms say: lines of rates, choices, arms and comparisons, and the rows of a figure.
+
+Primary comparisons are paired differences over seeds (Student's t); one with a margin asks for a
+one-sided 95% bound below it. Secondary ones come from a least squares fit of arms and seeds to all
+trainings with fresh seeds, with its residuals' deviation; p values by Holm's method.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.arms import (
+    Arm,
+    Arms,
+    Comparison,
+    Group,
+    arms_by_name,
+    choice_nats,
+    chosen,
+    rate_of,
+    rows_of_network,
+)
+from benchmarks.arms_figure import ArmRow
+from benchmarks.arms_fit import Fit, fitted, holm
+from benchmarks.arms_stages import next_trainings
+from benchmarks.layout_rows import WORKLOADS, Row
+from nas.statistics.intervals import paired_interval
+
+# With fewer paired differences an interval of their own says little; the fit's is shown.
+FEWEST_PAIRS = 5
+
+
+@dataclass(frozen=True)
+class TrainedArm:
+    """An arm, the layout that it came to, and its test nats by fresh seed."""
+
+    arm: Arm
+    layout: str
+    nats: Mapping[int, float]
+
+    @property
+    def network(self) -> tuple[str, str]:
+        """What was trained; arms of two names may share it."""
+        return self.layout, str(self.arm.settings)
+
+
+def trained_arms(arms: Arms, rows: Sequence[Row]) -> dict[str, TrainedArm]:
+    """Every arm of which a fresh seed is trained, by name and in the order of the file."""
+    trained = {
+        name: TrainedArm(arm, layout, nats_of(arm, layout, rate_of(arms, layout, rows), rows))
+        for name, (arm, layout) in arms_by_name(arms, rows).items()
+        if layout is not None
+    }
+    return {name: one for name, one in trained.items() if one.nats}
+
+
+def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> Iterator[str]:
+    """All there is to say so far; `times` is what `write_times` wrote, or empty."""
+    yield from rate_lines(arms, rows)
+    missing = next_trainings(arms, rows)
+    if missing:
+        yield f"not all is trained yet; next are {len(missing)} trainings"
+    if missing and missing[0][-1] == arms.rate_seed:
+        return
+    for group in arms.groups:
+        yield from choice_lines(arms, group, rows)
+    trained = trained_arms(arms, rows)
+    nats = {name: one.nats for name, one in trained.items()}
+    for name, one in trained.items():
+        yield arm_line(name, one.layout, one.nats, nats, times)
+    can = comparisons_of(arms, trained)
+    yield from (primary_line(one, nats) for one in can if one.primary)
+    networks = {name: one.network for name, one in trained.items()}
+    yield from secondary_lines([one for one in can if not one.primary], nats, networks)
+
+
+def comparisons_of(arms: Arms, trained: Mapping[str, TrainedArm]) -> list[Comparison]:
+    """The comparisons of which both sides are trained."""
+    return [one for one in arms.comparisons if {one.arm, *one.against} <= trained.keys()]
+
+
+def figure_rows(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> list[ArmRow]:
+    """What the figure shows: the first arm, and all that some comparison names, beside it."""
+    trained = trained_arms(arms, rows)
+    if not (can := comparisons_of(arms, trained)):
+        return []
+    first, base = next(iter(trained.items()))
+    shown = {first}.union(*({one.arm, *one.against} for one in can))
+    nats = {name: one.nats for name, one in trained.items()}
+    fit, name_of = fit_of(nats, {name: one.network for name, one in trained.items()})
+    ms = times.get("latency", {}).get("median_ms", {})
+
+    def row(name: str, one: TrainedArm) -> ArmRow:
+        less = tuple(paired(one.nats, base.nats))
+        interval = paired_interval(less) if len(less) >= FEWEST_PAIRS else None
+        if name_of[name] == first:
+            less, interval = (), None
+        elif interval is None:
+            interval = fit.difference(name_of[name], [first])[:2]
+        share = ms[name] / ms[first] if name in ms else None
+        return ArmRow(name, one.layout, less, interval, share, one.arm.layout is None)
+
+    return [row(name, one) for name, one in trained.items() if name in shown]
+
+
+def paired(nats: Mapping[int, float], others: Mapping[int, float]) -> list[float]:
+    """Differences of the seeds that both have."""
+    return [nats[seed] - others[seed] for seed in sorted(nats.keys() & others.keys())]
+
+
+def fit_of(
+    nats: Mapping[str, Mapping[int, float]], network_of: Mapping[str, object]
+) -> tuple[Fit, dict[str, str]]:
+    """The fit of all arms, and under which name each arm is in it.
+
+    Arms that are one network count once, under the name of the first.
+    """
+    first: dict[object, str] = {}
+    for name in nats:
+        first.setdefault(network_of[name], name)
+    name_of = {name: first[network_of[name]] for name in nats}
+    together: dict[str, dict[int, float]] = {}
+    for name, of in nats.items():
+        together.setdefault(name_of[name], {}).update(of)
+    return fitted(together), name_of
+
+
+def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
+    """Validation nats of every rate layout by rate."""
+    for layout in arms.rate_layouts:
+        nats = {
+            float(row["lr"]): float(row["valid_nats"])
+            for row in rows_of_network(layout, {}, rows)
+            if int(row["seed"]) == arms.rate_seed
+        }
+        yield f"rate: {layout:13}" + "".join(
+            f"  {rate:g}: {nats[rate]:.4f}" for rate in arms.rates if rate in nats
+        )
+
+
+def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]:
+    """Validation nats of the networks that a group chooses among, the best first."""
+    nats = choice_nats(arms, group, rows)
+    order = sorted(nats, key=lambda layout: min(nats[layout].values(), default=math.inf))
+    for layout in order:
+        words = "".join(f"  seed {seed}: {nats:.4f}" for seed, nats in nats[layout].items())
+        yield f"{group.name}: {layout:13}{words}"
+    if group.among:
+        yield f"{group.name}: choice {chosen(arms, group, rows) or 'not made yet'}"
+
+
+def secondary_lines(
+    comparisons: Sequence[Comparison],
+    nats: Mapping[str, Mapping[int, float]],
+    network_of: Mapping[str, object],
+) -> Iterator[str]:
+    """Differences in a fit to all trainings, with p values by Holm's method.
+
+    Arms that are one network count once in the fit, and are not compared with each other.
+    """
+    if not comparisons:
+        return
+    fit, name_of = fit_of(nats, network_of)
+    different = [
+        one for one in comparisons if name_of[one.arm] not in map(name_of.get, one.against)
+    ]
+    yield from (
+        f"secondary: {_names(one)}: one network" for one in comparisons if one not in different
+    )
+    yield f"one training: sd {fit.deviation_nats:.4f} nats, {fit.freedom} degrees of freedom"
+    weighed = [
+        fit.difference(name_of[one.arm], [name_of[name] for name in one.against])
+        for one in different
+    ]
+    adjusted = holm([p for _, _, p in weighed])
+    for one, (mean, half, _), p in zip(different, weighed, adjusted, strict=True):
+        yield f"secondary: {_names(one)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
+
+
+def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:
+    """Test nats by fresh seed."""
+    return {
+        int(row["seed"]): float(row["test_nats"])
+        for row in rows_of_network(layout, arm.settings, rows)
+        if float(row["lr"]) == rate and int(row["seed"]) in arm.seeds
+    }
+
+
+def arm_line(
+    name: str,
+    layout: str,
+    nats: Mapping[int, float],
+    all_nats: Mapping[str, Mapping[int, float]],
+    times: Mapping[str, Any],
+) -> str:
+    """An arm's mean test nats, what it is beside the first arm, and its costs."""
+    first = next(iter(all_nats))
+    less = paired(nats, all_nats[first])
+    words = f"{name:32} {layout:13} n {len(nats)}  {np.mean([*nats.values()]):.4f} nats"
+    if less and name != first:
+        half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
+        words += f"  {np.mean(less):+.4f}{half}"
+    for workload in times.keys() & set(WORKLOADS):
+        ms = times[workload]["median_ms"]
+        if name in ms:
+            words += f"  {workload} {ms[name] / ms[first]:.3f}x"
+    return words
+
+
+def primary_line(comparison: Comparison, nats: Mapping[str, Mapping[int, float]]) -> str:
+    """The verdict of a paired comparison over the seeds that both have."""
+    (other,) = comparison.against
+    less = paired(nats[comparison.arm], nats[other])
+    mean, half = paired_interval(less)
+    head = f"primary: {_names(comparison)} {mean:+.4f} +- {half:.4f} nats over {len(less)} seeds"
+    if comparison.margin_nats is None:
+        return f"{head}: {'better' if mean + half < 0 else 'not shown to be better'}"
+    error = np.std(less, ddof=1) / math.sqrt(len(less))
+    bound = mean + float(stats.t.ppf(0.95, len(less) - 1)) * float(error)
+    kept = "not worse by" if bound < comparison.margin_nats else "not shown to be within"
+    return f"{head}; one-sided bound {bound:+.4f}: {kept} {comparison.margin_nats} nats"
+
+
+def _names(comparison: Comparison) -> str:
+    others = comparison.against
+    mean = f"the mean of {len(others)} ({others[0]} to {others[-1]})"
+    return f"{comparison.arm} less {others[0] if len(others) == 1 else mean}"

@@ -23,7 +23,7 @@ from data import (
 from data.text import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
 from model.saving import check_no_pickle, shapes_of_architecture
-from pipeline.context import find_device
+from pipeline.devices import find_device
 from pipeline.resources import memory_bytes
 from pipeline.retrain import MODEL
 from training.evaluation import Evaluation, evaluate

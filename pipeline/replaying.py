@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load
 
 from data import prepare
-from pipeline.context import find_device, say
+from pipeline.context import say
+from pipeline.devices import find_device
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.pack_file import WEIGHTS, Pack, PackedPhase
 from pipeline.packing import facts_in, tensor_digests

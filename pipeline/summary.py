@@ -9,7 +9,8 @@ import torch
 
 from data import Prepared, Tokenizer
 from model import AutoSoftmaxConfig, Candidate, LanguageModel, SoftmaxConfig
-from pipeline.context import RunPlan, cluster_mass
+from pipeline.context import RunPlan
+from pipeline.softmax import cluster_mass
 from training.config import OptimiserConfig
 from training.optim import Stages, warmup_steps
 

@@ -23,7 +23,8 @@ from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
-from pipeline.search import finish_searches, open_first, run_searches
+from pipeline.finish_search import finish_searches
+from pipeline.search import open_first, run_searches
 from report.cost import COST_PATH, COSTS
 from training.run_dir import commit, machine
 from utils.files import read_object, write_whole

@@ -23,7 +23,7 @@ from benchmarks.harness import write_result
 from data import ContextBatches, EvaluationStreams
 from model import LanguageModel, ModelConfig, SoftmaxConfig
 from model.blocks import Candidate
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from pipeline import cli

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.diagnostics import LEAST_MARGIN, Diagnostics, diagnose_search, warnings_of
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan

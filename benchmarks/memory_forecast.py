@@ -224,7 +224,7 @@ def build(sizes: dict[str, Any], device: str) -> "tuple[SearchStep | WeightStep,
     import torch
 
     from model import LanguageModel, ModelConfig, SoftmaxConfig
-    from nas.config import SearchConfig
+    from nas.search.config import SearchConfig
     from nas.search.plan import SearchPlan
     from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
     from training.optim import build_optimiser, rate_of

@@ -19,7 +19,7 @@ from benchmarks.supernet_time import LABELS
 from data.batching import ContextBatches
 from model import Candidate, LanguageModel, SoftmaxConfig
 from model.config import ModelConfig
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.estimators import gumbel_noise
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser

@@ -20,8 +20,8 @@ from model import (
 )
 from model.ops import Dropout
 from model.slot import run as run_slot
-from nas.config import DEFAULT_SHARE, check_schedules
 from nas.costs.budget import LayoutCost
+from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
 from pipeline.devices import find_device, gpu_of
 from pipeline.experiment import Experiment, dump_experiment

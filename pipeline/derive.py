@@ -20,7 +20,6 @@ from model import (
     load_architecture,
     parse_layout,
 )
-from nas.config import DeriveConfig
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
@@ -36,6 +35,7 @@ from nas.derivation import (
     Trial,
     Tried,
 )
+from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say

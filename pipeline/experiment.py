@@ -16,10 +16,12 @@ from data.config import DataConfig
 from hpo.config import SweepConfig
 from model.blocks import BLOCKS
 from model.config import ModelConfig, SoftmaxConfig
-from nas.config import CompareConfig, DeriveConfig, SearchConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS
+from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS
+from nas.opponents.config import CompareConfig
+from nas.search.config import SearchConfig
 from pipeline import cli
 from pipeline.experiment_sweep import sweep_problems
 from training.config import RetrainConfig, RunConfig
@@ -355,7 +357,7 @@ def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
 
 
 def _unregistered_names(data: dict[str, Any]) -> list[Said]:
-    # Here and not in nas/config.py, which the derivations themselves import.
+    # Here and not in nas/derivation/config.py, which the derivations themselves import.
     names: list[tuple[Key, Any, list[str]]] = []
     derive, compare = data.get("derive"), data.get("compare")
     if isinstance(derive, dict):

@@ -32,7 +32,7 @@ from pipeline.run_commands import (
     phase_folders,
 )
 from pipeline.run_difference import is_compared
-from training.checkpoint import PREVIOUS, REFUSED
+from training.checkpoints import PREVIOUS, REFUSED
 from utils.archives import seal, write_sealed
 from utils.files import MAX_JSON_BYTES, check_is_file, read_object
 

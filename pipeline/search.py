@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from model import LanguageModel, Mix
-from nas.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.costs.budget import LayoutCost
+from nas.search.config import DEFAULT_FLOOR, DEFAULT_SHARE, SearchConfig
 from nas.search.constraint import Constraint, multipliers
 from nas.search.estimators import gumbel_noise, one_hot_net, soft_net, spos
 from nas.search.plan import SearchPlan, search_flops, tau_now

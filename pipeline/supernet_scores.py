@@ -36,7 +36,8 @@ from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.context import RunPlan, say
 from pipeline.resources import check_supernet_size
-from training.checkpoint import LAST, read_weights, restore_weights
+from training.checkpoint import read_weights, restore_weights
+from training.checkpoints import LAST
 from training.evaluation import evaluate_cells
 from training.run_dir import identity_hash, machine
 from training.state import TrainState

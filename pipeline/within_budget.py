@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from model import Measured, TimedCost, layout_letters
-from nas.config import DeriveConfig
 from nas.costs.budget import Budget
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, Derived, Layout, Request
 from nas.derivation.base import NoLayout
+from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import pool
 from pipeline.context import RunPlan, say
 from pipeline.costs import counted_share, measure_whole, over, over_text

@@ -17,7 +17,8 @@ from tests import tiny
 from tests.damage import Kind
 from tests.model.test_saving import pair
 from training import checkpoint
-from training.checkpoint import Checkpoints, read_checkpoint, save_checkpoint
+from training.checkpoint import read_checkpoint, save_checkpoint
+from training.checkpoints import Checkpoints
 from training.config import OptimiserConfig
 from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of

@@ -10,7 +10,7 @@ import torch
 
 from data import ContextBatches, EvaluationStreams
 from model import Candidate, LanguageModel, ModelConfig, layout_letters
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from training.config import OptimiserConfig

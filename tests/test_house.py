@@ -68,7 +68,7 @@ def test_a_package_imports_only_what_the_law_allows(package):
 
 
 def test_the_schema_imports_configs_and_registries_only():
-    allowed = {"utils", "model.blocks", "hpo", "nas.costs.config"}
+    allowed = {"utils", "model.blocks", "hpo", "nas.costs.config", "nas.search.config"}
     allowed |= {"nas.derivation", "nas.opponents", *(f"{package}.config" for package in PACKAGES)}
     for name in ("pipeline/experiment.py", "pipeline/experiment_sweep.py"):
         for module in imported_modules(ROOT / name):

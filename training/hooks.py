@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.checkpoint import Checkpoints
+from training.checkpoints import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import LAST, REFUSED, Checkpoints, restore_weights
+from training.checkpoint import restore_weights
+from training.checkpoints import LAST, REFUSED, Checkpoints
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks

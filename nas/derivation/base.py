@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 from model import Candidate, Evidence, Network, block_options, network_from
-from nas.config import DeriveConfig
 from nas.costs.budget import Limit
+from nas.derivation.config import DeriveConfig
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from model import Candidate, Evidence, parse_layout
-from nas.config import DeriveConfig
 from nas.derivation.base import Choice, Derived, NoLayout, Request
+from nas.derivation.config import DeriveConfig
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Agreement, Evidence
-from nas.config import DeriveConfig
 from nas.derivation.base import Request
+from nas.derivation.config import DeriveConfig
 from nas.search.trajectory import load_pi
 from nas.statistics.agreement import agreement
 from utils.pi import PEAK_LRS, log_softmax, margins

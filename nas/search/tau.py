@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nas.config import DEFAULT_END, DEFAULT_FLOOR, DEFAULT_STAIRS, TauConfig
+from nas.search.config import DEFAULT_END, DEFAULT_FLOOR, DEFAULT_STAIRS, TauConfig
 
 
 def linear(progress: float, start: float, end: float, stairs: int) -> float:

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from nas.config import SearchConfig, check_schedules
+from nas.search.config import SearchConfig, check_schedules
 from nas.search.plan import SearchPlan
 
 SAID = re.compile(

@@ -15,7 +15,7 @@ import pytest
 
 import derive
 from model import load_architecture
-from nas.config import DeriveConfig
+from nas.derivation.config import DeriveConfig
 from pipeline import probing
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests import tiny
 from tests.disk import Killed, KilledProcess
 from tests.training.test_trainer import nats, still, trainer_of
-from training.checkpoint import LAST, PREVIOUS
+from training.checkpoints import LAST, PREVIOUS
 from training.config import RunConfig
 from training.state import TrainState
 from training.tensor_file import read_header

@@ -13,15 +13,10 @@ from model import BLOCKS
 from tests import tiny
 from tests.damage import no_files
 from tests.damaged_tensors import CHECKPOINT, MIX, STEPS, state_after, trained
-from training import checkpoint, tensor_file
-from training.checkpoint import (
-    LAST,
-    PREVIOUS,
-    Checkpoints,
-    _tensors_of,
-    read_checkpoint,
-    save_checkpoint,
-)
+from training import checkpoints as checkpoint_files
+from training import tensor_file
+from training.checkpoint import _tensors_of, read_checkpoint, save_checkpoint
+from training.checkpoints import LAST, PREVIOUS, Checkpoints
 from training.config import OptimiserConfig
 from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of
@@ -106,13 +101,13 @@ def test_a_checkpoint_that_is_renamed_between_two_looks_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = checkpoints_of(tmp_path)
-    read_header = checkpoint.read_header
+    read_header = checkpoint_files.read_header
 
     def late(path: Path) -> dict[str, object]:
         (tmp_path / LAST).unlink(missing_ok=True)
         return read_header(path)
 
-    monkeypatch.setattr(checkpoint, "read_header", late)
+    monkeypatch.setattr(checkpoint_files, "read_header", late)
     assert "step 3" in checkpoints.newest()
 
 

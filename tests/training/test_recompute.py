@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model import LanguageModel
 from model.ops import Dropout
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from model import layout_letters
-from nas.config import CompareConfig, DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Request
+from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import random_layout
+from nas.opponents.config import CompareConfig
 from tests import tiny
 from utils.pi import softmax
 

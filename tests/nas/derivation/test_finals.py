@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from model import Evidence, layout_letters, parse_layout
-from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Request, Trial
+from nas.derivation.config import DeriveConfig
 from nas.probing.base import NONE, Answer, Kinds, Space, Training
 from nas.probing.finals import Finals
 from tests import tiny

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from model import Network, layout_letters, network_of
-from nas.config import DeriveConfig
 from nas.costs.budget import Limit
 from nas.derivation import DERIVATIONS, Derived, Layout, Request
+from nas.derivation.config import DeriveConfig
 from nas.derivation.from_search import draws
 from nas.statistics.paired_scores import Score
 from tests import tiny

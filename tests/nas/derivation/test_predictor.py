@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial
+from nas.derivation.config import DeriveConfig
 from tests import tiny
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from model import Candidate
-from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import space as layout_spaces
 from nas.derivation.base import NoLayout, Request
+from nas.derivation.config import DeriveConfig
 from nas.derivation.space import layout_space
 from nas.probing.base import NONE
 from tests import tiny

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from model import layout_letters, network_of, parse_layout
-from nas.config import DeriveConfig
 from nas.costs.budget import LayoutCost
 from nas.derivation.base import Layout, Request
+from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
 from nas.opponents.base import TOLERANCE
 from nas.opponents.width import dense_widths, with_width

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.guard_rates import KINDS, SETTINGS, SLOTS, Kind, row, simulate, watched
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.diagnostics import (
     MOST_PARTS,
     Diagnostics,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan, search_flops
 from nas.search.step import entropy_gradient
 from tests.model.tiny import normal

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model import LanguageModel
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, all_terms, gumbel_noise
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.config import TauConfig
+from nas.search.config import TauConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
 from nas.search.plan import SearchPlan, tau_now
 from nas.search.step import SearchStep, build_alpha_optimiser

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nas.config import SearchConfig
+from nas.search.config import SearchConfig
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import Trajectory, load_pi
 from training.state import TrainState

@@ -1,0 +1,121 @@
+"""What an experiment says about the derivation: the method, its effort, and the budget."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from nas.costs.config import BudgetConfig
+from utils.validation import Section
+
+
+class ProbesConfig(Section):
+    """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
+
+    most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
+        default="auto",
+        description="Trainings of half length at most, the first design included; auto: 10, and 3 "
+        "for every candidate beside attention, dense and what adds nothing.",
+    )
+    margin_nats: float = Field(
+        default=0.01,
+        ge=0,
+        description="By how much a layout must be better than the best one to be worth a probe.",
+    )
+    least_chance: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Where the chance of such a layout is smaller there are no more probes.",
+    )
+    finalists: int = Field(
+        default=3,
+        ge=1,
+        le=100,
+        description="Layouts that predictor trains at full length, and finals with every seed; the "
+        "best rule comes on top.",
+    )
+    final_seeds: int = Field(
+        default=2, ge=1, le=100, description="Trainings of each finalist, with the same seeds."
+    )
+
+
+class DeriveConfig(Section):
+    """How the choice is made discrete."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"flops": "budget.flops"}
+    gone: ClassVar[Mapping[str, Any]] = {"flops": None}
+
+    method: str = Field(default="argmax", description="Name of a registered derivation.")
+    searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Seeds of the searches whose alphas are averaged; null: run.seed's alone.",
+    )
+    average: float = Field(
+        default=0.2, gt=0, le=1, description="Part of a search's steps whose alpha is averaged."
+    )
+    top: int = Field(
+        default=8, ge=1, le=10_000, description="top_k, finals: how many of the likeliest networks."
+    )
+    samples: int = Field(default=32, ge=1, le=10_000, description="sampled: draws from pi.")
+    width: int = Field(
+        default=4, ge=1, le=1000, description="beam: networks whose neighbours are scored."
+    )
+    evaluations: int = Field(
+        default=200, ge=1, le=100_000, description="beam: most networks that are scored."
+    )
+    population: int = Field(
+        default=16, ge=2, le=10_000, description="evolution: networks of a generation."
+    )
+    generations: int = Field(
+        default=8, ge=1, le=10_000, description="evolution: generations after the first."
+    )
+    mutation: float = Field(
+        default=0.1, gt=0, le=1, description="evolution: probability that a slot changes."
+    )
+    score_tokens: int | None = Field(
+        default=None,
+        ge=64,
+        description="Validation tokens that layouts are scored on with the SuperNet's weights, "
+        "the same for all; null: all of them.",
+    )
+    gap: bool = Field(
+        default=True,
+        description="From a search: measure what discretising costs, with the SuperNet's weights.",
+    )
+    draws: int = Field(default=8, ge=2, le=10_000, description="gap: layouts drawn from pi.")
+    p: int = Field(default=5, ge=1, description="par: slots per attention slot.")
+    k: int | None = Field(
+        default=None,
+        ge=0,
+        description="sandwich: slots at each end; null: 2, or half of the slots if less.",
+    )
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="random, sampled, evolution, gap: seed of the draws; predictor, finals: which "
+        "seeds they train with.",
+    )
+    probes: ProbesConfig = ProbesConfig()
+    budget: BudgetConfig = BudgetConfig()
+    reference: str = Field(
+        default="interleaved",
+        max_length=1000,
+        description="budget: the layout whose costs 1x are: a rule, or letters, e.g. 'a d a d'.",
+    )
+    fill: Literal["d_ffn"] | None = Field(
+        default=None,
+        description="d_ffn: dense blocks are widened, all by one factor, until the budget is used.",
+    )
+    layout: str | None = Field(default=None, description="layout: letters, e.g. 'a d a d i d'.")
+
+    @model_validator(mode="after")
+    def _layout_is_given(self) -> "DeriveConfig":
+        if self.method == "layout" and self.layout is None:
+            raise ValueError("layout: method layout needs one, e.g. 'a d a d i d'")
+        if self.fill is not None and not self.budget.amounts:
+            raise ValueError(f"fill: {self.fill} fills a budget, and there is none; give one")
+        if self.searches is not None and len(set(self.searches)) < len(self.searches):
+            raise ValueError(f"searches: must differ, found {self.searches}")
+        return self

@@ -1,0 +1,60 @@
+"""Which targets can be copied, by plain reading, and that groups add up to the evaluation."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.copying import GROUPS, groups_of, in_memory, lines_of, nats_by_group, pair_counts
+from data import EvaluationStreams
+from tests import tiny
+from training.evaluation import evaluate
+
+WINDOW = 6
+
+
+def drawn(count: int, ids: int) -> np.ndarray:
+    return np.random.default_rng(4).integers(ids, size=count)
+
+
+def test_a_pair_is_looked_for_among_the_last_inputs_alone() -> None:
+    tokens = drawn(200, 5)
+    input_T, target_T = tokens[:-1], tokens[1:]
+    wanted = []
+    for at in range(len(input_T)):
+        seen = input_T[max(0, at - WINDOW + 1) : at + 1].tolist()
+        pairs = [*pairwise(seen)]
+        wanted.append((input_T[at], target_T[at]) in pairs)
+    assert in_memory(input_T, target_T, WINDOW).tolist() == wanted
+    assert 0 < sum(wanted) < len(wanted)
+
+
+def test_pairs_are_counted_as_they_stand() -> None:
+    train = drawn(300, 6)
+    pairs = [*pairwise(train.tolist())]
+    first, second = np.meshgrid(np.arange(8), np.arange(8))
+    counts = pair_counts(train, first, second)
+    assert counts.tolist() == [
+        [pairs.count((a, b)) for a, b in zip(row_a, row_b, strict=True)]
+        for row_a, row_b in zip(first.tolist(), second.tolist(), strict=True)
+    ]
+
+
+def test_groups_share_out_what_the_evaluation_scores() -> None:
+    model = tiny.language_model([[slot] for slot in tiny.candidates("attention", "dense")]).eval()
+    tokens = drawn(120, tiny.VOCABULARY)
+    streams = EvaluationStreams(tokens, streams=3, segment=7, context=4)
+    group_BT = groups_of(streams, drawn(400, tiny.VOCABULARY), WINDOW)
+    counts = [int((group_BT == group).sum()) for group in range(len(GROUPS))]
+    assert sum(counts) == streams.scored
+    nats = nats_by_group(model, streams, group_BT)
+    whole = evaluate(model, streams, byte_length_V=None, device=torch.device("cpu"))
+    assert np.dot(nats, counts) == pytest.approx(whole.nats, rel=1e-6)
+
+
+def test_the_table_has_means_over_the_models_of_a_layout() -> None:
+    models = {"aad": {"one": [1.0, 2.0, 3.0], "two": [3.0, 2.0, 5.0]}}
+    *_, share, row = lines_of({"targets": [1, 1, 2], "models": models})
+    assert share.split()[-3:] == ["25.0%", "25.0%", "50.0%"]
+    assert row.split() == ["aad", "2", "2.0000", "2.0000", "4.0000"]

@@ -7,8 +7,8 @@ it (Arora et al. 2023, arXiv 2312.04927, section 3, call such targets AR hits).
     python -m benchmarks.copying measure configs/headline.yaml --models RUN/model ... --json FILE
     python -m benchmarks.copying report --json FILE
 
-measure: nats of the test text by each model, over the targets of a group; a model that is in the
-file already is not read again. report: means over the models of one layout.
+measure: nats of the test text by each model, over the targets of a group; of a layout, number of
+steps and seed that the file has already no model is read again. report: means over seeds.
 
 B batch   T tokens of a stream   P pairs
 """
@@ -31,6 +31,7 @@ from model import LanguageModel, load_model
 from pipeline.context import set_up
 from pipeline.evaluate import describe
 from pipeline.experiment import load_experiment
+from pipeline.run_files import read_result
 from training.run_dir import commit
 from utils.files import write_whole
 
@@ -63,16 +64,17 @@ def measure(arguments: argparse.Namespace) -> None:
     content = json.loads(arguments.json.read_text()) if arguments.json.exists() else {"models": {}}
     content |= {"window": window, "rare_below": RARE_BELOW, "targets": targets, "commit": commit()}
     for folder in arguments.models:
-        saved = describe(folder)
-        name = saved.architecture.name
+        saved, result = describe(folder), read_result(folder / "result.json")
+        letters = saved.architecture.letters().replace(" ", "").rstrip("i")
+        name, seed = f"{letters}, {result['steps']} steps", str(result["seed"])
         if saved.tokenizer.digest != plan.prepared.tokenizer.digest:
             raise ValueError(f"{folder}: has another tokenizer than {arguments.experiment}")
-        if str(folder) in content["models"].get(name, {}):
+        if seed in content["models"].get(name, {}):
             continue
         nats = nats_by_group(load_model(folder), streams, group_BT)
-        content["models"].setdefault(name, {})[str(folder)] = nats
+        content["models"].setdefault(name, {})[seed] = nats
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
-        print(f"{folder}: " + "  ".join(f"{value:.4f}" for value in nats), flush=True)
+        print(f"{name}, seed {seed}: " + "  ".join(f"{value:.4f}" for value in nats), flush=True)
 
 
 def groups_of(streams: EvaluationStreams, train_N: Ids, window: int) -> NDArray[np.int8]:
@@ -136,13 +138,13 @@ def report(arguments: argparse.Namespace) -> None:
 def lines_of(content: Mapping[str, Any]) -> Iterator[str]:
     """The groups' shares of the targets, then mean nats of every layout's models."""
     total = sum(content["targets"])
-    yield f"{'':24} n" + "".join(f"{group:>18}" for group in GROUPS)
-    yield f"{'share of the targets':26}" + "".join(
+    yield f"{'':28} n" + "".join(f"{group:>18}" for group in GROUPS)
+    yield f"{'share of the targets':30}" + "".join(
         f"{count / total:18.1%}" for count in content["targets"]
     )
     for name, models in content["models"].items():
         means = (fmean(values) for values in zip(*models.values(), strict=True))
-        yield f"{name:24}{len(models):2}" + "".join(f"{mean:18.4f}" for mean in means)
+        yield f"{name:28}{len(models):2}" + "".join(f"{mean:18.4f}" for mean in means)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ choose; then the arms with fresh seeds. What is trained already is not trained a
     python -m benchmarks.headline time configs/headline.yaml --arms FILE --csv FILE --json FILE
     python -m benchmarks.headline report --arms FILE --csv FILE [--times FILE] [--figure FILE]
 
-report: what benchmarks/arms_report.py says; --figure draws all compared arms.
+report: what benchmarks/arms_report.py says; --figure draws all compared arms. --also: files of rows
+of other experiments whose trainings of these networks are the same.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from benchmarks.arms import COLUMNS, RATE, arms_by_name, arms_of
 from benchmarks.arms_figure import arms_figure
 from benchmarks.arms_report import figure_rows, report_lines
 from benchmarks.arms_stages import Training, next_trainings, row_of
-from benchmarks.layout_rows import Commands, claim, rows_of, train_rows, write_times
+from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
@@ -43,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             one.add_argument("--run", type=Path, default=Path("runs/headline-arms"))
         one.add_argument("--arms", type=Path, required=True, help="a YAML file")
         one.add_argument("--csv", type=Path, required=True, help="a row for each training")
+        one.add_argument(
+            "--also", nargs="*", type=Path, default=[], help="rows of trainings that are the same"
+        )
     commands.add_files_of_stages()
     commands.named["report"].add_argument("--figure", type=Path, help="a PNG of all arms")
     return commands.run(argv)
@@ -55,7 +59,7 @@ def train(arguments: argparse.Namespace) -> None:
     claim(arguments.csv, plan)
     stop = StopRequest()
     with stop.listening():
-        while trainings := next_trainings(arms, rows_of(arguments.csv)):
+        while trainings := next_trainings(arms, known_rows(arguments)):
             train_rows(
                 arguments.csv,
                 COLUMNS,
@@ -63,6 +67,11 @@ def train(arguments: argparse.Namespace) -> None:
                 workers=arguments.workers,
                 stop=stop,
             )
+
+
+def known_rows(arguments: argparse.Namespace) -> list[Row]:
+    """What is trained: by this experiment, and the same trainings by others."""
+    return [row for path in (arguments.csv, *arguments.also) for row in rows_of(path)]
 
 
 def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
@@ -79,7 +88,7 @@ def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
 def time(arguments: argparse.Namespace) -> None:
     """Measure the latency and a training step of every arm, in turn, and write the medians."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
-    plan, rows = set_up(experiment, arguments.run), rows_of(arguments.csv)
+    plan, rows = set_up(experiment, arguments.run), known_rows(arguments)
     models = {
         name: model_of(set_up(with_settings(experiment, arm.settings), arguments.run), layout)
         for name, (arm, layout) in arms_by_name(arms, rows).items()
@@ -96,7 +105,7 @@ def model_of(plan: RunPlan, layout: str) -> LanguageModel:
 
 def report(arguments: argparse.Namespace) -> None:
     """Print what is known so far, and draw it."""
-    arms, rows = arms_of(arguments.arms), rows_of(arguments.csv)
+    arms, rows = arms_of(arguments.arms), known_rows(arguments)
     times = json.loads(arguments.times.read_text(encoding="utf-8")) if arguments.times else {}
     print("\n".join(report_lines(arms, rows, times)))
     drawn = figure_rows(arms, rows, times) if arguments.figure else []

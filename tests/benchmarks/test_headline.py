@@ -1,6 +1,7 @@
 """The headline's statistics against scipy, its rates, its choices, and the order of trainings."""
 
 import math
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.headline import job_of
 from benchmarks.layout_rows import Row
 from model import LanguageModel
 from pipeline.experiment import load_experiment
+from utils.files import csv_of
 
 
 def drawn(arms: int, seeds: int) -> dict[str, dict[int, float]]:
@@ -136,6 +138,16 @@ def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
         [("ad", 1e-3, 201), ("da", 1e-3, 201)],
         [("adadad", 1e-3, 0), ("ad", 1e-3, 0), ("ad", 1e-3, 1)],
     ]
+
+
+def test_what_another_experiment_trained_alike_is_not_trained_again(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("ours.csv", "theirs.csv", "none.csv")]
+    ours, theirs = rated()[:3], rated()[3:]
+    for path, rows in zip(paths, (ours, theirs), strict=False):
+        path.write_text(csv_of(rows, [*rows[0]]))
+    first, *also = paths
+    assert headline.known_rows(Namespace(csv=first, also=also)) == rated()
+    assert next_trainings(ARMS, rated())[0][-1] == 200, "all rates are known"
 
 
 def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: Path) -> None:

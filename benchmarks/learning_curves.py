@@ -1,0 +1,110 @@
+"""When trained layouts learn what sets them apart: training nats over the steps.
+
+    python -m benchmarks.learning_curves collect --run RUN --csv FILE
+    python -m benchmarks.learning_curves draw --csv FILE --figure FILE [--only LAYOUT ...]
+
+collect: adds what the trainings of a folder of `benchmarks.headline` logged to the rows of a CSV.
+draw: a line for each training, a colour for each layout.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from benchmarks.layout_rows import Commands, Row, rows_of
+from pipeline.experiment import load_experiment
+from pipeline.run_files import read_result
+from report.plotting import colours, dashes, house_style, make_figure, margins, png
+from report.run_files import read_metrics
+from utils.files import csv_of, write_whole
+
+COLUMNS = ("layout", "steps", "lr", "seed", "step", "train_nats")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    commands = Commands(__doc__, collect=collect, draw=draw)
+    for one in commands.named.values():
+        one.add_argument("--csv", type=Path, required=True)
+    commands.named["collect"].add_argument("--run", type=Path, required=True)
+    commands.named["draw"].add_argument("--figure", type=Path, required=True, help="a PNG")
+    commands.named["draw"].add_argument("--only", nargs="*", help="layouts (default: all)")
+    return commands.run(argv)
+
+
+def collect(arguments: argparse.Namespace) -> None:
+    """Add the trainings that have ended and that the CSV lacks."""
+    rows = rows_of(arguments.csv)
+    known = {training_of(row) for row in rows}
+    for result in sorted(arguments.run.glob("**/retrain/*/seed-*/result.json")):
+        rows += [row for row in logged_rows(result) if training_of(row) not in known]
+    write_whole(arguments.csv, csv_of(rows, COLUMNS))
+
+
+def training_of(row: Row) -> tuple[str, ...]:
+    """What tells one training from another."""
+    return tuple(row[name] for name in ("layout", "steps", "lr", "seed"))
+
+
+def logged_rows(result_file: Path) -> Iterator[Row]:
+    """Training nats of one training, each the mean since the row before."""
+    result = read_result(result_file)
+    metrics = read_metrics(result_file.parent / "metrics.jsonl")
+    logged = metrics[metrics["kind"] == "train"]
+    experiment = load_experiment(result_file.parent / "experiment.yaml")
+    for step, nats in zip(logged["step"], logged["loss_nats"], strict=True):
+        yield {
+            "layout": result["layout"].replace(" ", "").rstrip("i"),
+            "steps": str(result["steps"]),
+            "lr": str(experiment.retrain.optimiser.lr),
+            "seed": str(result["seed"]),
+            "step": str(int(step)),
+            "train_nats": f"{nats:.4f}",
+        }
+
+
+def draw(arguments: argparse.Namespace) -> None:
+    """Draw the rows of a CSV."""
+    rows = rows_of(arguments.csv)
+    wanted = arguments.only or list(dict.fromkeys(row["layout"] for row in rows))
+    shown = [row for row in rows if row["layout"] in wanted]
+    write_whole(arguments.figure, png(learning_curves(shown)))
+
+
+def learning_curves(rows: Sequence[Row]) -> Figure:
+    """Training nats of every training: a colour for its layout, a dash for its number of steps."""
+    layouts, lengths = (list(dict.fromkeys(row[of] for row in rows)) for of in ("layout", "steps"))
+    colour_of = colours(layouts)
+    lines: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        lines.setdefault(training_of(row), []).append(row)
+    with house_style():
+        figure = make_figure(7.5, 4.0)
+        axes = figure.subplots()
+        margins(figure, left=0.6, right=0.2, top=0.2, bottom=0.5)
+        for (layout, steps, *_), points in lines.items():
+            axes.plot(
+                [int(row["step"]) for row in points],
+                [float(row["train_nats"]) for row in points],
+                color=colour_of[layout],
+                linestyle=dashes(lengths.index(steps)),
+                linewidth=0.9,
+            )
+        names = [Line2D([], [], color=colour_of[one], label=one) for one in layouts]
+        names += [
+            Line2D([], [], color="#444444", linestyle=dashes(at), label=f"{steps} steps")
+            for at, steps in enumerate(lengths)
+        ]
+        axes.legend(handles=names, loc="upper right")
+        axes.set_xlabel("step", loc="left")
+        axes.set_ylabel("training nats per token, mean since the point before")
+        axes.grid(axis="y")
+    return figure
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -47,6 +47,11 @@ class TrainedArm:
         """What was trained; arms of two names may share it."""
         return self.layout, str(self.arm.settings)
 
+    @property
+    def steps(self) -> object:
+        """How many steps it is trained for, where that is not the experiment's number."""
+        return self.arm.settings.get("retrain.steps")
+
 
 def trained_arms(arms: Arms, rows: Sequence[Row]) -> dict[str, TrainedArm]:
     """Every arm of which a fresh seed is trained, by name and in the order of the file."""
@@ -70,8 +75,7 @@ def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> I
         yield from choice_lines(arms, group, rows)
     trained = trained_arms(arms, rows)
     nats = {name: one.nats for name, one in trained.items()}
-    for name, one in trained.items():
-        yield arm_line(name, one.layout, one.nats, nats, times)
+    yield from (arm_line(name, trained, times) for name in trained)
     can = comparisons_of(arms, trained)
     yield from (primary_line(one, nats) for one in can if one.primary)
     networks = {name: one.network for name, one in trained.items()}
@@ -190,24 +194,19 @@ def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int
     }
 
 
-def arm_line(
-    name: str,
-    layout: str,
-    nats: Mapping[int, float],
-    all_nats: Mapping[str, Mapping[int, float]],
-    times: Mapping[str, Any],
-) -> str:
-    """An arm's mean test nats, what it is beside the first arm, and its costs."""
-    first = next(iter(all_nats))
-    less = paired(nats, all_nats[first])
-    words = f"{name:32} {layout:13} n {len(nats)}  {np.mean([*nats.values()]):.4f} nats"
-    if less and name != first:
+def arm_line(name: str, trained: Mapping[str, TrainedArm], times: Mapping[str, Any]) -> str:
+    """An arm's mean test nats and its costs, beside the first arm that has as many steps."""
+    one = trained[name]
+    base = next(other for other, its in trained.items() if its.steps == one.steps)
+    words = f"{name:32} {one.layout:13} n {len(one.nats)}  {np.mean([*one.nats.values()]):.4f} nats"
+    less = paired(one.nats, trained[base].nats)
+    if less and name != base:
         half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
         words += f"  {np.mean(less):+.4f}{half}"
     for workload in times.keys() & set(WORKLOADS):
         ms = times[workload]["median_ms"]
         if name in ms:
-            words += f"  {workload} {ms[name] / ms[first]:.3f}x"
+            words += f"  {workload} {ms[name] / ms[base]:.3f}x"
     return words
 
 

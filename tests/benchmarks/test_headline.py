@@ -191,6 +191,34 @@ def test_arms_that_are_one_network_count_once_and_are_not_compared() -> None:
     assert line == f"secondary: again less arm 1 {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
 
 
+def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
+    longer = {"retrain.steps": 60}
+    arm = [
+        Arm(name="whole", layout="adadad", seeds=(0,)),
+        Arm(name="cut", layout="ad", seeds=(0,)),
+        Arm(name="long whole", layout="adadad", settings=longer, seeds=(0,)),
+        Arm(name="long cut", layout="ad", settings=longer, seeds=(0,)),
+    ]
+    arms = ARMS.model_copy(update={"groups": (Group(name="one", arms=tuple(arm)),)})
+    rows = rated() + [
+        row(layout, lr, 0, nats, settings)
+        for layout, lr, nats, settings in (
+            ("adadad", 2e-3, 4.0, "{}"),
+            ("ad", 1e-3, 4.5, "{}"),
+            ("adadad", 2e-3, 3.0, '{"retrain.steps": 60}'),
+            ("ad", 1e-3, 3.125, '{"retrain.steps": 60}'),
+        )
+    ]
+    times = {"latency": {"median_ms": {"whole": 4.0, "long whole": 5.0, "long cut": 1.0}}}
+    lines = [line for line in report_lines(arms, rows, times) if " n 1  " in line]
+    assert [line.partition(" nats")[2].split() for line in lines] == [
+        ["latency", "1.000x"],
+        ["+0.5000"],
+        ["latency", "1.000x"],
+        ["+0.1250", "latency", "0.200x"],
+    ]
+
+
 def test_the_figure_shows_what_the_report_says() -> None:
     """Five seeds speak for themselves; fewer are weighed with all others, as in the report."""
     seeds = (0, 1, 2, 3, 4)

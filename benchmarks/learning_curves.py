@@ -1,16 +1,18 @@
 """When trained layouts learn what sets them apart: training nats over the steps.
 
     python -m benchmarks.learning_curves collect --run RUN --csv FILE
-    python -m benchmarks.learning_curves draw --csv FILE --figure FILE [--only LAYOUT ...]
+    python -m benchmarks.learning_curves draw --csv FILE --less LAYOUT --figure FILE
 
 collect: adds what the trainings of a folder of `benchmarks.headline` logged to the rows of a CSV.
-draw: a line for each training, a colour for each layout.
+draw: a line for each training, a colour for each layout, less the mean of one layout's trainings.
+All trainings of as many steps read the same text at the same step, so what is left is no text.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         one.add_argument("--csv", type=Path, required=True)
     commands.named["collect"].add_argument("--run", type=Path, required=True)
     commands.named["draw"].add_argument("--figure", type=Path, required=True, help="a PNG")
-    commands.named["draw"].add_argument("--only", nargs="*", help="layouts (default: all)")
+    commands.named["draw"].add_argument("--less", metavar="LAYOUT", required=True)
     return commands.run(argv)
 
 
@@ -69,27 +71,31 @@ def logged_rows(result_file: Path) -> Iterator[Row]:
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the rows of a CSV."""
-    rows = rows_of(arguments.csv)
-    wanted = arguments.only or list(dict.fromkeys(row["layout"] for row in rows))
-    shown = [row for row in rows if row["layout"] in wanted]
-    write_whole(arguments.figure, png(learning_curves(shown)))
+    figure = learning_curves(rows_of(arguments.csv), arguments.less)
+    write_whole(arguments.figure, png(figure))
 
 
-def learning_curves(rows: Sequence[Row]) -> Figure:
-    """Training nats of every training: a colour for its layout, a dash for its number of steps."""
+def learning_curves(rows: Sequence[Row], base: str) -> Figure:
+    """Training nats less the mean of `base`'s: a colour for a layout, a dash for a number of steps.
+
+    Raises:
+        ValueError: a number of steps that `base` is not trained for.
+    """
     layouts, lengths = (list(dict.fromkeys(row[of] for row in rows)) for of in ("layout", "steps"))
-    colour_of = colours(layouts)
+    colour_of, means = colours(layouts), means_of(base, rows)
+    if missing := set(lengths) - {steps for steps, _ in means}:
+        raise ValueError(f"{base}: no training of {min(missing)} steps to compare others with")
     lines: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         lines.setdefault(training_of(row), []).append(row)
     with house_style():
         figure = make_figure(7.5, 4.0)
         axes = figure.subplots()
-        margins(figure, left=0.6, right=0.2, top=0.2, bottom=0.5)
+        margins(figure, left=0.7, right=0.2, top=0.2, bottom=0.5)
         for (layout, steps, *_), points in lines.items():
             axes.plot(
                 [int(row["step"]) for row in points],
-                [float(row["train_nats"]) for row in points],
+                [float(row["train_nats"]) - means[steps, row["step"]] for row in points],
                 color=colour_of[layout],
                 linestyle=dashes(lengths.index(steps)),
                 linewidth=0.9,
@@ -99,11 +105,20 @@ def learning_curves(rows: Sequence[Row]) -> Figure:
             Line2D([], [], color="#444444", linestyle=dashes(at), label=f"{steps} steps")
             for at, steps in enumerate(lengths)
         ]
-        axes.legend(handles=names, loc="upper right")
+        axes.legend(handles=names, loc="lower left")
         axes.set_xlabel("step", loc="left")
-        axes.set_ylabel("training nats per token, mean since the point before")
+        axes.set_ylabel(f"training nats per token less {base}'s mean")
         axes.grid(axis="y")
     return figure
+
+
+def means_of(layout: str, rows: Sequence[Row]) -> dict[tuple[str, str], float]:
+    """Mean training nats of a layout by number of steps and step."""
+    nats: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["layout"] == layout:
+            nats.setdefault((row["steps"], row["step"]), []).append(float(row["train_nats"]))
+    return {at: fmean(values) for at, values in nats.items()}
 
 
 if __name__ == "__main__":

@@ -36,17 +36,28 @@ def test_a_training_is_collected_once(undisturbed: Path, collected: Path) -> Non
     assert collected.read_bytes() == before
 
 
-def test_every_training_is_a_line_and_those_not_asked_for_are_none(
+def test_every_training_is_a_line_less_the_mean_of_as_many_steps(
     collected: Path, tmp_path: Path
 ) -> None:
     rows = rows_of(collected)
-    other = [row | {"layout": "aadd", "seed": "8", "steps": "6"} for row in rows[:2]]
-    (axes,) = learning_curves([*rows, *other]).axes
-    lines = axes.get_lines()
-    assert len(lines) == 2
-    assert lines[0].get_color() != lines[1].get_color()
-    assert lines[0].get_linestyle() != lines[1].get_linestyle()
-    assert np.asarray(lines[0].get_ydata()).tolist() == [float(row["train_nats"]) for row in rows]
+    base, nats_S = rows[0]["layout"], np.array([float(row["train_nats"]) for row in rows])
+    again = [row | {"seed": "8", "train_nats": f"{2 + i}"} for i, row in enumerate(rows)]
+    longer = [row | {"steps": "6000"} for row in rows]
+    other = [row | {"layout": "aadd", "train_nats": "5"} for row in longer]
+    (axes,) = learning_curves([*rows, *again, *longer, *other], base).axes
+    first, second, long, last = axes.get_lines()
+    half_S = (nats_S - 2 - np.arange(len(rows))) / 2
+    for line, wanted_S in (
+        (first, half_S),
+        (second, -half_S),
+        (long, 0 * nats_S),
+        (last, 5 - nats_S),
+    ):
+        assert np.asarray(line.get_ydata()) == pytest.approx(wanted_S, abs=1e-9)
+    assert first.get_color() == second.get_color() == long.get_color() != last.get_color()
+    assert first.get_linestyle() == second.get_linestyle() != long.get_linestyle()
+    with pytest.raises(ValueError, match=rf"^aadd: no training of {rows[0]['steps']} steps"):
+        learning_curves([*rows, *other], "aadd")
     figure = tmp_path / "curves.png"
-    draw(Namespace(csv=collected, figure=figure, only=None))
+    draw(Namespace(csv=collected, figure=figure, less=base))
     assert figure.read_bytes().startswith(b"\x89PNG")

@@ -84,7 +84,6 @@ def within_two_attentions() -> str:
     ("page", "sentence"),
     [
         ("README.md", within_two_attentions),
-        ("README.md", ranked),
         ("docs/evaluation.md", ranked),
         ("README.md", searched),
         ("docs/evaluation.md", searched),

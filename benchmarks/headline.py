@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.arms import COLUMNS, RATE, arms_by_name, arms_of
+from benchmarks.arms import COLUMNS, RATE, arms_of
 from benchmarks.arms_figure import arms_figure
-from benchmarks.arms_report import figure_rows, report_lines
+from benchmarks.arms_report import figure_rows, report_lines, trained_arms
 from benchmarks.arms_stages import Training, next_trainings, row_of
 from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
@@ -86,14 +86,13 @@ def job_of(training: Training, experiment: Experiment, run: Path) -> Job:
 
 
 def time(arguments: argparse.Namespace) -> None:
-    """Measure the latency and a training step of every arm, in turn, and write the medians."""
+    """Measure latency and a training step of all arms trained so far, in turn; write medians."""
     arms, experiment = arms_of(arguments.arms), load_experiment(arguments.experiment, arguments.set)
-    plan, rows = set_up(experiment, arguments.run), known_rows(arguments)
-    models = {
-        name: model_of(set_up(with_settings(experiment, arm.settings), arguments.run), layout)
-        for name, (arm, layout) in arms_by_name(arms, rows).items()
-        if layout is not None
-    }
+    plan = set_up(experiment, arguments.run)
+    models = dict[str, LanguageModel]()
+    for name, one in trained_arms(arms, known_rows(arguments)).items():
+        changed = with_settings(experiment, one.arm.settings)
+        models[name] = model_of(set_up(changed, arguments.run), one.layout)
     write_times(arguments.json, measurement_of(plan), models)
 
 

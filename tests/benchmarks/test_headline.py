@@ -159,7 +159,7 @@ def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: P
     assert job.name == "ad, model.d_ffn=8, lr 0.004, seed 7"
 
 
-def test_an_arm_is_timed_at_the_width_that_its_settings_give(
+def test_a_trained_arm_is_timed_at_the_width_that_its_settings_give(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, LanguageModel] = {}
@@ -168,8 +168,15 @@ def test_an_arm_is_timed_at_the_width_that_its_settings_give(
     file.write_text(
         "{rates: [0.003], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arms: ["
         "{name: wide, layout: ad, seeds: [0]},"
-        "{name: narrow, layout: adad, settings: {model.d_model: 8}, seeds: [0]}]}]}"
+        "{name: narrow, layout: adad, settings: {model.d_model: 8}, seeds: [0]},"
+        "{name: not trained, layout: dd, seeds: [0]}]}]}"
     )
+    rows = [
+        row("ad", 3e-3, 1, 4.0),
+        row("ad", 3e-3, 0, 4.0),
+        row("adad", 3e-3, 0, 4.0, '{"model.d_model": 8}'),
+    ]
+    (tmp_path / "x.csv").write_text(csv_of(rows, [*rows[0]]))
     options = ["--arms", file, "--csv", tmp_path / "x.csv", "--json", tmp_path / "x.json"]
     words = ["time", experiment_file, "--run", tmp_path / "run", *options]
     headline.main([*map(str, words)])

@@ -40,8 +40,10 @@ _WIDTH, _SHORTEST_NAME = 100, 9
 # Layouts up to so long stand in the table; the second where the first leaves no room.
 _LAYOUT_LENGTHS = (16, 7)
 _LONGEST_CELL = 40  # of a layout on the page
+# The layout that is compared with the others: a search's answer, or another derivation's.
+CHOSEN_ROLES = ("searched", "chosen")
 _MARKS = {
-    "searched": ("*", SEARCHED, 13.0),
+    **dict.fromkeys(CHOSEN_ROLES, ("*", SEARCHED, 13.0)),
     "front": ("s", "#009e73", 6.5),
     "opponent": ("o", "#0072b2", 6.5),
 }
@@ -75,9 +77,9 @@ class Comparison:
         )
 
     @property
-    def searched(self) -> str | None:
-        """The layout that was searched and is compared with the others."""
-        names = self.rows["name"][self.rows["role"] == "searched"]
+    def chosen(self) -> str | None:
+        """The layout that is compared with the others."""
+        names = self.rows["name"][self.rows["role"].isin(CHOSEN_ROLES)]
         return str(names.iloc[0]) if len(names) else None
 
 
@@ -247,13 +249,13 @@ def _cells(
 
 
 def html_table(comparison: Comparison) -> str:
-    """The same table as HTML; the searched layout stands out."""
+    """The same table as HTML; the chosen layout stands out."""
     columns, rows = _columns(comparison), []
     for _, row in comparison.rows.iterrows():
         cells = [column.show(row) for column in columns]
         if len(cells[1]) > _LONGEST_CELL:  # the page draws every layout
             cells[1] = f"{len(str(row['layout']).split())} slots"
-        rows.append(("searched" if row["role"] == "searched" else "", cells))
+        rows.append(("searched" if row["role"] in CHOSEN_ROLES else "", cells))
     head = [(column.title, column.unit) for column in columns]
     return html.table(head, rows, left=_LEFT, says="the comparison")
 
@@ -275,13 +277,13 @@ def scatter(comparison: Comparison) -> Figure:
         axes = figure.subplots()
         margins(figure, left=0.85, right=0.25, top=0.45, bottom=0.55)
         for role, (mark, colour, size) in _MARKS.items():
-            chosen = drawn & (rows["role"] == role).to_numpy()
-            if chosen.any():
-                label = role if chosen.sum() == 1 or role == "searched" else f"{role}s"
+            shown = drawn & (rows["role"] == role).to_numpy()
+            if shown.any():
+                label = role if shown.sum() == 1 or role in CHOSEN_ROLES else f"{role}s"
                 axes.plot(
-                    x[chosen], y[chosen], mark, color=colour, markersize=size,
+                    x[shown], y[shown], mark, color=colour, markersize=size,
                     markeredgecolor="white", markeredgewidth=0.6,
-                    zorder=4 if role == "searched" else 3, label=label,
+                    zorder=4 if role in CHOSEN_ROLES else 3, label=label,
                 )  # fmt: skip
         _finish(axes, measure)
         if drawn.any():

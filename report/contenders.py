@@ -12,11 +12,10 @@ from typing import Any
 import pandas as pd
 
 from report.architectures import Layout, as_number
-from report.comparison import Comparison
+from report.comparison import CHOSEN_ROLES, Comparison
 from report.run_files import read_json, seed_folders
 
 Interval = tuple[float, float]
-CHOSEN_ROLES = ("searched", "chosen")
 
 
 @dataclass(frozen=True)

@@ -84,19 +84,19 @@ def curve_spread(metrics: Sequence[pd.DataFrame], alpha_start: int) -> Figure:
 
 
 def validation_curves(
-    metrics_by_name: Mapping[str, Sequence[pd.DataFrame]], searched: str | None = None
+    metrics_by_name: Mapping[str, Sequence[pd.DataFrame]], chosen: str | None = None
 ) -> Figure:
     """Validation perplexity of several retrained layouts, one line per seed.
 
-    The layout of the name `searched` has the colour that it has in the other figures.
+    The layout of the name `chosen` has the colour that it has in the other figures.
     """
     with house_style():
         figure, axes = _one_panel()
-        others = [name for name in metrics_by_name if name != searched]
+        others = [name for name in metrics_by_name if name != chosen]
         for index, (name, seeds) in enumerate(metrics_by_name.items()):
-            place = 0 if name == searched else others.index(name)
+            place = 0 if name == chosen else others.index(name)
             style: dict[str, Any] = {
-                "color": SEARCHED if name == searched else _NAMED[place % len(_NAMED)],
+                "color": SEARCHED if name == chosen else _NAMED[place % len(_NAMED)],
                 "linestyle": dashes(index),
                 "linewidth": 1.6 if len(seeds) == 1 else 1.1,
                 "label": short_label(name, 24),

@@ -68,7 +68,7 @@ def write_report(run_folder: Path) -> Path:
         *found,
         derived_section(chosen, palette) if chosen else None,
         trainings_section(run_folder),
-        retraining_section(run_folder, comparison.searched if comparison else None),
+        retraining_section(run_folder, comparison.chosen if comparison else None),
         provenance_section(run_folder),
         commands_section(run_folder, comparison),
         files_section(run_folder),

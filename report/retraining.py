@@ -33,10 +33,10 @@ def retrained_folders(run_folder: Path) -> list[Path]:
     return sorted(path for path in (run_folder / "retrain").glob("*") if path.is_dir())
 
 
-def retraining_section(run_folder: Path, searched: str | None) -> html.Section | None:
-    """Curves and results, the layout of the name `searched` first; None without any."""
+def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | None:
+    """Curves and results, the layout of the name `chosen` first; None without any."""
     results, metrics, says = [], dict[str, list[pd.DataFrame]](), dict[str, str]()
-    folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != searched)
+    folders = sorted(retrained_folders(run_folder), key=lambda folder: folder.name != chosen)
     twins = _same_trainings(folders)
     for folder in sorted(set(folders) - twins.keys()):
         for seed in seed_folders(folder):
@@ -54,7 +54,7 @@ def retraining_section(run_folder: Path, searched: str | None) -> html.Section |
                     says[folder.name] = html.image(png(blocks_figure(found)), caption, alt)
     parts = []
     if metrics:
-        figure = png(validation_curves(metrics, searched))
+        figure = png(validation_curves(metrics, chosen))
         alt = f"Line chart of validation perplexity over the steps: {', '.join(metrics)}"
         parts.append(html.image(figure, "Validation perplexity of the retrained layouts", alt))
     if results:

@@ -98,8 +98,19 @@ def test_a_damaged_table_is_refused_by_name(make, old, new, message):
         read_comparison(make.run)
 
 
-def test_the_html_table_marks_the_searched_layout(make):
-    table = html_table(read_comparison(make.comparison()))
+def with_role(make, role):
+    """A comparison whose first layout has this role."""
+    folder = make.comparison()
+    path = folder / "comparison.csv"
+    path.write_text(path.read_text().replace("searched", role))
+    return read_comparison(folder)
+
+
+@pytest.mark.parametrize("role", ["searched", "chosen"])
+def test_the_html_table_marks_the_chosen_layout(make, role):
+    comparison = with_role(make, role)
+    assert comparison.chosen == "argmax-0"
+    table = html_table(comparison)
     assert table.count("<tr") == 3
     searched = table.index('<tr class="searched">')
     assert "argmax-0" in table[searched : table.index("</tr>", searched)]
@@ -107,11 +118,12 @@ def test_the_html_table_marks_the_searched_layout(make):
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_figure_shows_bits_against_flops(make):
-    figure = scatter(read_comparison(make.comparison()))
+@pytest.mark.parametrize("role", ["searched", "chosen"])
+def test_the_figure_shows_bits_against_flops(make, role):
+    figure = scatter(with_role(make, role))
     axes = figure.axes[0]
     points = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
-    assert points == {"searched": [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
+    assert points == {role: [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
     assert [text.get_text() for text in axes.texts] == ["argmax-0", "interleaved"]
     assert png(figure)
 

@@ -144,6 +144,18 @@ def test_readme_begins_with_the_headline_of_its_trainings() -> None:
     assert [len(one.nats) for one in list(trained.values())[:3]] == [8, 8, 8]
 
 
+def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> None:
+    arms, rows = arms_of(ROOT / "benchmarks/headline_arms.yaml"), rows_of(RESULTS / "headline.csv")
+    trained, page = trained_arms(arms, rows), words_of("docs/experiments/headline.md")
+    base = trained["long interleaved"].nats[0]
+    for name, short in (("long first 0.65x", "chosen 0.65x"), ("long cut 0.65x", "cut 0.65x")):
+        one = trained[name]
+        less = one.nats[0] - base
+        words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
+        figures = f"{trained[short].nats[0]:.4f} | {one.nats[0]:.4f} | {words}"
+        assert f"| `{one.layout}` | {figures} |" in page
+
+
 def test_the_page_of_the_headline_says_which_tokens_the_models_differ_on() -> None:
     page, models = words_of("docs/experiments/headline.md"), record("copying.json")["models"]
     for name, by_seed in models.items():

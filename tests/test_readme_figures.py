@@ -154,6 +154,8 @@ def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> Non
         words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
         figures = f"{trained[short].nats[0]:.4f} | {one.nats[0]:.4f} | {words}"
         assert f"| `{one.layout}` | {figures} |" in page
+    less = base - trained["long first 0.65x"].nats[0]
+    assert f"with twice as many, one seed, {less:.3f} less" in words_of("README.md")
 
 
 def test_the_page_of_the_headline_says_which_tokens_the_models_differ_on() -> None:

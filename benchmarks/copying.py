@@ -5,10 +5,11 @@ Where that pair is rare in the training text, the weights hardly know it and onl
 it (Arora et al. 2023, arXiv 2312.04927, section 3, call such targets AR hits).
 
     python -m benchmarks.copying measure configs/headline.yaml --models RUN/model ... --json FILE
-    python -m benchmarks.copying report --json FILE
+    python -m benchmarks.copying report --json FILE [--seeds N,N]
 
 measure: nats of the test text by each model, over the targets of a group; of a layout, number of
-steps and seed that the file has already no model is read again. report: means over seeds.
+steps and seed that the file has already no model is read again. report: means over
+seeds, all or some.
 
 B batch   T tokens of a stream   P pairs
 """
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from benchmarks.layout_rows import Commands
 from data import EvaluationStreams
 from model import LanguageModel, load_model
+from pipeline import cli
 from pipeline.context import set_up
 from pipeline.evaluate import describe
 from pipeline.experiment import load_experiment
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     one.add_argument("--set", action="append", default=[], help="override one key")
     one.add_argument("--run", type=Path, default=Path("runs/copying"))
     one.add_argument("--models", nargs="+", type=Path, required=True, metavar="FOLDER")
+    cli.add_seeds(commands.named["report"], "of the models (default: all)")
     for each in commands.named.values():
         each.add_argument("--json", type=Path, required=True)
     return commands.run(argv)
@@ -132,19 +135,22 @@ def nats_by_group(
 
 def report(arguments: argparse.Namespace) -> None:
     """Print the table."""
-    print("\n".join(lines_of(json.loads(arguments.json.read_text(encoding="utf-8")))))
+    content = json.loads(arguments.json.read_text(encoding="utf-8"))
+    print("\n".join(lines_of(content, arguments.seeds)))
 
 
-def lines_of(content: Mapping[str, Any]) -> Iterator[str]:
-    """The groups' shares of the targets, then mean nats of every layout's models."""
+def lines_of(content: Mapping[str, Any], seeds: Sequence[int] | None = None) -> Iterator[str]:
+    """The groups' shares of the targets, then mean nats of every layout's models of the seeds."""
     total = sum(content["targets"])
     yield f"{'':28} n" + "".join(f"{group:>18}" for group in GROUPS)
     yield f"{'share of the targets':30}" + "".join(
         f"{count / total:18.1%}" for count in content["targets"]
     )
-    for name, models in content["models"].items():
-        means = (fmean(values) for values in zip(*models.values(), strict=True))
-        yield f"{name:28}{len(models):2}" + "".join(f"{mean:18.4f}" for mean in means)
+    for name, by_seed in content["models"].items():
+        models = [values for seed, values in by_seed.items() if seeds is None or int(seed) in seeds]
+        if models:
+            means = (fmean(values) for values in zip(*models, strict=True))
+            yield f"{name:28}{len(models):2}" + "".join(f"{mean:18.4f}" for mean in means)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from model import LanguageModel
 from nas.costs.table import Measurement
-from pipeline import cli
+from pipeline import cli, exit_codes
 from pipeline.context import RunPlan
 from pipeline.jobs import Job, check_key, key_of, run_all, training_result
 from pipeline.run_files import read_result
@@ -45,7 +45,8 @@ class Commands:
     def run(self, argv: Sequence[str] | None) -> int:
         """Do what the arguments say; return the exit code."""
         arguments = self._parser.parse_args(argv)
-        arguments.act(arguments)
+        with exit_codes.user_errors(), exit_codes.stops():
+            arguments.act(arguments)
         return 0
 
 

@@ -39,10 +39,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def collect(arguments: argparse.Namespace) -> None:
-    """Add the trainings that have ended and that the CSV lacks."""
+    """Add the trainings that have ended and that the CSV lacks.
+
+    Raises:
+        ValueError: the CSV has other columns, or nothing below the folder has ended.
+    """
     rows = rows_of(arguments.csv)
+    if rows and tuple(rows[0]) != COLUMNS:
+        raise ValueError(f"{arguments.csv}: has columns {', '.join(rows[0])}; give another --csv")
     known = {training_of(row) for row in rows}
-    for result in sorted(arguments.run.glob("**/retrain/*/seed-*/result.json")):
+    results = sorted(arguments.run.glob("**/retrain/*/seed-*/result.json"))
+    if not results:
+        raise ValueError(f"{arguments.run}: no training below it has ended; give another --run")
+    for result in results:
         rows += [row for row in logged_rows(result) if training_of(row) not in known]
     write_whole(arguments.csv, csv_of(rows, COLUMNS))
 
@@ -79,11 +88,11 @@ def learning_curves(rows: Sequence[Row], base: str) -> Figure:
     """Training nats less the mean of `base`'s: a colour for a layout, a dash for a number of steps.
 
     Raises:
-        ValueError: a number of steps that `base` is not trained for.
+        ValueError: there is no training of `base`, or none of as many steps as another one.
     """
     layouts, lengths = (list(dict.fromkeys(row[of] for row in rows)) for of in ("layout", "steps"))
     colour_of, means = colours(layouts), means_of(base, rows)
-    if missing := set(lengths) - {steps for steps, _ in means}:
+    if missing := (set(lengths) or {"any"}) - {steps for steps, _ in means}:
         raise ValueError(f"{base}: no training of {min(missing)} steps to compare others with")
     lines: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

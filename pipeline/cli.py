@@ -45,8 +45,8 @@ def resume_command() -> str:
     """This command line, to be pasted."""
     script = Path(sys.argv[0])
     program = [interpreter_typed(), _script(script.name)]
-    if script.parent.name == "tools":
-        program = [program[0], "-m", f"tools.{script.stem}"]
+    if script.parent.name in ("tools", "benchmarks"):
+        program = [program[0], "-m", f"{script.parent.name}.{script.stem}"]
     launch = launched()
     if launch is None:
         return _pasted([*program, *sys.argv[1:]])

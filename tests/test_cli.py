@@ -72,8 +72,9 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
         monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
         assert cli.resume_command() == f"{shown} search.py x.yaml"
         assert cli.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
-    monkeypatch.setattr(sys, "argv", [f"{here}/tools/rank.py", "x.yaml"])
-    assert cli.resume_command() == f"{shown} -m tools.rank x.yaml"
+    for module in ("tools.rank", "benchmarks.headline"):
+        monkeypatch.setattr(sys, "argv", [f"{here}/{module.replace('.', '/')}.py", "x.yaml"])
+        assert cli.resume_command() == f"{shown} -m {module} x.yaml"
 
 
 def test_a_command_in_a_file_names_no_interpreter_of_this_machine(

@@ -54,7 +54,11 @@ def test_groups_share_out_what_the_evaluation_scores() -> None:
 
 
 def test_the_table_has_means_over_the_models_of_a_layout() -> None:
-    models = {"aad": {"one": [1.0, 2.0, 3.0], "two": [3.0, 2.0, 5.0]}}
-    *_, share, row = lines_of({"targets": [1, 1, 2], "models": models})
+    models = {"aad": {"0": [1.0, 2.0, 3.0], "1": [3.0, 2.0, 5.0]}, "dda": {"2": [9.0, 9.0, 9.0]}}
+    content = {"targets": [1, 1, 2], "models": models}
+    *_, share, row, other = lines_of(content)
     assert share.split()[-3:] == ["25.0%", "25.0%", "50.0%"]
     assert row.split() == ["aad", "2", "2.0000", "2.0000", "4.0000"]
+    assert other.split()[:2] == ["dda", "1"]
+    *_, only = lines_of(content, [1])
+    assert only.split() == ["aad", "1", "3.0000", "2.0000", "5.0000"]

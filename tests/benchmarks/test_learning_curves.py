@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.layout_rows import rows_of
-from benchmarks.learning_curves import collect, draw, learning_curves, training_of
+from benchmarks.learning_curves import collect, draw, learning_curves, main, training_of
+from tests.runs import Capture
 
 
 @pytest.fixture
@@ -34,6 +35,33 @@ def test_a_training_is_collected_once(undisturbed: Path, collected: Path) -> Non
     before = collected.read_bytes()
     collect(Namespace(run=undisturbed, csv=collected))
     assert collected.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["collect", "--csv", "other.csv", "--run", "."],
+            "other.csv: has columns layout, nats; gi",
+        ),
+        (["collect", "--csv", "new.csv", "--run", "."], ".: no training below it has ended; give"),
+        (
+            ["draw", "--csv", "new.csv", "--less", "ad", "--figure", "x.png"],
+            "ad: no training of an",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("other.csv").write_text("layout,nats\nad,4.0\n")
+    with pytest.raises(SystemExit) as ending:
+        main(words)
+    assert ending.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(line)
+    assert [path.name for path in tmp_path.iterdir()] == ["other.csv"]
 
 
 def test_every_training_is_a_line_less_the_mean_of_as_many_steps(

@@ -12,13 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.arms import arms_of
-from benchmarks.arms_report import paired, trained_arms
 from benchmarks.kinds_alone import entries, less, nats_of
 from benchmarks.layout_rows import rows_of
 from model import ModelConfig
 from nas.costs.table import CostTable
-from nas.statistics.intervals import paired_interval
 from nas.tabular.regret import regret_of
 from nas.tabular.table import read_table
 from report.comparison import read_comparison, text_table
@@ -122,50 +119,6 @@ def test_readme_tells_the_demo_in_its_figures() -> None:
         "`interleaved-5`, the same cut to these FLOPs, has as much"
     ) in words_of("README.md")
     assert times("interleaved-5", "perplexity") == pytest.approx(1.0, abs=0.005)
-
-
-def test_readme_begins_with_the_headline_of_its_trainings() -> None:
-    """Mean differences of eight paired seeds with their 95% intervals, and the latency measured."""
-    arms, rows = arms_of(ROOT / "benchmarks/headline_arms.yaml"), rows_of(RESULTS / "headline.csv")
-    trained, ms = trained_arms(arms, rows), record("headline_times.json")["latency"]["median_ms"]
-
-    def beside(name: str) -> str:
-        mean, half = paired_interval(paired(trained[name].nats, trained["interleaved"].nats))
-        return f"{abs(mean):.3f} +- {half:.3f} {'less' if mean < 0 else 'more'}"
-
-    choice = trained["chosen 0.65x"]
-    share = f"{ms['chosen 0.65x'] / ms['interleaved']:.2f}x"
-    begin = words_of("README.md").partition("## Two commands")[0]
-    assert share in begin
-    assert f"`{choice.layout}`" in begin
-    for name in ("chosen 0.65x", "cut 0.65x"):
-        assert beside(name) in begin.replace(" nats", "")
-        assert beside(name) in words_of("docs/experiments/headline.md").replace(" nats", "")
-    assert [len(one.nats) for one in list(trained.values())[:3]] == [8, 8, 8]
-
-
-def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> None:
-    arms, rows = arms_of(ROOT / "benchmarks/headline_arms.yaml"), rows_of(RESULTS / "headline.csv")
-    trained, page = trained_arms(arms, rows), words_of("docs/experiments/headline.md")
-    base = trained["long interleaved"].nats[0]
-    for name, short in (("long first 0.65x", "chosen 0.65x"), ("long cut 0.65x", "cut 0.65x")):
-        one = trained[name]
-        less = one.nats[0] - base
-        words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
-        figures = f"{trained[short].nats[0]:.4f} | {one.nats[0]:.4f} | {words}"
-        assert f"| `{one.layout}` | {figures} |" in page
-    less = base - trained["long first 0.65x"].nats[0]
-    assert f"with twice as many, one seed, {less:.3f} less" in words_of("README.md")
-
-
-def test_the_page_of_the_headline_says_which_tokens_the_models_differ_on() -> None:
-    page, models = words_of("docs/experiments/headline.md"), record("copying.json")["models"]
-    for name, by_seed in models.items():
-        layout, steps = name.split(", ")
-        means = [statistics.fmean(each) for each in zip(*by_seed.values(), strict=True)]
-        figures = " | ".join(f"{mean:.3f}" for mean in means)
-        length = "" if steps == "3000 steps" else f", {steps}"
-        assert f"| `{layout}`{length} | {len(by_seed)} | {figures} |" in page, name
 
 
 @pytest.mark.parametrize("workload", ["latency", "decode", "train_step", "throughput"])

@@ -1,0 +1,132 @@
+"""The page of the headline and the README's first claim are those of their records."""
+
+import re
+import statistics
+
+from benchmarks.arms import arms_of
+from benchmarks.arms_report import TrainedArm, paired, primary_line, trained_arms
+from benchmarks.layout_rows import rows_of
+from benchmarks.learning_curves import means_of, training_of
+from nas.statistics.intervals import paired_interval
+from tests.test_readme_figures import RESULTS, ROOT, record, words_of
+
+PAGE = "docs/experiments/headline.md"
+ARMS = arms_of(ROOT / "benchmarks/headline_arms.yaml")
+
+
+def trained_by_name() -> dict[str, TrainedArm]:
+    return trained_arms(ARMS, rows_of(RESULTS / "headline.csv"))
+
+
+def test_readme_begins_with_the_headline_of_its_trainings() -> None:
+    """Mean differences of eight paired seeds with their 95% intervals, and the latency measured."""
+    ms = record("headline_times.json")["latency"]["median_ms"]
+    trained = trained_by_name()
+
+    def beside(name: str) -> str:
+        mean, half = paired_interval(paired(trained[name].nats, trained["interleaved"].nats))
+        return f"{abs(mean):.3f} +- {half:.3f} {'less' if mean < 0 else 'more'}"
+
+    choice = trained["chosen 0.65x"]
+    share = f"{ms['chosen 0.65x'] / ms['interleaved']:.2f}x"
+    begin = words_of("README.md").partition("## Two commands")[0]
+    assert share in begin
+    assert f"`{choice.layout}`" in begin
+    for name in ("chosen 0.65x", "cut 0.65x"):
+        assert beside(name) in begin.replace(" test nats", "")
+        assert beside(name) in words_of(PAGE).replace(" nats", "")
+    assert [len(one.nats) for one in list(trained.values())[:3]] == [8, 8, 8]
+
+
+def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> None:
+    trained, page = trained_by_name(), words_of(PAGE)
+    base = trained["long interleaved"].nats[0]
+    for name, short in (("long first 0.65x", "chosen 0.65x"), ("long cut 0.65x", "cut 0.65x")):
+        one = trained[name]
+        less = one.nats[0] - base
+        words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
+        figures = f"{trained[short].nats[0]:.4f} | {one.nats[0]:.4f} | {words}"
+        assert f"| `{one.layout}` | {figures} |" in page
+    less = base - trained["long first 0.65x"].nats[0]
+    assert f"With twice as many `aaaaddd` has {less:.3f} less (one seed)" in words_of("README.md")
+
+
+def test_the_page_of_the_headline_says_what_counts() -> None:
+    page, times = words_of(PAGE), record("headline_times.json")
+    trained = trained_by_name()
+    for name, one in list(trained.items())[:3]:
+        mean = statistics.fmean(one.nats.values())
+        cells = page.partition(f"| `{one.layout}` | {mean:.4f} |")[2].split(" | ")
+        costs = [times[of]["median_ms"] for of in ("latency", "train_step")]
+        assert cells[1:3] == [f"{cost[name] / cost['interleaved']:.3f}x" for cost in costs]
+    for comparison in ARMS.comparisons:
+        if comparison.primary:
+            said = primary_line(comparison, {name: arm.nats for name, arm in trained.items()})
+            figures = re.findall(r"[+-]\d\.\d{4}(?: \+- \d\.\d{4} nats)?", said)
+            assert (figures[-1] if comparison.margin_nats else figures[0]) in page, said
+
+
+def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:
+    """Figures of seeds that chose nothing, and of those that did, by how the page names them."""
+    fresh = {seed: values for seed, values in by_seed.items() if int(seed) < 100}
+    chose = {seed: values for seed, values in by_seed.items() if seed not in fresh}
+    names = "0 to 7" if len(fresh) == 8 else ", ".join(fresh), ", ".join(chose)
+    return {
+        words: [*each.values()] for words, each in zip(names, (fresh, chose), strict=True) if each
+    }
+
+
+def test_the_page_of_the_headline_says_which_tokens_the_models_differ_on() -> None:
+    page, models = words_of(PAGE), record("copying.json")["models"]
+    for name, by_seed in models.items():
+        layout, steps = name.split(", ")
+        length = "" if steps == "3000 steps" else f", {steps}"
+        for seeds, values in split_by_choice(by_seed).items():
+            means = map(statistics.fmean, zip(*values, strict=True))
+            figures = " | ".join(f"{mean:.3f}" for mean in means)
+            assert f"| `{layout}`{length} | {seeds} | {figures} |" in page, name
+
+
+def test_the_page_of_the_headline_says_how_much_lies_on_what_can_be_copied() -> None:
+    content = record("copying.json")
+    share_G = [count / sum(content["targets"]) for count in content["targets"]]
+    mean_G = {
+        name: [
+            statistics.fmean(of)
+            for of in zip(*split_by_choice(content["models"][name])["0 to 7"], strict=True)
+        ]
+        for name in ("adadada, 3000 steps", "aaaaddd, 3000 steps")
+    }
+    less_G = [
+        share * (cut - choice) for share, cut, choice in zip(share_G, *mean_G.values(), strict=True)
+    ]
+    assert (
+        f"Of the {sum(less_G):.3f} nats between `adadada` and `aaaaddd`, fresh seeds, "
+        f"{sum(less_G[:2]):.3f} lie on tokens that can be copied"
+    ) in words_of(PAGE)
+
+
+def lasting_leads(nats: float) -> dict[tuple[str, ...], int | None]:
+    """By layout, steps, rate and seed: since which step it leads `adadada` by more than `nats`."""
+    rows = rows_of(RESULTS / "learning_curves.csv")
+    means, less = means_of("adadada", rows), dict[tuple[str, ...], list[tuple[int, float]]]()
+    for row in rows:
+        behind = float(row["train_nats"]) - means[row["steps"], row["step"]]
+        less.setdefault(training_of(row), []).append((int(row["step"]), behind))
+    leads: dict[tuple[str, ...], int | None] = {}
+    for training, points in less.items():
+        last = max((at for at, (_, behind) in enumerate(points) if behind >= -nats), default=-1)
+        leads[training] = points[last + 1][0] if last + 1 < len(points) else None
+    return leads
+
+
+def test_the_page_of_the_headline_says_when_a_layout_begins_to_lead() -> None:
+    leads = lasting_leads(0.1)
+    short = [step for key, step in leads.items() if key[:2] == ("aaaaddd", "3000")]
+    assert sorted(step for step in short if step) == [1500, 1500, 1500, 1700, 1700, 2600]
+    assert len(short) == 8
+    long = {key[0]: step for key, step in leads.items() if key[1] == "6000"}
+    assert (long["aaaaddd"], long["adadadadadad"]) == (1500, 3700)
+    words = words_of(PAGE)
+    assert "from step 1,500 (three seeds), 1,700 (two) and 2,600 on; the other two do not" in words
+    assert "`aaaaddd` leads so from step 1,500 on, and `interleaved` from 3,700 on" in words

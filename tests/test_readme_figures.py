@@ -121,6 +121,16 @@ def test_readme_tells_the_demo_in_its_figures() -> None:
     assert times("interleaved-5", "perplexity") == pytest.approx(1.0, abs=0.005)
 
 
+def test_readme_tells_what_the_demo_trained_to_choose() -> None:
+    tried = sorted(record("demo.json")["derived"], key=lambda layout: float(layout["valid_nats"]))
+    assert [bool(layout["rule"]) for layout in tried] == [True] * 5 + [False]
+    assert tried[0]["rule"].startswith("attention first")
+    assert (
+        "`derive.py` trained five layouts of rules and the search's best one. "
+        'The rule "attention first" won, and the search\'s layout came last.'
+    ) in words_of("README.md")
+
+
 @pytest.mark.parametrize("workload", ["latency", "decode", "train_step", "throughput"])
 def test_the_page_of_costs_says_how_well_times_are_predicted(workload: str) -> None:
     table = CostTable.model_validate(record("latency_table.json"))

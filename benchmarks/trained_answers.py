@@ -63,7 +63,7 @@ def train(arguments: argparse.Namespace) -> None:
             experiment, (record["answer"], record["rule"]), arguments.run, arguments.workers
         )
         records[str(number)] = record
-        content = {"method": arguments.method, "commit": commit(), "derivations": records}
+        content = {"method": arguments.method, "derivations": records}
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
         print(line_of(number, record), flush=True)
 
@@ -88,6 +88,7 @@ def derived(arguments: argparse.Namespace, number: int) -> Record:
         rule = best_rule([*csv.DictReader(file)])
     assert architecture.evidence is not None
     return {
+        "commit": commit(),
         "elapsed_s": round(elapsed_s, 1),
         "answer": architecture.letters().replace(" ", ""),
         "rule": rule,

@@ -53,7 +53,8 @@ retrain:
   optimiser: {lr: 0.003, warmup_steps: 3}
 compare:
   opponents: [interleaved, par, random]
-costs: {repeats: 3}
+# No wait for a quiet machine: other tests use it.
+costs: {repeats: 3, patience_s: 0}
 """
 
 

@@ -114,3 +114,12 @@ def assert_same(one: Path, two: Path) -> None:
     if (one / "result.json").exists():
         assert load_result(one / "result.json") == load_result(two / "result.json")
     assert not [path for path in two.rglob("*") if path.name[0] == "." or path.suffix == ".tmp"]
+
+
+def last_step(metrics: Path) -> int:
+    """The last step that a phase has logged; 0 before any."""
+    if not metrics.exists():
+        return 0
+    lines = metrics.read_bytes().split(b"\n")[:-1]
+    text = lines[-1].decode() if lines else '"step": 0,'
+    return int(text.split('"step": ')[1].split(",")[0])

@@ -20,6 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.queue import LEASE, Entry, Queue, entries
 from hpo.samplers import NumberedSampler, make_pruner
 from pipeline.sweep.plan import Sweep
+from tests.runs import last_step
 
 ROOT = Path(__file__).resolve().parents[1]
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Clock:
 
 
 CHILD = "pipeline.sweep.child"
+# Of a search that is to be met in its middle.
+SLOW_STEPS = 400
 
 SWEEP = """
 sweep:
@@ -171,19 +174,24 @@ def lease_pid(trial: FrozenTrial) -> int:
 
 
 def in_the_middle(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Those trials of a pool whose search has saved a checkpoint and goes on.
+    """Those trials of a pool whose search has saved a checkpoint and is far from its end.
 
     A trial runs in the storage a moment before its pool's lease stands there, so an entry read
-    before does not say whose it is.
+    before does not say whose it is. A search near its end may reach it before a signal does.
     """
     return [
         entry
         for entry in entries
         if entry.last.state == TrialState.RUNNING
         and LEASE in entry.last.system_attrs
-        and list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/search/*/last*"))
-        and not list((folder / "trials" / f"{entry.number:04d}").glob("seed-*/architecture.json"))
+        and _searches(folder / "trials" / f"{entry.number:04d}" / "seed-0" / "search" / "seed-0")
     ]
+
+
+def _searches(phase: Path) -> bool:
+    return (phase / "last.safetensors").exists() and (
+        last_step(phase / "metrics.jsonl") <= SLOW_STEPS // 2
+    )
 
 
 def all_ended(folder: Path) -> bool:

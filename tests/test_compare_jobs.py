@@ -14,8 +14,7 @@ import pytest
 
 import compare
 import derive
-from tests.runs import ROOT, assert_same, refused, run, settings
-from tests.test_kill import last_step
+from tests.runs import ROOT, assert_same, last_step, refused, run, settings
 
 GIVEN = ("compare.opponents=[interleaved]", "run.figures=false", "costs.patience_s=0")
 

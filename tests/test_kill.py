@@ -12,7 +12,7 @@ import pytest
 
 import retrain
 import search
-from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, run, settings
+from tests.runs import LAYOUT, RETRAIN, ROOT, SEARCH, last_step, run, settings
 from tests.runs import assert_same as assert_same  # tests of packages take it from here
 
 KILLS = 5
@@ -46,14 +46,6 @@ def killed_once(arguments: list[str], metrics: Path, after: int, rest_s: float =
     assert process.poll() is None, "ended before it could be killed: more steps are needed"
     process.send_signal(signal.SIGKILL)
     process.wait()
-
-
-def last_step(metrics: Path) -> int:
-    if not metrics.exists():
-        return 0
-    lines = metrics.read_bytes().split(b"\n")[:-1]
-    text = lines[-1].decode() if lines else '"step": 0,'
-    return int(text.split('"step": ')[1].split(",")[0])
 
 
 @pytest.mark.slow

@@ -31,8 +31,7 @@ from pipeline.experiment import load_experiment
 from tests import tiny
 from tests.conftest import write_experiment
 from tests.ranks_task import run_phases
-from tests.runs import RETRAIN, ROOT, SEARCH, assert_same, rows, settings
-from tests.test_kill import last_step
+from tests.runs import RETRAIN, ROOT, SEARCH, assert_same, last_step, rows, settings
 from training.checkpoint import shard_for_rank
 from training.distributed import ALONE, Ranks, join
 from training.evaluation import Evaluation, evaluate, evaluate_shared
@@ -231,6 +230,11 @@ def both(folder: Path) -> Path:
     return folder
 
 
+def of_both(test: Any) -> Any:
+    """A slow test of `both`, in the process that has made it already."""
+    return pytest.mark.slow(pytest.mark.xdist_group("ranks as one")(test))
+
+
 def assert_close(one: Path, two: Path) -> None:
     """Rows and the last checkpoint to 1e-5, and not one byte the same throughout."""
     rows_one, rows_two = rows(one / "metrics.jsonl"), rows(two / "metrics.jsonl")
@@ -250,7 +254,7 @@ def assert_close(one: Path, two: Path) -> None:
         assert torch.allclose(tensor.double(), theirs[name].double(), atol=1e-4), name
 
 
-@pytest.mark.slow
+@of_both
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_two_processes_search_as_one(both: Path, estimator: str, data: str) -> None:
@@ -264,12 +268,12 @@ def test_two_processes_search_as_one(both: Path, estimator: str, data: str) -> N
         assert np.ptp(arrays["alpha"][-1]) > 0.1
 
 
-@pytest.mark.slow
+@of_both
 def test_two_processes_retrain_as_one(both: Path) -> None:
     assert_close(both / "one/retrain" / RETRAIN, both / "two/retrain" / RETRAIN)
 
 
-@pytest.mark.slow
+@of_both
 def test_what_was_never_drawn_is_left_alone_by_all_processes(both: Path) -> None:
     one, two = (load_file(both / w / "few" / SEARCH / "last.safetensors") for w in ("one", "two"))
     moved = [{name for name in each if "optimiser.weights" in name} for each in (one, two)]
@@ -278,7 +282,7 @@ def test_what_was_never_drawn_is_left_alone_by_all_processes(both: Path) -> None
     assert len(moved[0]) < 3 * len(weights)
 
 
-@pytest.mark.slow
+@of_both
 def test_law_8_two_processes_cut_and_resumed_end_as_never_cut(both: Path) -> None:
     assert_same(both / "two/same" / SEARCH, both / "cut/same" / SEARCH)
     tensors = load_file(both / "two/same" / SEARCH / "last.safetensors")
@@ -289,7 +293,7 @@ def test_law_8_two_processes_cut_and_resumed_end_as_never_cut(both: Path) -> Non
     assert re.search(rf"goes on from step 14 of 30{program}\n", log)
 
 
-@pytest.mark.slow
+@of_both
 @pytest.mark.parametrize(("name", "was", "now"), [("two-one", 2, 1), ("one-two", 1, 2)])
 def test_a_resume_on_another_number_of_processes_keeps_the_memories(
     both: Path, name: str, was: int, now: int

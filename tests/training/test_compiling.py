@@ -20,7 +20,7 @@ from training.runtime import compiled_run
 
 def losses(estimator: str, data: str, **options: object) -> list[torch.Tensor]:
     """Losses and the last gradients of a search without dropout, in float64."""
-    model = tiny.supernet("attention", "dense", "identity", slots=4)
+    model = tiny.supernet("attention", "dense", "identity", slots=2)
     step, state = search_step(model, replace(FORWARD, **options), estimator, data=data)
     found = []
     for state.step in range(6):
@@ -84,7 +84,8 @@ def test_law_8_a_compiled_run_that_was_killed_ends_as_one_never_killed(
 ) -> None:
     """With dropout, with batches of two widths, in processes of their own."""
     settings = ["run.compile=true", "run.checkpoint_every=7", "data.segment=18"]
-    settings += ["search.estimator=single_path", "search.steps=60", "run.figures=false"]
+    settings += ["search.estimator=single_path", "search.steps=60", "model.slots=2"]
+    settings += ["run.figures=false"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     to_the_end(command("search.py", experiment_file, whole, *settings))
     arguments = command("search.py", experiment_file, killed, *settings)

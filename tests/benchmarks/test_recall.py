@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from benchmarks.layout_rows import rows_of
 from benchmarks.recall import lines_of, trained
 from benchmarks.recall_tasks import CHANCE, COPIED, SYMBOLS, TASKS, VOCABULARY, Examples
+from tests.test_readme_figures import RESULTS, words_of
 
 BATCH, LENGTH = 16, 24
 
@@ -74,3 +76,16 @@ def test_the_report_says_how_many_trainings_learn_a_task() -> None:
     assert "best  99.0%" in line
     assert "median  98.0%" in line
     assert "2 of 3 trainings learn it; 95% after 300 steps" in line
+
+
+def test_the_page_of_recall_has_the_figures_of_its_trainings() -> None:
+    rows, page = rows_of(RESULTS / "recall.csv"), words_of("docs/experiments/recall.md")
+    for layout in {row["layout"] for row in rows}:
+        cells = [f"`{layout}`"]
+        for task in TASKS:
+            ours = [row for row in rows if (row["task"], row["layout"]) == (task, layout)]
+            steps = [int(row["steps_to_95"]) for row in ours if row["steps_to_95"]]
+            cells.append(f"{max(float(row['accuracy']) for row in ours):.1%}")
+            cells.append(f"{len(steps)} of {len(ours)}")
+            cells.append(f"{min(steps):,}" if steps else "never")
+        assert f"| {' | '.join(cells)} |" in page

@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.trained_answers import best_rule, report
+from benchmarks.trained_answers import ahead_of_rule, best_rule, report
+from tests.test_readme_figures import record, words_of
 
 
 def test_the_rule_is_the_best_expected_of_those_trained_in_full() -> None:
@@ -31,3 +32,17 @@ def test_the_worst_derivation_is_that_whose_rule_was_judged_better_by_most(tmp_p
     report(argparse.Namespace(json=path), lines.append)
     assert lines[0] == "0: 60 s, answer aad, best rule add, judged -0.1000 nats"
     assert lines[-1] == "worst of 2: +0.0500 nats (not as wanted: 0.02); 60 s"
+
+
+def test_the_page_of_the_derivations_has_their_answers_and_times() -> None:
+    page = words_of("docs/experiments/fresh_derivations.md")
+    derivations = record("trained_answers.json")["derivations"]
+    for answer in {one["answer"] for one in derivations.values()}:
+        numbers = [number for number, one in derivations.items() if one["answer"] == answer]
+        one = derivations[numbers[0]]
+        nats = ", ".join(f"{value:.4f}" for value in one["judged_nats"][answer])
+        less = f"{ahead_of_rule(one):.4f}" if answer != one["rule"] else "0"
+        assert f"| {', '.join(numbers)} | {nats} | {less} |" in page
+    times_s = [one["elapsed_s"] for one in derivations.values()]
+    assert f"{min(times_s):.0f} to {max(times_s):.0f} s" in page
+    assert {one["commit"][:7] for one in derivations.values()} == {"737f14e"}

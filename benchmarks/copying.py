@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from benchmarks.layout_rows import Commands
 from data import EvaluationStreams
-from model import LanguageModel, load_model
+from model import Architecture, Candidate, LanguageModel, load_model
 from pipeline import cli
 from pipeline.context import set_up
 from pipeline.evaluate import describe
 from pipeline.experiment import load_experiment
+from pipeline.jobs import check_key
 from pipeline.run_files import read_result
 from training.run_dir import commit
 from utils.files import write_whole
@@ -57,17 +58,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Read the test text with every model and write nats by group."""
+    """Read the test text with every model and write nats by group.
+
+    Raises:
+        ValueError: a model is of another experiment than the given one, or the file is of another
+            text or window.
+    """
     experiment = load_experiment(arguments.experiment, arguments.set)
     plan = set_up(experiment, arguments.run)
     window = experiment.model.memory
     streams = plan.streams("test")
     group_BT = groups_of(streams, np.asarray(plan.prepared.tokens["train"]), window)
     targets = [int((group_BT == group).sum()) for group in range(len(GROUPS))]
-    content = json.loads(arguments.json.read_text()) if arguments.json.exists() else {"models": {}}
-    content |= {"window": window, "rare_below": RARE_BELOW, "targets": targets, "commit": commit()}
+    ways = {"window": window, "rare_below": RARE_BELOW, "targets": targets}
+    known: dict[str, Any] = {"models": {}}
+    if arguments.json.exists():
+        known = check_key(arguments.json, ways, "give another --json")
+    content: dict[str, Any] = {**known, **ways, "commit": commit()}
     for folder in arguments.models:
         saved, result = describe(folder), read_result(folder / "result.json")
+        check_sizes(saved.architecture, experiment.model.d_model, plan.candidates)
         letters = saved.architecture.letters().replace(" ", "").rstrip("i")
         name, seed = f"{letters}, {result['steps']} steps", str(result["seed"])
         if saved.tokenizer.digest != plan.prepared.tokenizer.digest:
@@ -78,6 +88,17 @@ def measure(arguments: argparse.Namespace) -> None:
         content["models"].setdefault(name, {})[seed] = nats
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
         print(f"{name}, seed {seed}: " + "  ".join(f"{value:.4f}" for value in nats), flush=True)
+
+
+def check_sizes(architecture: Architecture, d_model: int, candidates: Sequence[Candidate]) -> None:
+    """ValueError where a model is narrower, say: it would count as its layout's own."""
+    others = [slot.label for slot in architecture.slots if slot not in candidates]
+    if others or architecture.d_model != d_model:
+        what = f"{others[0]} has other options" if others else f"d_model is {architecture.d_model}"
+        raise ValueError(
+            f"{architecture.name}: {what} than in the experiment (d_model {d_model}); give its own "
+            "models alone"
+        )
 
 
 def groups_of(streams: EvaluationStreams, train_N: Ids, window: int) -> NDArray[np.int8]:

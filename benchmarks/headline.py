@@ -28,10 +28,10 @@ from model import LanguageModel, parse_layout
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment, with_settings
-from pipeline.jobs import Job, layout_job
+from pipeline.jobs import Job, check_key, layout_job
 from report.plotting import png
 from training.signals import StopRequest
-from utils.files import write_whole
+from utils.files import read_object, write_whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,8 +70,26 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def known_rows(arguments: argparse.Namespace) -> list[Row]:
-    """What is trained: by this experiment, and the same trainings by others."""
+    """What is trained: by this experiment, and the same trainings by others.
+
+    Raises:
+        ValueError: another's rows were trained otherwise, but for the kinds to choose among.
+    """
+    key_file = arguments.csv.with_suffix(".json")
+    for path in arguments.also if key_file.exists() else ():
+        check_same_trainings(key_file, path.with_suffix(".json"))
     return [row for path in (arguments.csv, *arguments.also) for row in rows_of(path)]
+
+
+def check_same_trainings(ours_file: Path, theirs_file: Path) -> None:
+    """ValueError where the key of other rows differs, but for kinds that only one side knows."""
+    remedy = "give no such --also"
+    ours, theirs = read_object(ours_file, remedy), read_object(theirs_file, remedy)
+    known = {one["label"]: one for one in ours["model"]["candidates"]}
+    candidates = [known.get(one["label"], one) for one in theirs["model"]["candidates"]]
+    key = {name: value for name, value in ours.items() if name != "commit"}
+    key["model"] = {**ours["model"], "candidates": candidates}
+    check_key(theirs_file, key, remedy)
 
 
 def job_of(training: Training, experiment: Experiment, run: Path) -> Job:

@@ -9,16 +9,19 @@ All trainings of as many steps read the same text at the same step, so what is l
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchmarks.layout_rows import Commands, Row, rows_of
 from pipeline.experiment import load_experiment
+from pipeline.jobs import check_key
 from pipeline.run_files import read_result
 from report.plotting import colours, dashes, house_style, make_figure, margins, png
 from report.run_files import read_metrics
@@ -42,18 +45,30 @@ def collect(arguments: argparse.Namespace) -> None:
     """Add the trainings that have ended and that the CSV lacks.
 
     Raises:
-        ValueError: the CSV has other columns, or nothing below the folder has ended.
+        ValueError: the CSV has other columns, nothing below the folder has ended, or a training
+            is of another text or another size than the rest.
     """
     rows = rows_of(arguments.csv)
     if rows and tuple(rows[0]) != COLUMNS:
         raise ValueError(f"{arguments.csv}: has columns {', '.join(rows[0])}; give another --csv")
-    known = {training_of(row) for row in rows}
+    known, key_file = {training_of(row) for row in rows}, arguments.csv.with_suffix(".json")
     results = sorted(arguments.run.glob("**/retrain/*/seed-*/result.json"))
     if not results:
         raise ValueError(f"{arguments.run}: no training below it has ended; give another --run")
-    for result in results:
+    keys = [key_of_training(result) for result in results]
+    if not key_file.exists():
+        write_whole(key_file, json.dumps(keys[0], indent=1) + "\n")
+    for result, key in zip(results, keys, strict=True):
+        check_key(key_file, key, f"give {result.parent} another --csv")
         rows += [row for row in logged_rows(result) if training_of(row) not in known]
     write_whole(arguments.csv, csv_of(rows, COLUMNS))
+
+
+def key_of_training(result_file: Path) -> dict[str, Any]:
+    """What all trainings of one CSV share: its text and the sizes of the model."""
+    experiment = load_experiment(result_file.parent / "experiment.yaml")
+    data = experiment.data.model_dump(mode="json")
+    return {"data": data, "model": experiment.model.identity()}
 
 
 def training_of(row: Row) -> tuple[str, ...]:

@@ -24,8 +24,9 @@ from typing import Any
 from benchmarks.layout_rows import Commands
 from model import load_architecture
 from pipeline import cli
+from pipeline.context import set_up
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.jobs import layout_job, run_all, training_result
+from pipeline.jobs import check_key, key_of, layout_job, run_all, training_result
 from pipeline.run_files import read_result
 from training.run_dir import commit
 from training.signals import StopRequest
@@ -52,9 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Derive so many times, each in a folder of its own, and judge every answer."""
+    """Derive so many times, each in a folder of its own, and judge every answer.
+
+    Raises:
+        ValueError: the file's derivations are of another method or experiment.
+    """
     experiment = load_experiment(arguments.experiment, arguments.set)
-    records: dict[str, Record] = _records(arguments.json) if arguments.json.exists() else {}
+    key = key_of_derivations(arguments)
+    records: dict[str, Record] = {}
+    if arguments.json.exists():
+        records = check_key(arguments.json, key, "give another --json")["derivations"]
     for number in range(arguments.count):
         if str(number) in records:
             continue
@@ -63,14 +71,17 @@ def train(arguments: argparse.Namespace) -> None:
             experiment, (record["answer"], record["rule"]), arguments.run, arguments.workers
         )
         records[str(number)] = record
-        content = {"method": arguments.method, "derivations": records}
+        content = {**key, "derivations": records}
         write_whole(arguments.json, json.dumps(content, indent=1) + "\n")
         print(line_of(number, record), flush=True)
 
 
-def _records(path: Path) -> dict[str, Record]:
-    records: dict[str, Record] = json.loads(path.read_text(encoding="utf-8"))["derivations"]
-    return records
+def key_of_derivations(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What all derivations of a file share."""
+    experiment = load_experiment(arguments.experiment, arguments.set)
+    inputs = set_up(experiment, arguments.run).inputs()
+    derive = experiment.derive.model_dump(mode="json", exclude={"seed", "method"})
+    return {"method": arguments.method, **key_of(experiment, inputs), "derive": derive}
 
 
 def derived(arguments: argparse.Namespace, number: int) -> Record:
@@ -139,7 +150,7 @@ def line_of(number: int | str, record: Record) -> str:
 
 def report(arguments: argparse.Namespace, say: Callable[[str], None] = print) -> None:
     """Print the derivations and the worst."""
-    records = _records(arguments.json)
+    records = json.loads(arguments.json.read_text(encoding="utf-8"))["derivations"]
     for number, record in records.items():
         say(line_of(number, record))
     worst = max(map(ahead_of_rule, records.values()))

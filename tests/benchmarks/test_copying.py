@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.copying import GROUPS, groups_of, in_memory, lines_of, nats_by_group, pair_counts
+from benchmarks.copying import (
+    GROUPS,
+    check_sizes,
+    groups_of,
+    in_memory,
+    lines_of,
+    nats_by_group,
+    pair_counts,
+)
 from data import EvaluationStreams
 from tests import tiny
+from tests.model.test_architecture import CANDIDATES, architecture
 from training.evaluation import evaluate
 
 WINDOW = 6
@@ -62,3 +71,12 @@ def test_the_table_has_means_over_the_models_of_a_layout() -> None:
     assert other.split()[:2] == ["dda", "1"]
     *_, only = lines_of(content, [1])
     assert only.split() == ["aad", "1", "3.0000", "2.0000", "5.0000"]
+
+
+def test_a_model_of_other_sizes_is_no_model_of_its_layout() -> None:
+    model = architecture("a d i")
+    check_sizes(model, model.d_model, CANDIDATES)
+    with pytest.raises(ValueError, match=rf"d_model is {model.d_model} than .*\(d_model 9\)"):
+        check_sizes(model, 9, CANDIDATES)
+    with pytest.raises(ValueError, match="attention has other options"):
+        check_sizes(model, model.d_model, CANDIDATES[1:])

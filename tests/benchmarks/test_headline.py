@@ -1,5 +1,6 @@
 """The headline's statistics against scipy, its rates, its choices, and the order of trainings."""
 
+import json
 import math
 from argparse import Namespace
 from pathlib import Path
@@ -14,10 +15,11 @@ from benchmarks.arms_figure import arms_figure
 from benchmarks.arms_fit import fitted, holm
 from benchmarks.arms_report import figure_rows, nats_of, primary_line, report_lines, secondary_lines
 from benchmarks.arms_stages import next_trainings
-from benchmarks.headline import job_of
+from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.layout_rows import Row
 from model import LanguageModel
 from pipeline.experiment import load_experiment
+from pipeline.jobs import key_of
 from utils.files import csv_of
 
 
@@ -148,6 +150,31 @@ def test_what_another_experiment_trained_alike_is_not_trained_again(tmp_path: Pa
     first, *also = paths
     assert headline.known_rows(Namespace(csv=first, also=also)) == rated()
     assert next_trainings(ARMS, rated())[0][-1] == 200, "all rates are known"
+
+
+def test_rows_of_another_experiment_count_only_where_it_trains_alike(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    def key_file(name: str, *settings: str) -> Path:
+        key = key_of(load_experiment(experiment_file, settings), {"corpus": "c0ffee"})
+        (tmp_path / name).write_text(json.dumps({**key, "commit": name}))
+        return tmp_path / name
+
+    theirs = key_file("theirs.json")
+    more = "model.candidates=[attention, short_conv, dense, identity]"
+    check_same_trainings(key_file("ours.json", more), theirs)
+    wide = "model.candidates=[{kind: attention, n_heads: 4}, dense, identity]"
+    for other, words in (
+        ("retrain.steps=24", "retrain.steps is 25, now 24"),
+        ("model.d_model=8", "model.d_model is 16, now 8"),
+        (wide, "model.candidates is"),
+    ):
+        with pytest.raises(ValueError, match=f"{words}.*give no such --also"):
+            check_same_trainings(key_file("ours.json", other), theirs)
+    row = [rated()[0]]
+    (tmp_path / "ours.csv").write_text(csv_of(row, [*row[0]]))
+    with pytest.raises(ValueError, match="give no such --also"):
+        headline.known_rows(Namespace(csv=tmp_path / "ours.csv", also=[tmp_path / "theirs.csv"]))
 
 
 def test_a_shorter_layout_is_filled_up_with_what_adds_nothing(experiment_file: Path) -> None:

@@ -1,6 +1,7 @@
 """The rows of a training are what it logged, each training once, and all of them are drawn."""
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def test_rows_are_what_was_logged(undisturbed: Path, collected: Path) -> None:
 def test_a_training_is_collected_once(undisturbed: Path, collected: Path) -> None:
     before = collected.read_bytes()
     collect(Namespace(run=undisturbed, csv=collected))
+    assert collected.read_bytes() == before
+
+
+def test_a_training_of_another_size_is_refused(
+    undisturbed: Path, collected: Path, tmp_path: Path
+) -> None:
+    before, other = collected.read_bytes(), tmp_path / "other"
+    shutil.copytree(undisturbed, other)
+    (experiment,) = other.glob("retrain/*/seed-*/experiment.yaml")
+    experiment.write_text(experiment.read_text().replace("d_model: 16", "d_model: 8"))
+    with pytest.raises(ValueError, match=r"model\.d_model is 16, now 8; .* give .* another --csv"):
+        collect(Namespace(run=other, csv=collected))
     assert collected.read_bytes() == before
 
 

@@ -4,7 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.trained_answers import ahead_of_rule, best_rule, report
+import pytest
+
+from benchmarks.trained_answers import ahead_of_rule, best_rule, key_of_derivations, report, train
 from tests.test_readme_figures import record, words_of
 
 
@@ -46,3 +48,14 @@ def test_the_page_of_the_derivations_has_their_answers_and_times() -> None:
     times_s = [one["elapsed_s"] for one in derivations.values()]
     assert f"{min(times_s):.0f} to {max(times_s):.0f} s" in page
     assert {one["commit"][:7] for one in derivations.values()} == {"737f14e"}
+
+
+def test_derivations_of_another_method_are_not_gone_on_with(
+    experiment_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "answers.json"
+    given = {"experiment": experiment_file, "set": [], "run": tmp_path / "run", "json": path}
+    key = key_of_derivations(argparse.Namespace(**given, method="finals"))
+    path.write_text(json.dumps({**key, "derivations": {}}))
+    with pytest.raises(ValueError, match=r"method is finals, now predictor; .* another --json"):
+        train(argparse.Namespace(**given, method="predictor", count=1, workers=1))

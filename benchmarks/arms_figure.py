@@ -89,7 +89,9 @@ def _draw_differences(axes: Axes, rows: Sequence[ArmRow], margin_nats: float | N
         below = place + 0.26
         axes.plot(row.less_nats, [below] * len(row.less_nats), ".", color=FAINT, markersize=4)
         if row.interval_nats is None:
-            axes.plot([0], [place], "o", color=INK, markersize=5)
+            # A single training has no interval; the first row is what it is beside.
+            at, hue = (row.less_nats, colour) if row.less_nats else ((0,), INK)
+            axes.plot(at, [place] * len(at), "o", color=hue, markersize=5)
             continue
         mean, half = row.interval_nats
         axes.plot([mean - half, mean + half], [place, place], color=colour, linewidth=2.0)

@@ -1,8 +1,8 @@
 """What trained arms say: lines of rates, choices, arms and comparisons, and the rows of a figure.
 
 Primary comparisons are paired differences over seeds (Student's t); one with a margin asks for a
-one-sided 95% bound below it. Secondary ones come from a least squares fit of arms and seeds to all
-trainings with fresh seeds, with its residuals' deviation; p values by Holm's method.
+one-sided 95% bound below it. The others are Welch's, p values by Holm's method over all that are
+planned.
 """
 
 import math
@@ -24,13 +24,13 @@ from benchmarks.arms import (
     rate_of,
     rows_of_network,
 )
+from benchmarks.arms_differences import Difference, holm, welch
 from benchmarks.arms_figure import ArmRow
-from benchmarks.arms_fit import Fit, fitted, holm
 from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
 from nas.statistics.intervals import paired_interval
 
-# With fewer paired differences an interval of their own says little; the fit's is shown.
+# With fewer paired differences Student's quantile is larger than Welch's.
 FEWEST_PAIRS = 5
 
 
@@ -74,12 +74,12 @@ def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> I
     for group in arms.groups:
         yield from choice_lines(arms, group, rows)
     trained = trained_arms(arms, rows)
-    nats = {name: one.nats for name, one in trained.items()}
     yield from (arm_line(name, trained, times) for name in trained)
+    nats = {name: one.nats for name, one in trained.items()}
     can = comparisons_of(arms, trained)
     yield from (primary_line(one, nats) for one in can if one.primary)
-    networks = {name: one.network for name, one in trained.items()}
-    yield from secondary_lines([one for one in can if not one.primary], nats, networks)
+    planned = sum(not one.primary for one in arms.comparisons)
+    yield from secondary_lines([one for one in can if not one.primary], trained, planned)
 
 
 def comparisons_of(arms: Arms, trained: Mapping[str, TrainedArm]) -> list[Comparison]:
@@ -94,17 +94,13 @@ def figure_rows(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> li
         return []
     first, base = next(iter(trained.items()))
     shown = {first}.union(*({one.arm, *one.against} for one in can))
-    nats = {name: one.nats for name, one in trained.items()}
-    fit, name_of = fit_of(nats, {name: one.network for name, one in trained.items()})
     ms = times.get("latency", {}).get("median_ms", {})
 
     def row(name: str, one: TrainedArm) -> ArmRow:
-        less = tuple(paired(one.nats, base.nats))
+        less = () if one.network == base.network else tuple(paired(one.nats, base.nats))
         interval = paired_interval(less) if len(less) >= FEWEST_PAIRS else None
-        if name_of[name] == first:
-            less, interval = (), None
-        elif interval is None:
-            interval = fit.difference(name_of[name], [first])[:2]
+        if not interval and (difference := difference_of(one, [base])):
+            interval = difference[:2]
         share = ms[name] / ms[first] if name in ms else None
         return ArmRow(name, one.layout, less, interval, share, one.arm.layout is None)
 
@@ -116,21 +112,15 @@ def paired(nats: Mapping[int, float], others: Mapping[int, float]) -> list[float
     return [nats[seed] - others[seed] for seed in sorted(nats.keys() & others.keys())]
 
 
-def fit_of(
-    nats: Mapping[str, Mapping[int, float]], network_of: Mapping[str, object]
-) -> tuple[Fit, dict[str, str]]:
-    """The fit of all arms, and under which name each arm is in it.
+def difference_of(one: TrainedArm, others: Sequence[TrainedArm]) -> Difference | None:
+    """An arm less the trainings of others, each counted once; None where there is nothing to say.
 
-    Arms that are one network count once, under the name of the first.
+    That is with fewer than two trainings on a side, or where the arm is one of the others' network.
     """
-    first: dict[object, str] = {}
-    for name in nats:
-        first.setdefault(network_of[name], name)
-    name_of = {name: first[network_of[name]] for name in nats}
-    together: dict[str, dict[int, float]] = {}
-    for name, of in nats.items():
-        together.setdefault(name_of[name], {}).update(of)
-    return fitted(together), name_of
+    nats = {(other.network, seed): of for other in others for seed, of in other.nats.items()}
+    if one.network in {network for network, _ in nats}:
+        return None
+    return welch([*one.nats.values()], [*nats.values()])
 
 
 def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
@@ -158,31 +148,23 @@ def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]
 
 
 def secondary_lines(
-    comparisons: Sequence[Comparison],
-    nats: Mapping[str, Mapping[int, float]],
-    network_of: Mapping[str, object],
+    comparisons: Sequence[Comparison], trained: Mapping[str, TrainedArm], planned: int
 ) -> Iterator[str]:
-    """Differences in a fit to all trainings, with p values by Holm's method.
-
-    Arms that are one network count once in the fit, and are not compared with each other.
-    """
-    if not comparisons:
-        return
-    fit, name_of = fit_of(nats, network_of)
-    different = [
-        one for one in comparisons if name_of[one.arm] not in map(name_of.get, one.against)
-    ]
+    """Differences with p values by Holm's method over all that are planned."""
+    differences = {
+        _names(one): difference_of(trained[one.arm], [trained[name] for name in one.against])
+        for one in comparisons
+    }
+    weighed = {names: one for names, one in differences.items() if one is not None}
+    adjusted = holm([one.p for one in weighed.values()], planned)
     yield from (
-        f"secondary: {_names(one)}: one network" for one in comparisons if one not in different
+        f"secondary: {names}: one network, or a single training"
+        for names in differences
+        if names not in weighed
     )
-    yield f"one training: sd {fit.deviation_nats:.4f} nats, {fit.freedom} degrees of freedom"
-    weighed = [
-        fit.difference(name_of[one.arm], [name_of[name] for name in one.against])
-        for one in different
-    ]
-    adjusted = holm([p for _, _, p in weighed])
-    for one, (mean, half, _), p in zip(different, weighed, adjusted, strict=True):
-        yield f"secondary: {_names(one)} {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
+    for (names, (mean, half, _)), p in zip(weighed.items(), adjusted, strict=True):
+        words = f"p {p:.4f} (Holm, {planned} comparisons)"
+        yield f"secondary: {names} {mean:+.4f} +- {half:.4f} nats, {words}"
 
 
 def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:
@@ -198,7 +180,9 @@ def arm_line(name: str, trained: Mapping[str, TrainedArm], times: Mapping[str, A
     """An arm's mean test nats and its costs, beside the first arm that has as many steps."""
     one = trained[name]
     base = next(other for other, its in trained.items() if its.steps == one.steps)
-    words = f"{name:32} {one.layout:13} n {len(one.nats)}  {np.mean([*one.nats.values()]):.4f} nats"
+    values = [*one.nats.values()]
+    spread = f" (sd {np.std(values, ddof=1):.4f})" if len(values) > 1 else ""
+    words = f"{name:32} {one.layout:13} n {len(values)}  {np.mean(values):.4f}{spread} nats"
     less = paired(one.nats, trained[base].nats)
     if less and name != base:
         half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""

@@ -11,9 +11,17 @@ from scipy import stats
 
 from benchmarks import headline
 from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
-from benchmarks.arms_figure import arms_figure
-from benchmarks.arms_fit import fitted, holm
-from benchmarks.arms_report import figure_rows, nats_of, primary_line, report_lines, secondary_lines
+from benchmarks.arms_differences import holm, welch
+from benchmarks.arms_figure import ArmRow, arms_figure
+from benchmarks.arms_report import (
+    TrainedArm,
+    difference_of,
+    figure_rows,
+    nats_of,
+    primary_line,
+    report_lines,
+    secondary_lines,
+)
 from benchmarks.arms_stages import next_trainings
 from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.layout_rows import Row
@@ -23,39 +31,38 @@ from pipeline.jobs import key_of
 from utils.files import csv_of
 
 
-def drawn(arms: int, seeds: int) -> dict[str, dict[int, float]]:
-    nats_AS = np.random.default_rng(3).normal(size=(arms, seeds))
-    return {f"arm {a}": dict(enumerate(row_S.tolist())) for a, row_S in enumerate(nats_AS)}
+def arm_of(layout: str, *nats: float) -> TrainedArm:
+    return TrainedArm(Arm(name=layout, layout=layout, seeds=(0,)), layout, dict(enumerate(nats)))
 
 
-def test_with_two_arms_and_the_same_seeds_a_difference_is_the_paired_t_test() -> None:
-    nats = drawn(2, 6)
-    ones, others = ([*of.values()] for of in nats.values())
-    reference = stats.ttest_rel(ones, others)
-    mean, half, p = fitted(nats).difference("arm 0", ["arm 1"])
-    assert mean == pytest.approx(np.mean(ones) - np.mean(others), abs=1e-12)
-    low, high = reference.confidence_interval(0.95)
-    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-12)
-    assert p == pytest.approx(reference.pvalue, rel=1e-9)
+def test_a_difference_weighs_each_arm_by_a_deviation_of_its_own() -> None:
+    ones, others = [3.1, 3.4, 3.2, 3.0], [3.45, 3.46, 3.44]
+    squares = [np.var(side, ddof=1) / len(side) for side in (ones, others)]
+    error = math.sqrt(sum(squares))
+    freedom = error**4 / (squares[0] ** 2 / 3 + squares[1] ** 2 / 2)
+    difference = welch(ones, others)
+    assert difference is not None
+    mean = np.mean(ones) - np.mean(others)
+    half = stats.t.ppf(0.975, freedom) * error
+    p = 2 * stats.t.sf(abs(mean) / error, freedom)
+    assert difference == pytest.approx((mean, half, p), rel=1e-9)
+    assert welch(ones, others[:1]) is None
 
 
-def test_the_effect_of_a_seed_does_not_count_for_the_arm_that_has_it_alone() -> None:
-    nats = {"one": {0: 4.0, 1: 5.0, 2: 4.5}, "other": {0: 4.2, 1: 5.2}}
-    mean, half, _ = fitted(nats).difference("one", ["other"])
-    assert mean == pytest.approx(-0.2, abs=1e-12)
-    assert half == pytest.approx(0.0, abs=1e-9)
-
-
-def test_an_arm_against_several_is_against_their_mean() -> None:
-    nats = drawn(4, 3)
-    mean, *_ = fitted(nats).difference("arm 0", ["arm 1", "arm 2", "arm 3"])
-    means = [np.mean([*of.values()]) for of in nats.values()]
-    assert mean == pytest.approx(means[0] - np.mean(means[1:]), abs=1e-12)
+def test_an_arm_against_several_is_against_all_their_trainings_once_each() -> None:
+    one, others = arm_of("ad", 3.0, 3.1), [arm_of("da", 3.2), arm_of("aad", 3.4), arm_of("dd", 3.9)]
+    difference = difference_of(one, [*others, others[0]])
+    assert difference == welch([3.0, 3.1], [3.2, 3.4, 3.9])
+    assert difference_of(one, [*others, arm_of("ad", 3.0, 3.1)]) is None, "one network"
 
 
 def test_p_values_are_adjusted_as_holm_says() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7], 2) == [1.0, 1.0]
+
+
+def test_a_comparison_that_is_planned_counts_before_it_is_made() -> None:
+    assert holm([0.01, 0.04], 4) == pytest.approx([0.04, 0.12])
 
 
 def test_a_margin_asks_for_a_one_sided_bound_below_it() -> None:
@@ -210,19 +217,25 @@ def test_a_trained_arm_is_timed_at_the_width_that_its_settings_give(
     assert {name: model.d_model for name, model in given.items()} == {"wide": 16, "narrow": 8}
 
 
-def test_arms_that_are_one_network_count_once_and_are_not_compared() -> None:
-    nats = drawn(3, 3)
-    nats["again"] = nats["arm 0"]
-    network_of = {name: "arm 0" if name == "again" else name for name in nats}
-    comparisons = [
-        Comparison(arm="again", against=("arm 1",)),
-        Comparison(arm="again", against=("arm 0",)),
+def test_secondary_comparisons_are_welchs_with_holms_p_values() -> None:
+    trained = {
+        "one": arm_of("ad", 3.0, 3.1, 3.3),
+        "other": arm_of("da", 3.4, 3.5),
+        "again": arm_of("ad", 3.0, 3.1, 3.3),
+        "single": arm_of("dd", 3.0),
+    }
+    against = [("one", "other"), ("again", "one"), ("other", "single")]
+    comparisons = [Comparison(arm=arm, against=(other,)) for arm, other in against]
+    lines = [*secondary_lines(comparisons, trained, 5)]
+    difference = difference_of(trained["one"], [trained["other"]])
+    assert difference is not None
+    mean, half, p = difference
+    assert lines == [
+        "secondary: again less one: one network, or a single training",
+        "secondary: other less single: one network, or a single training",
+        f"secondary: one less other {mean:+.4f} +- {half:.4f} nats, "
+        f"p {5 * p:.4f} (Holm, 5 comparisons)",
     ]
-    same, fit, line = secondary_lines(comparisons, nats, network_of)
-    assert same == "secondary: again less arm 0: one network"
-    assert fit.endswith("4 degrees of freedom"), "of nine trainings, three arms and three seeds"
-    mean, half, p = fitted(drawn(3, 3)).difference("arm 0", ["arm 1"])
-    assert line == f"secondary: again less arm 1 {mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm)"
 
 
 def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
@@ -254,7 +267,7 @@ def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
 
 
 def test_the_figure_shows_what_the_report_says() -> None:
-    """Five seeds speak for themselves; fewer are weighed with all others, as in the report."""
+    """Five pairs have an interval of their own; fewer have Welch's, as in the report."""
     seeds = (0, 1, 2, 3, 4)
     arms = ARMS.model_copy(
         update={
@@ -295,3 +308,10 @@ def test_the_figure_shows_what_the_report_says() -> None:
     assert (
         arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
     )
+
+
+def test_the_figure_shows_an_arm_of_one_training_where_it_is() -> None:
+    rows = [ArmRow("whole", "adad"), ArmRow("single", "ad", (0.25,))]
+    axes = arms_figure(rows).axes[1]
+    points = [line.get_xdata() for line in axes.lines if line.get_marker() == "o"]
+    assert [[*of] for of in points] == [[0], [0.25]]

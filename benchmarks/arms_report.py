@@ -158,13 +158,13 @@ def secondary_lines(
     weighed = {names: one for names, one in differences.items() if one is not None}
     adjusted = holm([one.p for one in weighed.values()], planned)
     yield from (
-        f"secondary: {names}: one network, or a single training"
+        f"compared: {names}: one network, or a single training"
         for names in differences
         if names not in weighed
     )
     for (names, (mean, half, _)), p in zip(weighed.items(), adjusted, strict=True):
         words = f"p {p:.4f} (Holm, {planned} comparisons)"
-        yield f"secondary: {names} {mean:+.4f} +- {half:.4f} nats, {words}"
+        yield f"compared: {names} {mean:+.4f} +- {half:.4f} nats, {words}"
 
 
 def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:

@@ -231,9 +231,9 @@ def test_secondary_comparisons_are_welchs_with_holms_p_values() -> None:
     assert difference is not None
     mean, half, p = difference
     assert lines == [
-        "secondary: again less one: one network, or a single training",
-        "secondary: other less single: one network, or a single training",
-        f"secondary: one less other {mean:+.4f} +- {half:.4f} nats, "
+        "compared: again less one: one network, or a single training",
+        "compared: other less single: one network, or a single training",
+        f"compared: one less other {mean:+.4f} +- {half:.4f} nats, "
         f"p {5 * p:.4f} (Holm, 5 comparisons)",
     ]
 
@@ -301,7 +301,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
     assert (first.latency_x, cut.latency_x, other.latency_x) == (1.0, 0.25, None)
     assert cut.less_nats == pytest.approx(tuple(nats[1] - nats[0]))
     lines = [*report_lines(arms, rows, times)]
-    for one, head in ((cut, "primary: cut less whole"), (other, "secondary: other less whole")):
+    for one, head in ((cut, "primary: cut less whole"), (other, "compared: other less whole")):
         assert one.interval_nats is not None
         mean, half = one.interval_nats
         assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)

@@ -26,6 +26,7 @@ from utils.cores import CpuReading
 hypothesis.settings.register_profile("parnas", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("parnas")
 
+LONGEST_ID = 200
 _MEMORY, _MEMORY_NEEDED_BYTES = Path("/dev/shm"), 4 * 2**30
 
 TINY = """\
@@ -205,6 +206,13 @@ def _without_what_takes_long(
     if "forecast" not in request.keywords:
         nothing = Forecast(0, 0, 0, 0, 0, 0)
         monkeypatch.setattr("pipeline.resources.forecast", lambda *_: nothing)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a long text by its length: names of tests go to and from every process of xdist."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_ID:
+        return f"{len(val)} {'bytes' if isinstance(val, bytes) else 'characters'}"
+    return None
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -53,10 +53,11 @@ sweep:
 
 
 def add_sweep(file: Path, *, trials: int, more: str = "") -> Path:
-    """A sweep over the tiny experiment."""
+    """A sweep over the tiny experiment; its trials draw nothing."""
     text = file.read_text().replace(
         "  optimiser: {lr: 0.003", "  tau: {start: 1.0}\n  optimiser: {lr: 0.003", 1
     )
+    text = text.replace("run: {", "run: {figures: false, ", 1)
     file.write_text(text + SWEEP.format(trials=trials) + more)
     return file
 

@@ -67,7 +67,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     both: tuple[Path, Path],
 ) -> None:
     one, two = both
-    steps = "retrain.steps=1000"
+    steps = "retrain.steps=400"
     run(compare, one, *settings(*GIVEN, steps))
     logs = [two / f"retrain/{name}/seed-0/metrics.jsonl" for name in ("layout-addi", "interleaved")]
     process = subprocess.Popen(
@@ -83,7 +83,7 @@ def test_ctrl_c_stops_all_after_a_checkpoint_and_the_same_command_goes_on(
     assert "stopped by SIGINT; the state is saved. Go on with:" in error
     assert "--jobs 2" in error.splitlines()[-1]
     assert "Traceback" not in error
-    assert not reached(logs, 1000)
+    assert not reached(logs, 400)
     for log in logs:
         assert (log.parent / "last.safetensors").exists()
         assert not (log.parent / "result.json").exists()

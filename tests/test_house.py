@@ -196,3 +196,9 @@ def test_the_lock_is_exact_and_brings_no_accelerator_packages():
         assert not pin.startswith(("torch", "nvidia", "cuda", "triton")), pin
         assert "://" not in pin, pin
         assert " @ " not in pin, pin
+
+
+def test_names_of_tests_are_short(request: pytest.FixtureRequest) -> None:
+    """One of 64 MB, escaped, went through every process of xdist: 7 GB and two minutes."""
+    longest = max((item.nodeid for item in request.session.items), key=len)
+    assert len(longest) < 1000, longest[:1000]

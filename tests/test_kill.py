@@ -56,11 +56,11 @@ def test_law_8_a_phase_survives_five_kills(
     experiment_file: Path, tmp_path: Path, script: Any, phase: str, more: list[str]
 ) -> None:
     """The one never killed runs in this process, the others each in their own."""
-    texts = [f"{script.__name__}.steps=400", "run.checkpoint_every=13", "run.validate_every=50"]
+    texts = [f"{script.__name__}.steps=240", "run.checkpoint_every=13", "run.validate_every=50"]
     texts.append("run.figures=false")
     run(script, experiment_file, "--run", tmp_path / "whole", *settings(*texts), *more)
     killed = tmp_path / "killed"
     arguments = [*command(f"{script.__name__}.py", experiment_file, killed, *texts), *more]
-    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 400)
+    killed_on_the_way(arguments, killed / phase / "metrics.jsonl", 240)
     to_the_end(arguments)
     assert_same(tmp_path / "whole" / phase, killed / phase)

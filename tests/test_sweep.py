@@ -117,14 +117,14 @@ def test_a_trial_that_raises_is_killed_hangs_or_lacks_memory_fails_with_its_reas
     (tmp_path / "faults" / "sitecustomize.py").write_text(FAULTS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "faults"))
     folder = tmp_path / "run"
-    file = add_sweep(experiment_file, trials=7, more="  silent_minutes: 1.5\n")
+    file = add_sweep(experiment_file, trials=7, more="  silent_minutes: 1.0\n")
     done = run(file, "--run", folder, "--workers", 2)
     assert done.returncode == 0, done.stderr
     rows = {int(row["number"]): row for row in table(folder)}
     assert {number for number, row in rows.items() if row["state"] == "done"} == {0, 5, 6}
     assert "RuntimeError: the matrix is not there" in rows[1]["reason"]
     assert "killed from outside (SIGKILL)" in rows[2]["reason"]
-    assert "silent for 1.5 minutes" in rows[3]["reason"]
+    assert "silent for 1 minutes" in rows[3]["reason"]
     assert rows[4]["reason"].startswith("out of memory: RuntimeError: ")
     assert "[7/7]" in done.stdout
     assert all_ended(folder)

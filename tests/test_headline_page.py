@@ -3,8 +3,14 @@
 import re
 import statistics
 
-from benchmarks.arms import arms_of
-from benchmarks.arms_report import TrainedArm, paired, primary_line, trained_arms
+from benchmarks.arms import arms_of, choice_nats
+from benchmarks.arms_report import (
+    TrainedArm,
+    difference_of,
+    paired,
+    primary_line,
+    trained_arms,
+)
 from benchmarks.layout_rows import rows_of
 from benchmarks.learning_curves import means_of, training_of
 from nas.statistics.intervals import paired_interval
@@ -47,6 +53,8 @@ def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> Non
         words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
         figures = f"{trained[short].nats[0]:.4f} | {one.nats[0]:.4f} | {words}"
         assert f"| `{one.layout}` | {figures} |" in page
+    early = trained["long early 0.65x"].nats[0]
+    assert f"| `aadadddd` | | {early:.4f} | {base - early:.4f} less |" in page
     less = base - trained["long first 0.65x"].nats[0]
     assert f"With twice as many `aaaaddd` has {less:.3f} less (one seed)" in words_of("README.md")
 
@@ -64,6 +72,29 @@ def test_the_page_of_the_headline_says_what_counts() -> None:
             said = primary_line(comparison, {name: arm.nats for name, arm in trained.items()})
             figures = re.findall(r"[+-]\d\.\d{4}(?: \+- \d\.\d{4} nats)?", said)
             assert (figures[-1] if comparison.margin_nats else figures[0]) in page, said
+
+
+def test_the_page_of_the_headline_says_what_half_the_latency_gives() -> None:
+    """Mean test nats with their deviation, and Welch's intervals, which all contain 0."""
+    page, trained = words_of(PAGE), trained_by_name()
+    for name in ("chosen 0.5x", "cut 0.5x"):
+        nats = [*trained[name].nats.values()]
+        figures = f"{statistics.fmean(nats):.4f} | {statistics.stdev(nats):.4f}"
+        assert f"| `{trained[name].layout}` | {figures} |" in page
+        assert len(nats) == 4
+    intervals = []
+    for other in ("interleaved", "cut 0.5x"):
+        difference = difference_of(trained["chosen 0.5x"], [trained[other]])
+        assert difference is not None
+        mean, half, _ = difference
+        intervals.append(f"{mean:+.4f} +- {half:.4f}")
+        assert abs(mean) < half
+    says = "the choice less the whole `interleaved` {} nats, less `adada` {}."
+    assert f"*No difference is shown*: {says.format(*intervals)}" in page
+    group = next(group for group in ARMS.groups if group.name == "0.5x")
+    choice = choice_nats(ARMS, group, rows_of(RESULTS / "headline.csv"))
+    for layout, of in choice.items():
+        assert all(f"{nats:.4f}" in page for nats in of.values()), layout
 
 
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:

@@ -38,7 +38,7 @@ class Clock:
 
 CHILD = "pipeline.sweep.child"
 # Of a search that is to be met in its middle.
-SLOW_STEPS = 400
+SLOW_STEPS = 300
 
 SWEEP = """
 sweep:

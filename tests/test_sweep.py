@@ -218,9 +218,14 @@ def pools(
 
 
 def sweep_with_two_kills(
-    file: Path, folder: Path, *settings: str, trials: int, found: Callable[[], list[Entry]]
+    file: Path,
+    folder: Path,
+    *settings: str,
+    trials: int,
+    workers: int,
+    found: Callable[[], list[Entry]],
 ) -> None:
-    """Run a sweep in four pools of two workers each, two of which are killed amid their trials.
+    """Run a sweep in four pools of some workers, two of which are killed amid their trials.
 
     A process of a trial is ended from outside too, and goes on in the same attempt.
 
@@ -229,10 +234,11 @@ def sweep_with_two_kills(
         folder: the run directory.
         settings: more of them.
         trials: how many there are.
+        workers: of each pool.
         found: the trials as the storage has them.
     """
     overlaps = Overlaps(folder)
-    with pools(file, folder, *SLOW, *_set(*settings), workers=2) as (main, join):
+    with pools(file, folder, *SLOW, *_set(*settings), workers=workers) as (main, join):
         wait_for(lambda: is_running(found()))
         doomed = {process.pid: process for process in (join(), join())}
         survivor, killed, ended = join(), set[int](), set[int]()
@@ -291,7 +297,7 @@ def test_10_trials_with_8_workers_of_which_four_are_killed_lose_nothing(
 ) -> None:
     file = add_sweep(experiment_file, trials=10)
     folder = tmp_path / "run"
-    sweep_with_two_kills(file, folder, trials=10, found=lambda: journal_entries(folder))
+    sweep_with_two_kills(file, folder, trials=10, workers=2, found=lambda: journal_entries(folder))
 
 
 @pytest.mark.slow
@@ -347,9 +353,14 @@ def test_the_same_on_a_postgresql_server(
 ) -> None:
     url = postgres.database()
     storage = open_storage(url, tmp_path / "none", create=True)
-    file, folder = add_sweep(experiment_file, trials=8), tmp_path / "run"
+    file, folder = add_sweep(experiment_file, trials=6), tmp_path / "run"
     sweep_with_two_kills(
-        file, folder, f"sweep.storage={url}", trials=8, found=lambda: stored_entries(storage)
+        file,
+        folder,
+        f"sweep.storage={url}",
+        trials=6,
+        workers=1,
+        found=lambda: stored_entries(storage),
     )
     secret = url.partition("://")[2].partition("@")[0].partition(":")[2].encode()
     assert secret
@@ -361,7 +372,7 @@ def test_the_same_on_a_postgresql_server(
 @pytest.mark.slow
 def test_the_same_over_grpc(experiment_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    file, folder, served = add_sweep(experiment_file, trials=8), tmp_path / "run", tmp_path / "s"
+    file, folder, served = add_sweep(experiment_file, trials=6), tmp_path / "run", tmp_path / "s"
     port = free_port()
     with subprocess.Popen(
         [sys.executable, "-m", "tools.serve", str(served), "--port", str(port), "--new"], cwd=ROOT
@@ -371,7 +382,8 @@ def test_the_same_over_grpc(experiment_file: Path, tmp_path: Path) -> None:
             file,
             folder,
             f"sweep.storage=grpc://127.0.0.1:{port}",
-            trials=8,
+            trials=6,
+            workers=1,
             found=lambda: journal_entries(served),
         )
         server.terminate()

@@ -5,7 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin/python
 # The order of the tests: make test SEED=7
 SHUFFLE := $(if $(SEED),--randomly-seed=$(SEED))
-PYTEST := OMP_NUM_THREADS=1 $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
+# Tests start hundreds of processes; where no bytecode is kept, each compiles all modules anew.
+FOR_TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
+PYTEST := $(FOR_TESTS) $(BIN) -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadgroup $(SHUFFLE)
 PACKAGES := $(filter-out tests,$(patsubst %/,%,$(sort $(dir $(wildcard */*.py)))))
 
 .PHONY: help setup demo test test-slow test-extras check schema site lock lock-extras clean
@@ -44,7 +46,7 @@ test-slow: .venv/.ok ## the slow ones
 
 # The exporters, trackers and pages that need more packages than the rest.
 test-extras: .venv-extras/.ok ## the tests of the extras, in .venv-extras
-	OMP_NUM_THREADS=1 .venv-extras/bin/python -m pytest -q --numprocesses auto --maxprocesses 8 \
+	$(FOR_TESTS) .venv-extras/bin/python -m pytest -q --numprocesses auto --maxprocesses 8 \
 	  --dist loadgroup --timeout=900 tests/extras
 
 .venv-extras/.ok: requirements-extras.lock pyproject.toml tools/bootstrap.py

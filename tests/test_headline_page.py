@@ -97,6 +97,29 @@ def test_the_page_of_the_headline_says_what_half_the_latency_gives() -> None:
         assert all(f"{nats:.4f}" in page for nats in of.values()), layout
 
 
+def test_the_page_of_the_headline_has_the_other_networks_of_its_latency() -> None:
+    page, trained = words_of(PAGE), trained_by_name()
+    base, choice = trained["interleaved"], trained["chosen 0.65x"]
+    randoms = [one for name, one in trained.items() if name.startswith("random ")]
+    for one in randoms:
+        less = one.nats[0] - base.nats[0]
+        words = f"{abs(less):.4f} {'less' if less < 0 else 'more'}"
+        assert f"| `{one.layout}` | {one.nats[0]:.4f} | {words} |" in page
+    assert len(randoms) == 8
+    mean_nats = statistics.fmean(choice.nats.values())
+    assert sum(one.nats[0] < mean_nats for one in randoms) == 2
+    narrow = trained["narrow 0.65x"]
+    nats = [*narrow.nats.values()]
+    mean, half = paired_interval(paired(narrow.nats, base.nats))
+    cells = f"{statistics.fmean(nats):.4f} (deviation {statistics.stdev(nats):.4f})"
+    assert f"{cells} | {mean:.4f} +- {half:.4f} more |" in page
+    for others, says in (([narrow], "the narrow `interleaved`: "), (randoms, "random networks: ")):
+        difference = difference_of(choice, others)
+        assert difference is not None
+        mean, half, _ = difference
+        assert f"{says}{mean:+.4f} +- {half:.4f}" in page
+
+
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:
     """Figures of seeds that chose nothing, and of those that did, by how the page names them."""
     fresh = {seed: values for seed, values in by_seed.items() if int(seed) < 100}

@@ -55,7 +55,10 @@ class Group(_Strict):
 
 
 class Comparison(_Strict):
-    """An arm against another, or against the mean of several."""
+    """An arm against another, or against the mean of several.
+
+    One that names an arm which the file does not have yet is planned, and counts as such.
+    """
 
     arm: str
     against: tuple[str, ...]

@@ -30,7 +30,7 @@ from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
 from nas.statistics.intervals import paired_interval
 
-# With fewer paired differences Student's quantile is larger than Welch's.
+# With fewer pairs all seeds of both arms say more than the pairs.
 FEWEST_PAIRS = 5
 
 
@@ -79,7 +79,7 @@ def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> I
     can = comparisons_of(arms, trained)
     yield from (primary_line(one, nats) for one in can if one.primary)
     planned = sum(not one.primary for one in arms.comparisons)
-    yield from secondary_lines([one for one in can if not one.primary], trained, planned)
+    yield from comparison_lines([one for one in can if not one.primary], trained, planned)
 
 
 def comparisons_of(arms: Arms, trained: Mapping[str, TrainedArm]) -> list[Comparison]:
@@ -98,10 +98,8 @@ def figure_rows(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> li
 
     def row(name: str, one: TrainedArm) -> ArmRow:
         less = () if one.network == base.network else tuple(paired(one.nats, base.nats))
-        interval = paired_interval(less) if len(less) >= FEWEST_PAIRS else None
-        if not interval and (difference := difference_of(one, [base])):
-            interval = difference[:2]
         share = ms[name] / ms[first] if name in ms else None
+        interval = interval_beside(one, base)
         return ArmRow(name, one.layout, less, interval, share, one.arm.layout is None)
 
     return [row(name, one) for name, one in trained.items() if name in shown]
@@ -110,6 +108,15 @@ def figure_rows(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> li
 def paired(nats: Mapping[int, float], others: Mapping[int, float]) -> list[float]:
     """Differences of the seeds that both have."""
     return [nats[seed] - others[seed] for seed in sorted(nats.keys() & others.keys())]
+
+
+def interval_beside(one: TrainedArm, base: TrainedArm) -> tuple[float, float] | None:
+    """Mean and half-width of an arm less another: of pairs where there are enough, or Welch's."""
+    less = paired(one.nats, base.nats)
+    if one.network != base.network and len(less) >= FEWEST_PAIRS:
+        return paired_interval(less)
+    difference = difference_of(one, [base])
+    return None if difference is None else difference[:2]
 
 
 def difference_of(one: TrainedArm, others: Sequence[TrainedArm]) -> Difference | None:
@@ -147,7 +154,7 @@ def choice_lines(arms: Arms, group: Group, rows: Sequence[Row]) -> Iterator[str]
         yield f"{group.name}: choice {chosen(arms, group, rows) or 'not made yet'}"
 
 
-def secondary_lines(
+def comparison_lines(
     comparisons: Sequence[Comparison], trained: Mapping[str, TrainedArm], planned: int
 ) -> Iterator[str]:
     """Differences with p values by Holm's method over all that are planned."""
@@ -184,9 +191,10 @@ def arm_line(name: str, trained: Mapping[str, TrainedArm], times: Mapping[str, A
     spread = f" (sd {np.std(values, ddof=1):.4f})" if len(values) > 1 else ""
     words = f"{name:32} {one.layout:13} n {len(values)}  {np.mean(values):.4f}{spread} nats"
     less = paired(one.nats, trained[base].nats)
-    if less and name != base:
-        half = f" +- {paired_interval(less)[1]:.4f}" if len(less) > 1 else ""
-        words += f"  {np.mean(less):+.4f}{half}"
+    if interval := interval_beside(one, trained[base]):
+        words += f"  {interval[0]:+.4f} +- {interval[1]:.4f}"
+    elif less and one.network != trained[base].network:
+        words += f"  {np.mean(less):+.4f}"
     for workload in times.keys() & set(WORKLOADS):
         ms = times[workload]["median_ms"]
         if name in ms:

@@ -6,7 +6,10 @@ import statistics
 from benchmarks.arms import arms_of, choice_nats
 from benchmarks.arms_report import (
     TrainedArm,
+    comparison_lines,
+    comparisons_of,
     difference_of,
+    interval_beside,
     paired,
     primary_line,
     trained_arms,
@@ -90,7 +93,7 @@ def test_the_page_of_the_headline_says_what_half_the_latency_gives() -> None:
         intervals.append(f"{mean:+.4f} +- {half:.4f}")
         assert abs(mean) < half
     says = "the choice less the whole `interleaved` {} nats, less `adada` {}."
-    assert f"*No difference is shown*: {says.format(*intervals)}" in page
+    assert says.format(*intervals) in page
     group = next(group for group in ARMS.groups if group.name == "0.5x")
     choice = choice_nats(ARMS, group, rows_of(RESULTS / "headline.csv"))
     for layout, of in choice.items():
@@ -110,14 +113,34 @@ def test_the_page_of_the_headline_has_the_other_networks_of_its_latency() -> Non
     assert sum(one.nats[0] < mean_nats for one in randoms) == 2
     narrow = trained["narrow 0.65x"]
     nats = [*narrow.nats.values()]
-    mean, half = paired_interval(paired(narrow.nats, base.nats))
+    interval = interval_beside(narrow, base)
+    assert interval is not None
     cells = f"{statistics.fmean(nats):.4f} (deviation {statistics.stdev(nats):.4f})"
-    assert f"{cells} | {mean:.4f} +- {half:.4f} more |" in page
+    assert f"{cells} | {interval[0]:.4f} +- {interval[1]:.4f} more |" in page
     for others, says in (([narrow], "the narrow `interleaved`: "), (randoms, "random networks: ")):
         difference = difference_of(choice, others)
         assert difference is not None
         mean, half, _ = difference
         assert f"{says}{mean:+.4f} +- {half:.4f}" in page
+
+
+def test_the_page_of_the_headline_has_the_p_values_of_all_comparisons_planned() -> None:
+    planned = [one for one in ARMS.comparisons if not one.primary]
+    assert len(planned) == 8, "as the page says"
+    trained = trained_by_name()
+    made = [one for one in comparisons_of(ARMS, trained) if one in planned]
+    lines = [*comparison_lines(made, trained, len(planned))]
+
+    def p_of(head: str) -> float:
+        (line,) = (line for line in lines if line.startswith(f"compared: {head}"))
+        return float(line.partition(", p ")[2].split()[0])
+
+    page = words_of(PAGE)
+    assert "Holm's method over all eight comparisons" in page
+    assert f"p {p_of('chosen 0.65x less narrow'):.3f}: better" in page
+    assert f"p {p_of('chosen 0.65x less the mean'):.2f}: not shown" in page
+    half = [p_of(f"chosen 0.5x less {other}") for other in ("interleaved", "cut")]
+    assert f"*No difference is shown* (p {half[0]:.2f} and {half[1]:.2f})" in page
 
 
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:

@@ -230,7 +230,7 @@ def sweep_with_two_kills(
     A process of a trial is ended from outside too, and goes on in the same attempt.
 
     Args:
-        file: the experiment.
+        file: the experiment; the sweep is added to it.
         folder: the run directory.
         settings: more of them.
         trials: how many there are.
@@ -238,6 +238,7 @@ def sweep_with_two_kills(
         found: the trials as the storage has them.
     """
     overlaps = Overlaps(folder)
+    add_sweep(file, trials=trials)
     with pools(file, folder, *SLOW, *_set(*settings), workers=workers) as (main, join):
         wait_for(lambda: is_running(found()))
         doomed = {process.pid: process for process in (join(), join())}
@@ -295,9 +296,16 @@ def end_process_of(folder: Path, number: int) -> None:
 def test_10_trials_with_8_workers_of_which_four_are_killed_lose_nothing(
     experiment_file: Path, tmp_path: Path
 ) -> None:
-    file = add_sweep(experiment_file, trials=10)
     folder = tmp_path / "run"
-    sweep_with_two_kills(file, folder, trials=10, workers=2, found=lambda: journal_entries(folder))
+    sweep_with_two_kills(
+        experiment_file, folder, trials=10, workers=2, found=lambda: journal_entries(folder)
+    )
+
+
+def sweep_on_a_server(file: Path, folder: Path, url: str, found: Callable[[], list[Entry]]) -> None:
+    """The same with few trials, as the storage's own tests are many."""
+    sweep_with_two_kills(file, folder, f"sweep.storage={url}", trials=6, workers=1, found=found)
+    assert not (folder / "sweep" / "study.journal").exists()
 
 
 @pytest.mark.slow
@@ -353,38 +361,22 @@ def test_the_same_on_a_postgresql_server(
 ) -> None:
     url = postgres.database()
     storage = open_storage(url, tmp_path / "none", create=True)
-    file, folder = add_sweep(experiment_file, trials=6), tmp_path / "run"
-    sweep_with_two_kills(
-        file,
-        folder,
-        f"sweep.storage={url}",
-        trials=6,
-        workers=1,
-        found=lambda: stored_entries(storage),
-    )
+    folder = tmp_path / "run"
+    sweep_on_a_server(experiment_file, folder, url, lambda: stored_entries(storage))
     secret = url.partition("://")[2].partition("@")[0].partition(":")[2].encode()
     assert secret
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if secret in path.read_bytes()]
-    assert not (folder / "sweep" / "study.journal").exists()
 
 
 @pytest.mark.slow
 def test_the_same_over_grpc(experiment_file: Path, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    file, folder, served = add_sweep(experiment_file, trials=6), tmp_path / "run", tmp_path / "s"
-    port = free_port()
+    served, port = tmp_path / "s", free_port()
     with subprocess.Popen(
         [sys.executable, "-m", "tools.serve", str(served), "--port", str(port), "--new"], cwd=ROOT
     ) as server:
         wait_for((served / "sweep" / "study.journal").exists)
-        sweep_with_two_kills(
-            file,
-            folder,
-            f"sweep.storage=grpc://127.0.0.1:{port}",
-            trials=6,
-            workers=1,
-            found=lambda: journal_entries(served),
-        )
+        url = f"grpc://127.0.0.1:{port}"
+        sweep_on_a_server(experiment_file, tmp_path / "run", url, lambda: journal_entries(served))
         server.terminate()
-    assert not (folder / "sweep" / "study.journal").exists()

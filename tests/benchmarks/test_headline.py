@@ -15,12 +15,12 @@ from benchmarks.arms_differences import holm, welch
 from benchmarks.arms_figure import ArmRow, arms_figure
 from benchmarks.arms_report import (
     TrainedArm,
+    comparison_lines,
     difference_of,
     figure_rows,
     nats_of,
     primary_line,
     report_lines,
-    secondary_lines,
 )
 from benchmarks.arms_stages import next_trainings
 from benchmarks.headline import check_same_trainings, job_of
@@ -217,7 +217,7 @@ def test_a_trained_arm_is_timed_at_the_width_that_its_settings_give(
     assert {name: model.d_model for name, model in given.items()} == {"wide": 16, "narrow": 8}
 
 
-def test_secondary_comparisons_are_welchs_with_holms_p_values() -> None:
+def test_comparisons_are_welchs_with_holms_p_values() -> None:
     trained = {
         "one": arm_of("ad", 3.0, 3.1, 3.3),
         "other": arm_of("da", 3.4, 3.5),
@@ -226,7 +226,7 @@ def test_secondary_comparisons_are_welchs_with_holms_p_values() -> None:
     }
     against = [("one", "other"), ("again", "one"), ("other", "single")]
     comparisons = [Comparison(arm=arm, against=(other,)) for arm, other in against]
-    lines = [*secondary_lines(comparisons, trained, 5)]
+    lines = [*comparison_lines(comparisons, trained, 5)]
     difference = difference_of(trained["one"], [trained["other"]])
     assert difference is not None
     mean, half, p = difference

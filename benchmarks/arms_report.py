@@ -80,6 +80,7 @@ def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> I
     yield from (primary_line(one, nats) for one in can if one.primary)
     planned = sum(not one.primary for one in arms.comparisons)
     yield from comparison_lines([one for one in can if not one.primary], trained, planned)
+    yield from (f"planned: {_names(one)}" for one in arms.comparisons if one not in can)
 
 
 def comparisons_of(arms: Arms, trained: Mapping[str, TrainedArm]) -> list[Comparison]:

@@ -285,6 +285,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
             "comparisons": (
                 Comparison(arm="cut", against=("whole",), primary=True),
                 Comparison(arm="other", against=("whole",)),
+                Comparison(arm="cut", against=("still to come",)),
             ),
         }
     )
@@ -305,6 +306,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
         assert one.interval_nats is not None
         mean, half = one.interval_nats
         assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)
+    assert lines[-1] == "planned: cut less still to come"
     assert (
         arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
     )

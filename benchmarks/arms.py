@@ -55,10 +55,7 @@ class Group(_Strict):
 
 
 class Comparison(_Strict):
-    """An arm against another, or against the mean of several.
-
-    One that names an arm which the file does not have yet is planned, and counts as such.
-    """
+    """An arm against another, or against the mean of several, each of which counts once."""
 
     arm: str
     against: tuple[str, ...]
@@ -70,7 +67,8 @@ class Arms(_Strict):
     """The file of arms.
 
     Each of `rate_layouts` is trained with all `rates`. A network takes the best rate of the deepest
-    of them that has no more blocks than it has, or of the shallowest.
+    of them that has no more blocks than it has, or of the shallowest. `to_come` names arms of
+    planned comparisons whose layouts are not known yet.
     """
 
     rates: tuple[float, ...]
@@ -78,12 +76,16 @@ class Arms(_Strict):
     rate_layouts: tuple[str, ...]
     groups: tuple[Group, ...]
     comparisons: tuple[Comparison, ...] = ()
+    to_come: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _names_differ(self) -> "Arms":
-        names = [arm.name for group in self.groups for arm in group.arms]
+    def _names_are_those_of_arms(self) -> "Arms":
+        names = [*(arm.name for group in self.groups for arm in group.arms), *self.to_come]
         if len(set(names)) < len(names):
             raise ValueError(f"names of arms must differ, found {names}")
+        compared = {name for one in self.comparisons for name in (one.arm, *one.against)}
+        if unknown := sorted(compared - {*names}):
+            raise ValueError(f"comparisons name {unknown}, which are no arms; known: {names}")
         return self
 
     def rate_layout(self, layout: str) -> str:
@@ -109,8 +111,13 @@ def identity(row: Row) -> tuple[str, ...]:
 
 def rows_of_network(layout: str, settings: Settings, rows: Sequence[Row]) -> Iterator[Row]:
     """The trainings of a network as it is trained, at all rates."""
-    words = json.dumps(settings, sort_keys=True)
+    words = settings_words(settings)
     return (row for row in rows if (row["layout"], row["settings"]) == (layout, words))
+
+
+def settings_words(settings: Settings) -> str:
+    """Settings as a row has them."""
+    return json.dumps(settings, sort_keys=True)
 
 
 def rate_of(arms: Arms, layout: str, rows: Sequence[Row]) -> float:

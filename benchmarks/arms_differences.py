@@ -19,7 +19,7 @@ def welch(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
     """The mean of `ones` less that of `others`, each with a deviation of its own (Welch 1947).
 
     None with fewer than two trainings on a side. One deviation for all arms would be wrong: that of
-    a layout whose seeds begin to copy sooner or later is five times that of one whose do not.
+    a layout whose seeds begin to copy sooner or later is far larger than that of the others.
     """
     if min(len(ones), len(others)) < 2:
         return None

@@ -2,12 +2,13 @@
 
 Primary comparisons are paired differences over seeds (Student's t); one with a margin asks for a
 one-sided 95% bound below it. The others are Welch's, p values by Holm's method over all that are
-planned.
+planned. A comparison is made when all seeds of its arms are trained: nothing is read midway.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from benchmarks.arms import (
     chosen,
     rate_of,
     rows_of_network,
+    settings_words,
 )
 from benchmarks.arms_differences import Difference, holm, welch
 from benchmarks.arms_figure import ArmRow
@@ -30,7 +32,7 @@ from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
 from nas.statistics.intervals import paired_interval
 
-# With fewer pairs all seeds of both arms say more than the pairs.
+# Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5
 
 
@@ -45,7 +47,12 @@ class TrainedArm:
     @property
     def network(self) -> tuple[str, str]:
         """What was trained; arms of two names may share it."""
-        return self.layout, str(self.arm.settings)
+        return self.layout, settings_words(self.arm.settings)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every seed is trained."""
+        return len(self.nats) == len(self.arm.seeds)
 
     @property
     def steps(self) -> object:
@@ -84,17 +91,22 @@ def report_lines(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> I
 
 
 def comparisons_of(arms: Arms, trained: Mapping[str, TrainedArm]) -> list[Comparison]:
-    """The comparisons of which both sides are trained."""
-    return [one for one in arms.comparisons if {one.arm, *one.against} <= trained.keys()]
+    """The comparisons of which every seed of both sides is trained."""
+    complete = {name for name, one in trained.items() if one.is_complete}
+    return [one for one in arms.comparisons if {one.arm, *one.against} <= complete]
 
 
 def figure_rows(arms: Arms, rows: Sequence[Row], times: Mapping[str, Any]) -> list[ArmRow]:
-    """What the figure shows: the first arm, and all that some comparison names, beside it."""
+    """What the figure shows: the first arm, and beside it those of primary comparisons.
+
+    Where none is primary, those of all.
+    """
     trained = trained_arms(arms, rows)
     if not (can := comparisons_of(arms, trained)):
         return []
     first, base = next(iter(trained.items()))
-    shown = {first}.union(*({one.arm, *one.against} for one in can))
+    drawn = [one for one in can if one.primary] or can
+    shown = {first}.union(*({one.arm, *one.against} for one in drawn))
     ms = times.get("latency", {}).get("median_ms", {})
 
     def row(name: str, one: TrainedArm) -> ArmRow:
@@ -121,14 +133,16 @@ def interval_beside(one: TrainedArm, base: TrainedArm) -> tuple[float, float] | 
 
 
 def difference_of(one: TrainedArm, others: Sequence[TrainedArm]) -> Difference | None:
-    """An arm less the trainings of others, each counted once; None where there is nothing to say.
+    """An arm less another's trainings, or less the means of several networks, each counted once.
 
-    That is with fewer than two trainings on a side, or where the arm is one of the others' network.
+    None where there is nothing to say: with fewer than two figures on a side, or where the arm is
+    one of the others' network.
     """
-    nats = {(other.network, seed): of for other in others for seed, of in other.nats.items()}
-    if one.network in {network for network, _ in nats}:
+    nats = {other.network: [*other.nats.values()] for other in others}
+    if one.network in nats:
         return None
-    return welch([*one.nats.values()], [*nats.values()])
+    means = [fmean(of) for of in nats.values()]
+    return welch([*one.nats.values()], means if len(others) > 1 else nats[others[0].network])
 
 
 def rate_lines(arms: Arms, rows: Sequence[Row]) -> Iterator[str]:
@@ -159,20 +173,17 @@ def comparison_lines(
     comparisons: Sequence[Comparison], trained: Mapping[str, TrainedArm], planned: int
 ) -> Iterator[str]:
     """Differences with p values by Holm's method over all that are planned."""
-    differences = {
-        _names(one): difference_of(trained[one.arm], [trained[name] for name in one.against])
-        for one in comparisons
-    }
-    weighed = {names: one for names, one in differences.items() if one is not None}
-    adjusted = holm([one.p for one in weighed.values()], planned)
-    yield from (
-        f"compared: {names}: one network, or a single training"
-        for names in differences
-        if names not in weighed
-    )
-    for (names, (mean, half, _)), p in zip(weighed.items(), adjusted, strict=True):
+    weighed = list[tuple[Comparison, Difference]]()
+    for one in comparisons:
+        others = [trained[name] for name in one.against]
+        if difference := difference_of(trained[one.arm], others):
+            weighed.append((one, difference))
+        else:
+            yield f"compared: {_names(one)}: one network, or a single training"
+    adjusted = holm([difference.p for _, difference in weighed], planned)
+    for (one, (mean, half, _)), p in zip(weighed, adjusted, strict=True):
         words = f"p {p:.4f} (Holm, {planned} comparisons)"
-        yield f"compared: {names} {mean:+.4f} +- {half:.4f} nats, {words}"
+        yield f"compared: {_names(one)} {mean:+.4f} +- {half:.4f} nats, {words}"
 
 
 def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:

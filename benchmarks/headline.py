@@ -8,8 +8,9 @@ choose; then the arms with fresh seeds. What is trained already is not trained a
     python -m benchmarks.headline time configs/headline.yaml --arms FILE --csv FILE --json FILE
     python -m benchmarks.headline report --arms FILE --csv FILE [--times FILE] [--figure FILE]
 
-report: what benchmarks/arms_report.py says; --figure draws all compared arms. --also: files of rows
-of other experiments whose trainings of these networks are the same.
+report: what benchmarks/arms_report.py says; --figure draws the arms of primary comparisons (of all,
+where none is primary). --also: files of rows of other experiments whose trainings of these networks
+are the same.
 """
 
 import argparse

@@ -49,10 +49,12 @@ def test_a_difference_weighs_each_arm_by_a_deviation_of_its_own() -> None:
     assert welch(ones, others[:1]) is None
 
 
-def test_an_arm_against_several_is_against_all_their_trainings_once_each() -> None:
-    one, others = arm_of("ad", 3.0, 3.1), [arm_of("da", 3.2), arm_of("aad", 3.4), arm_of("dd", 3.9)]
+def test_an_arm_against_several_is_against_their_means_once_each() -> None:
+    one = arm_of("ad", 3.0, 3.1)
+    others = [arm_of("da", 3.2), arm_of("aad", 3.4, 3.5, 3.9), arm_of("dd", 3.9)]
     difference = difference_of(one, [*others, others[0]])
-    assert difference == welch([3.0, 3.1], [3.2, 3.4, 3.9])
+    assert difference == welch([3.0, 3.1], [3.2, 3.6, 3.9])
+    assert difference_of(one, others[1:2]) == welch([3.0, 3.1], [3.4, 3.5, 3.9])
     assert difference_of(one, [*others, arm_of("ad", 3.0, 3.1)]) is None, "one network"
 
 
@@ -134,6 +136,15 @@ def test_the_choice_is_the_best_mean_of_those_that_were_trained_again() -> None:
     assert layout == "da"
     rows += [row("da", 1e-3, 0, 4.0), row("da", 2e-3, 1, 4.0), row("da", 1e-3, 200, 4.0)]
     assert nats_of(arm, layout, 1e-3, rows) == {0: 5.0}
+
+
+def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
+    given = ARMS.model_dump() | {"comparisons": [{"arm": "chosen", "against": ["cut"]}]}
+    with pytest.raises(ValueError, match=r"comparisons name \['cut'\], which are no arms; known:"):
+        Arms.model_validate(given)
+    assert Arms.model_validate(given | {"to_come": ["cut"]}).to_come == ("cut",)
+    with pytest.raises(ValueError, match="names of arms must differ"):
+        Arms.model_validate(given | {"to_come": ["cut", "chosen"]})
 
 
 def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:
@@ -267,7 +278,10 @@ def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
 
 
 def test_the_figure_shows_what_the_report_says() -> None:
-    """Five pairs have an interval of their own; fewer have Welch's, as in the report."""
+    """Five pairs have an interval of their own; fewer have Welch's, as in the report.
+
+    A comparison waits until every seed of its arms is trained.
+    """
     seeds = (0, 1, 2, 3, 4)
     arms = ARMS.model_copy(
         update={
@@ -278,7 +292,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
                         Arm(name="whole", layout="adadad", seeds=seeds),
                         Arm(name="cut", layout="ad", seeds=seeds),
                         Arm(name="other", layout="da", seeds=(0, 1)),
-                        Arm(name="long", layout="aad", seeds=(0,)),
+                        Arm(name="half", layout="aad", seeds=(0, 1)),
                     ),
                 ),
             ),
@@ -286,6 +300,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
                 Comparison(arm="cut", against=("whole",), primary=True),
                 Comparison(arm="other", against=("whole",)),
                 Comparison(arm="cut", against=("still to come",)),
+                Comparison(arm="half", against=("whole",)),
             ),
         }
     )
@@ -297,7 +312,10 @@ def test_the_figure_shows_what_the_report_says() -> None:
         for seed in (seeds if place < 2 else seeds[:2] if place == 2 else seeds[:1])
     ]
     times = {"latency": {"median_ms": {"whole": 4.0, "cut": 1.0}}}
-    first, cut, other = figure_rows(arms, rows, times)
+    every = [one.model_copy(update={"primary": False}) for one in arms.comparisons]
+    none_primary = arms.model_copy(update={"comparisons": (*every,)})
+    first, cut, other = figure_rows(none_primary, rows, times)
+    assert [one.name for one in figure_rows(arms, rows, times)] == ["whole", "cut"]
     assert (first.name, first.less_nats, first.interval_nats) == ("whole", (), None)
     assert (first.latency_x, cut.latency_x, other.latency_x) == (1.0, 0.25, None)
     assert cut.less_nats == pytest.approx(tuple(nats[1] - nats[0]))
@@ -306,7 +324,8 @@ def test_the_figure_shows_what_the_report_says() -> None:
         assert one.interval_nats is not None
         mean, half = one.interval_nats
         assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)
-    assert lines[-1] == "planned: cut less still to come"
+    assert lines[-2:] == ["planned: cut less still to come", "planned: half less whole"]
+    assert any(line.endswith("(Holm, 3 comparisons)") for line in lines)
     assert (
         arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
     )

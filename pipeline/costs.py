@@ -34,7 +34,7 @@ from utils.files import named
 # Whole layouts, beside the reference, that the correction of a table is fitted to.
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1
 # A name that no layout has.
-_REFERENCE = "the reference"
+REFERENCE = "the reference"
 # What computes a pass; a table does not outlive a change there.
 _TIMED_SOURCES = ("model", "nas/costs", "training", "pipeline/costs.py")
 # Of the optimiser what a step has more work with where it is given and not 0.
@@ -284,7 +284,7 @@ class Measured:
         """By workload what a layout takes, as a part of its limit."""
         letters = layout_letters(layout)
         return {
-            name: times[letters] / self.budget.most(name, times[_REFERENCE])
+            name: times[letters] / self.budget.most(name, times[REFERENCE])
             for name, times in self.times_ms.items()
         }
 
@@ -292,14 +292,14 @@ class Measured:
         """What a layout took, beside the reference and the limit."""
         letters, timed = layout_letters(layout), list[TimedCost]()
         for name, times in self.times_ms.items():
-            most = self.budget.most(name, times[_REFERENCE])
+            most = self.budget.most(name, times[REFERENCE])
             timed.append(
                 TimedCost(
                     name=name,
                     ms=round(times[letters], 4),
                     most_ms=round(most, 4),
                     reference=layout_letters(self.budget.reference),
-                    reference_ms=round(times[_REFERENCE], 4),
+                    reference_ms=round(times[REFERENCE], 4),
                     key={key: str(value) for key, value in self.keys[name].items()},
                 )
             )
@@ -328,7 +328,7 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
     """Time whole layouts and the reference in turn, for every time that the budget limits."""
     timed = [name for name in budget.amounts if name in WORKLOADS]
     measurement = measurement_of(plan)
-    named = {_REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
+    named = {REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
     if timed:
         count = _counted(len(layouts), "layout")
         say(f"measuring {count} and {budget.reference_name} whole, in turn")

@@ -103,6 +103,7 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     if filled is not None:
         before = layout_letters(derived.layout)
         scored = " (scores and gap are those of {before})" if derived.evidence.pi else ""
+        scored = " (trained was {before}, not this width)" if derived.tried else scored
         words = f"{words}; {filled.words}{scored.format(before=before)}"
         derived, times = replace(derived, layout=filled.layout), filled.times
     evidence = derived.evidence.model_copy(update={"budget": words})

@@ -106,7 +106,8 @@ def run_errors() -> Iterator[Ending]:
 
 @contextmanager
 def stops() -> Iterator[None]:
-    """Turn a stop by a signal into its line and exit code, inside `user_errors`."""
+    """Turn a stop by a signal, or divergence, into its line and exit code, inside `user_errors`."""
+    from training.divergence import Diverged
     from training.signals import Stopped
 
     try:
@@ -114,6 +115,9 @@ def stops() -> Iterator[None]:
     except Stopped as stopped:
         _complain(_STOPPED.format(stopped, resume_command()))
         raise SystemExit(stopped.exit_code) from None
+    except Diverged as diverged:
+        _complain(str(diverged))
+        raise SystemExit(DIVERGED) from None
 
 
 def refuse_several(script: str) -> None:

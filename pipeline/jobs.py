@@ -14,6 +14,7 @@ from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import Watcher
 from pipeline.sweep.trial import Failed, Limits, run_scripts
+from training.divergence import Diverged
 from training.run_dir import commit
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
@@ -53,8 +54,8 @@ def run_all(
     what a command calls the number of workers.
 
     Raises:
-        ValueError: a run failed, or diverged and that is no result; those that had begun have gone
-            on to their end.
+        ValueError: a run failed; those that had begun have gone on to their end.
+        Diverged: so, where one diverged and that is no result.
         Stopped: a signal came.
     """
     cores = usable_cores()
@@ -72,7 +73,8 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            raise ValueError(f"{job.name}: {error}")
+            diverged_code = isinstance(error, Failed) and error.code == DIVERGED
+            raise (Diverged if diverged_code else ValueError)(f"{job.name}: {error}")
 
 
 def _run(

@@ -98,6 +98,7 @@ def tried_csv(tried: Sequence[Tried]) -> str:
             "rule": one.rule,
             "flops_per_token": round(one.flops_per_token, 1),
             "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
+            "answer": "yes" if one.is_answer else "",
         }
         for one in tried
     ]

@@ -11,6 +11,7 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import pool
 from pipeline.context import RunPlan, say
 from pipeline.costs import counted_share, measure_whole, over, over_text
+from pipeline.trained_budget import trained_within_budget
 
 # How often limits are tightened, and how many layouts and how often are measured whole for each.
 _TIGHTENED, _POOL, _POOLS = 3, 16, 4
@@ -25,7 +26,8 @@ def within_budget(
 
     A table's prediction errs by some per cent, so layouts that it puts just above the limit are
     measured too. Where every layout of the pool turns out to be over, the limits are tightened by
-    how much the least of them is, and the pool is made anew.
+    how much the least of them is, and the pool is made anew. What a method would train is measured
+    before it is (`trained_within_budget`).
     """
     method = DERIVATIONS[request.config.method]
     if budget is None:
@@ -33,6 +35,8 @@ def within_budget(
     if request.config.method in RULES and request.config.method != "random":
         return _rule_within_budget(plan, request, budget, method(request))
     factors = {name: 1.0 + _SLACK_ERRORS * cost.error for name, cost in budget.costs.items()}
+    if request.config.method in TRAINED:
+        return trained_within_budget(plan, request, budget, factors)
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
         try:

@@ -35,7 +35,7 @@ _REMEDY = "derive again: nothing is trained twice"
 class Row:
     """A training, or a layout of the front with what it is expected to come to as its nats.
 
-    `foreseen` is what the probes alone let expect of a final.
+    `foreseen` is what the probes alone let expect of a final; `is_answer` whether it was chosen.
     """
 
     layout: str
@@ -45,6 +45,7 @@ class Row:
     flops: float
     foreseen: float | None
     sd: float
+    is_answer: bool
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,15 @@ class Trainings:
     def finals(self) -> dict[str, list[Row]]:
         """The trainings of full length by layout, the chosen one first.
 
-        It is of those with most trainings: what was trained once was passed over.
+        Then come those with most trainings: what was trained once was passed over.
         """
         finals: dict[str, list[Row]] = {}
         for row in sorted(self.rows, key=lambda row: row.expected):
             if not row.half:
                 finals.setdefault(row.layout, []).append(row)
-        return dict(sorted(finals.items(), key=lambda item: -len(item[1])))
+        return dict(
+            sorted(finals.items(), key=lambda item: (not item[1][0].is_answer, -len(item[1])))
+        )
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
@@ -105,7 +108,8 @@ def _rows(path: Path, *, trained: bool) -> tuple[Row, ...]:
             # Infinite where the training diverged.
             nats = float(row["valid_nats"]) if trained else expected
             half = trained and row["length"] == "half"
-            rows.append(Row(row["layout"], half, nats, expected, flops, foreseen, sd))
+            chosen = trained and bool(row["answer"])
+            rows.append(Row(row["layout"], half, nats, expected, flops, foreseen, sd, chosen))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path}:{line}: not a row of it ({error}); {_REMEDY}") from None
     return tuple(rows)

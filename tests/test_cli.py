@@ -11,6 +11,7 @@ import torch
 import search
 from pipeline import cli, exit_codes
 from tests.runs import Capture, refused
+from training.divergence import Diverged
 from training.run_dir import environment, record_resume
 from training.signals import Stopped
 
@@ -43,6 +44,15 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(capsys: Ca
         interrupted()
     assert "secret" not in capsys.readouterr().err
     assert "secret" not in cli.command("search.py", Path("r"), URL)
+
+
+def test_divergence_ends_a_command_of_several_trainings_with_its_own_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended, exit_codes.user_errors(), exit_codes.stops():
+        raise Diverged("all 3 trainings of full length diverged")
+    assert ended.value.code == exit_codes.DIVERGED
+    assert capsys.readouterr().err.splitlines()[-1] == "all 3 trainings of full length diverged"
 
 
 def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,16 @@
 
 from collections.abc import Callable
 
-from nas.derivation.base import Considered, Derived, Expected, Layout, Request, Trial, Tried
+from nas.derivation.base import (
+    Considered,
+    Derived,
+    Expected,
+    Layout,
+    Request,
+    Trial,
+    Tried,
+    blocks_of,
+)
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
@@ -43,5 +52,6 @@ __all__ = [
     "Request",
     "Trial",
     "Tried",
+    "blocks_of",
     "check_method",
 ]

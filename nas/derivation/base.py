@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from model import Candidate, Evidence, Network, block_options, network_from
+from model import BLOCKS, Candidate, Evidence, Network, block_options, network_from
 from nas.costs.budget import Limit
 from nas.derivation.config import DeriveConfig
 from nas.statistics.paired_scores import Score
@@ -18,6 +18,11 @@ Choice = tuple[int, ...]
 # Of more layouts than these no list is made.
 MOST_LISTED = 100_000
 Layout = tuple[Candidate, ...]
+
+
+def blocks_of(layout: Layout) -> str:
+    """The labels of the blocks that add something, whatever their order."""
+    return " ".join(sorted(slot.label for slot in layout if not BLOCKS[slot.kind].adds_nothing))
 
 
 class Networks:
@@ -98,6 +103,7 @@ class Request:
         candidates: what a slot may become, every option filled in.
         flops_per_token: of a layout's forward pass.
         limits: what a layout may cost at most.
+        refused: of methods that train, the blocks that turned out to be over the budget.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
@@ -118,6 +124,7 @@ class Request:
     alpha_learned: bool = True
     tie_slots: int | None = None
     limits: tuple[Limit, ...] = ()
+    refused: frozenset[str] = frozenset()
 
     @cached_property
     def networks(self) -> Networks:
@@ -126,8 +133,13 @@ class Request:
 
     def allowed(self, choice: Choice) -> bool:
         """Whether a choice keeps every limit."""
-        layout = self.networks.layout(choice)
-        return all(limit.holds(layout) for limit in self.limits)
+        return self.keeps(self.networks.layout(choice))
+
+    def keeps(self, layout: Layout) -> bool:
+        """Whether a layout keeps every limit and is not refused."""
+        return all(limit.holds(layout) for limit in self.limits) and not (
+            self.refused and blocks_of(layout) in self.refused
+        )
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,7 @@ class Tried:
 
     `expected_nats` at full length, with their posterior standard deviation; `rule` names the rule
     whose layout it is. `foreseen` is of a full training what the probes alone let expect of it.
+    `is_answer` says whether its layout was chosen.
     """
 
     trial: Trial
@@ -172,6 +185,7 @@ class Tried:
     rule: str = ""
     flops_per_token: float = 0.0
     foreseen: float | None = None
+    is_answer: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from nas.derivation.trained import (
     train_until_answer,
     trial_of,
 )
-from nas.probing.base import Results
+from nas.probing.base import Answer, Results
 from nas.probing.finals import Finals
 
 
@@ -59,7 +59,7 @@ def finals(request: Request) -> Derived:
         layout=ranked[0],
         evidence=Evidence(method=words),
         ranked=ranked,
-        tried=_tried(method, candidates, results),
+        tried=_tried(method, candidates, results, answer),
         front=_front(method, candidates, results),
     )
 
@@ -72,7 +72,9 @@ def _proposals(request: Request) -> list[Layout]:
     return [*scored[: request.config.top]]
 
 
-def _tried(method: Finals, candidates: LayoutSpace, results: Results) -> tuple[Tried, ...]:
+def _tried(
+    method: Finals, candidates: LayoutSpace, results: Results, answer: Answer
+) -> tuple[Tried, ...]:
     expected, rule_of = method.expected(results), names_of_rules(candidates)
     flops_N = candidates.space.flops_N
     return tuple(
@@ -82,6 +84,7 @@ def _tried(method: Finals, candidates: LayoutSpace, results: Results) -> tuple[T
             *expected[training.network],
             rule_of.get(training.network, ""),
             float(flops_N[training.network]),
+            is_answer=training.network == answer.network,
         )
         for training, nats in results.items()
     )

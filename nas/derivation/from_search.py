@@ -46,7 +46,8 @@ def argmax(request: Request) -> Derived:
 
 
 def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
-    return networks_by_score(searched.log_pi_LC, request.networks, request.limits)
+    ranked = networks_by_score(searched.log_pi_LC, request.networks, request.limits)
+    return (one for one in ranked if request.allowed(one[1])) if request.refused else ranked
 
 
 def _no_layout(method: str) -> NoLayout:

@@ -46,7 +46,7 @@ def predictor(request: Request) -> Derived:
         layout=ranked[0],
         evidence=Evidence(method=_words(candidates, results, answer)),
         ranked=ranked,
-        tried=_tried(method, candidates, results),
+        tried=_tried(method, candidates, results, answer),
         front=_front(method, candidates, results, answer),
     )
 
@@ -111,7 +111,9 @@ def _words(candidates: LayoutSpace, results: Results, answer: Answer) -> str:
     )
 
 
-def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tuple[Tried, ...]:
+def _tried(
+    method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer
+) -> tuple[Tried, ...]:
     space = candidates.space
     features = features_of(space, method.priors)
     now = method.expected(features, results)
@@ -128,6 +130,7 @@ def _tried(method: Predictor, candidates: LayoutSpace, results: Results) -> tupl
             rule_of.get(training.network, ""),
             float(space.flops_N[training.network]),
             float(before.mean_N[training.network]) if training.length == "full" else None,
+            training.network == answer.network,
         )
         for training, nats in results.items()
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from nas.probing.base import Answer, Results, Space, Training
+from nas.probing.noise import training_noise
 from nas.probing.regression import Deviations
 
 # Of all orders of the same blocks the last one, in both tables, whatever their number.
@@ -22,7 +23,8 @@ class Finals:
     Attributes:
         again: how many are trained with every seed; the best rule comes on top.
         seeds: of the trainings; all are trained with the first.
-        noise_nats: standard deviation of one training, of which the lead's follows.
+        noise_nats: least standard deviation of one training, of which the lead's follows; more
+            where the repeated trainings lie further apart (`training_noise`).
     """
 
     again: int = 3
@@ -62,8 +64,8 @@ class Finals:
         rule = next((number for number in order if number in rules), None)
         lead = (0.0, 0.0)
         if rule is not None and rule != order[0] and nats[rule] < math.inf:
-            sd = self.noise_nats * math.sqrt(2 / len(self.seeds))
-            lead = nats[rule] - nats[order[0]], sd
+            noise = training_noise(chosen, self.seeds, results, self.noise_nats)
+            lead = nats[rule] - nats[order[0]], noise * math.sqrt(2 / len(self.seeds))
         return Answer(order[0], tuple(order), rule, lead)
 
     def expected(self, results: Results) -> dict[int, tuple[float, float]]:
@@ -78,12 +80,14 @@ class Finals:
         for one, nats in results.items():
             by_network.setdefault(one.network, {})[one.seed] = min(nats, worst)
         more = self._more_of_all_seeds(by_network)
+        again = [number for number, of in by_network.items() if len(of) == len(self.seeds)]
+        noise = training_noise(again, self.seeds, results, self.noise_nats)
         return {
             number: (
                 worst
                 if number in diverged
                 else fmean(of.values()) + (more if len(of) < len(self.seeds) else 0.0),
-                self.noise_nats / math.sqrt(len(of)),
+                noise / math.sqrt(len(of)),
             )
             for number, of in by_network.items()
         }

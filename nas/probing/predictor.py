@@ -10,14 +10,15 @@ judged by fresh trainings of full length, with the same seeds for every finalist
 N networks
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
 
 from nas.probing.base import Answer, Results, Space, Training
 from nas.probing.features import Features, Priors, features_of
+from nas.probing.noise import training_noise
 from nas.probing.regression import Deviations, Posterior, posterior
 from nas.probing.rules import KIND_RULES
 
@@ -70,7 +71,13 @@ class Predictor:
         if missing := [final for final in finals if final not in results]:
             return missing
         known |= {final: results[final] for final in finals}
-        return best_of(space, chosen, self.expected(features, known))
+        diverged = {final.network for final in finals if results[final] == np.inf}
+        # The regression's noise is that of other trainings; these may lie further apart, which
+        # makes the lead less sure. It does not choose otherwise.
+        noise = training_noise(chosen, self.final_seeds, results, self.deviations.noise_full)
+        as_noisy = replace(self, deviations=replace(self.deviations, noise_full=noise))
+        now, spread = (one.expected(features, known) for one in (self, as_noisy))
+        return best_of(space, chosen, now, spread, diverged)
 
     def _batches(self, space: Space, features: Features, known: Results) -> Iterator[Sequence[int]]:
         """The first design, then pairs by what is known by then, until enough is."""
@@ -160,13 +167,22 @@ def finalists(space: Space, now: Posterior, count: int) -> list[int]:
     return list(dict.fromkeys([*order[:count], *rules[:1]]))
 
 
-def best_of(space: Space, chosen: Sequence[int], now: Posterior) -> Answer:
-    """The finalist of least expected nats."""
-    first, *others = sorted(chosen, key=lambda number: (now.mean_N[number], number))
+def best_of(
+    space: Space,
+    chosen: Sequence[int],
+    now: Posterior,
+    spread: Posterior,
+    diverged: Collection[int],
+) -> Answer:
+    """The finalist of least expected nats; one of which a final diverged comes last.
+
+    The standard deviation of its lead is that of `spread`.
+    """
+    first, *others = sorted(chosen, key=lambda n: (n in diverged, now.mean_N[n], n))
     ordered, rules = (first, *others), set(space.rules.values())
     rule = next((number for number in ordered if number in rules), None)
     lead = (0.0, 0.0)
     if rule is not None:
-        sd_N = now.sd_beside_N(rule)
+        sd_N = spread.sd_beside_N(rule)
         lead = float(now.mean_N[rule] - now.mean_N[first]), float(sd_N[first])
     return Answer(first, ordered, rule, lead)

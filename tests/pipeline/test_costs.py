@@ -98,7 +98,7 @@ class Clock:
             times |= {name: times[name] * (1 + self.off * sign) for name, sign in signs.items()}
         else:
             by_name = self.whole if isinstance(self.whole, Mapping) else {}
-            reference = plan_costs._REFERENCE
+            reference = plan_costs.REFERENCE
             times |= {
                 name: ms * by_name.get(name, factor)
                 for name, ms in times.items()
@@ -164,7 +164,7 @@ def test_a_limited_time_is_measured_whole_beside_the_reference(
     assert timed.ms == pytest.approx(0.4 + sum(MS[slot.label] for slot in architecture.slots))
     assert timed.key["threads"] == "1"
     _, whole_run = clock.asked
-    assert whole_run[0] == plan_costs._REFERENCE
+    assert whole_run[0] == plan_costs.REFERENCE
     assert len(whole_run) >= 5
     shown = capsys.readouterr().out
     assert f"latency {timed.ms:.4g} ms, {timed.ms / 3.4:.3f}x of a d a d (at most 0.700x)" in shown

@@ -101,7 +101,7 @@ def test_a_limited_time_is_filled_until_it_holds_when_measured(
     assert timed.most_ms == 6.0
     assert 4.5 < timed.ms <= 6.0
     # By the line through 24 and 48 it would be wider than 100, where it is over.
-    assert len([names for names in clock.layouts if plan_costs._REFERENCE in names]) >= 4
+    assert len([names for names in clock.layouts if plan_costs.REFERENCE in names]) >= 4
 
 
 def test_where_several_limits_are_given_the_first_that_is_reached_counts(
@@ -147,7 +147,7 @@ def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chose
     def times_ms(workload: str, layouts: Any) -> dict[str, float]:
         factor = next(slower)
         return {
-            name: ms * (1.0 if name == plan_costs._REFERENCE else factor)
+            name: ms * (1.0 if name == plan_costs.REFERENCE else factor)
             for name, ms in plain(workload, layouts).items()
         }
 

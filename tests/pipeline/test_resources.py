@@ -26,8 +26,10 @@ from pipeline.resources import (
     too_many_threads,
 )
 from pipeline.search import search_trainer
+from pipeline.sweep.trial import Failed
 from tests.refusal import refused
 from training.distributed import Ranks
+from training.divergence import Diverged
 from training.memory import Forecast
 from training.signals import StopRequest
 from training.step import Forward
@@ -141,6 +143,23 @@ def test_several_runs_with_asked_threads_are_warned_of_once(
     assert warning.count("\n") == 1
     # There are three jobs, however many may run at a time.
     assert said(9, **{"run.threads": 1}).startswith("warning: 3 x 1 threads")
+
+
+@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (None, ValueError)])
+def test_a_run_that_diverged_ends_all_as_divergence_does(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int | None,
+    ending: type[Exception],
+) -> None:
+    def failing(*arguments: Any) -> None:
+        raise Failed("no number", code)
+
+    monkeypatch.setattr(jobs, "run_scripts", failing)
+    one = Job("one", load_experiment(experiment_file, []), ("retrain",), tmp_path / "one")
+    with pytest.raises(ending, match=r"^one: no number$"):
+        run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
 
 
 @pytest.mark.parametrize("own", [(), ("--run", "elsewhere")])

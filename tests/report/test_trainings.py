@@ -14,16 +14,17 @@ from report.trainings import (
 )
 
 HEAD = (
-    "layout,length,seed,valid_nats,expected_nats,expected_sd,rule,flops_per_token,foreseen_nats\n"
+    "layout,length,seed,valid_nats,expected_nats,expected_sd,rule,flops_per_token,foreseen_nats,"
+    "answer\n"
 )
 ROWS = """\
-a a d,half,0,4.6,4.30,0.02,attention first 2,900,
-a d d,half,0,4.5,4.21,0.01,,700,
-d a i,half,0,inf,4.50,0.10,,500,
-a d d,full,1,4.20,4.21,0.01,,700,4.31
-a a d,full,1,4.31,4.30,0.02,attention first 2,900,4.39
-a d d,full,2,4.22,4.21,0.01,,700,4.31
-a a d,full,2,4.33,4.30,0.02,attention first 2,900,4.39
+a a d,half,0,4.6,4.30,0.02,attention first 2,900,,
+a d d,half,0,4.5,4.21,0.01,,700,,yes
+d a i,half,0,inf,4.50,0.10,,500,,
+a d d,full,1,4.20,4.21,0.01,,700,4.31,yes
+a a d,full,1,4.31,4.30,0.02,attention first 2,900,4.39,
+a d d,full,2,4.22,4.21,0.01,,700,4.31,yes
+a a d,full,2,4.33,4.30,0.02,attention first 2,900,4.39,
 """
 FRONT = """\
 layout,flops_per_token,expected_nats,expected_sd
@@ -68,6 +69,16 @@ def test_the_section_has_the_finals(folder: Path) -> None:
     assert "4.2100" in section
     assert "d a i" not in section
     assert "3 trainings of half length" in section
+
+
+def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(folder: Path) -> None:
+    """Of another one a final diverged, and it was expected to be as bad as the worst alone."""
+    rows = ROWS.replace(",yes", ",").replace("2,900,4.39,", "2,900,4.39,yes")
+    (folder / "architectures/predictor-0.csv").write_text(HEAD + rows)
+    trainings = read_trainings(folder)
+    assert trainings is not None
+    assert [*trainings.finals] == ["a a d", "a d d"]
+    assert "best of the finals: a a d" in trainings_section(folder).body
 
 
 def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:

@@ -125,6 +125,35 @@ def test_a_final_that_diverged_loses(bench: Space, bench_results: Results) -> No
     assert trained(method, bench, bench_results | lost)[0].network != answer.network
 
 
+def test_a_finalist_of_which_one_final_diverged_is_not_the_answer(
+    bench: Space, bench_results: Results
+) -> None:
+    """However good the other one was, as replacing it by the worst nats would let it win."""
+    method = Predictor()
+    first, (*_, finals) = trained(method, bench, bench_results)
+    lost, kept = (t for t in finals if t.network == first.network)
+    answer, _ = trained(method, bench, bench_results | {lost: np.inf, kept: 1.0})
+    assert answer.network != first.network
+    assert answer.finalists[-1] == first.network
+
+
+def test_the_lead_is_as_unsure_as_the_finals_lie_apart(
+    bench: Space, bench_results: Results
+) -> None:
+    bad_rules = {name: n for name, n in bench.rules.items() if name.startswith("dense first")}
+    space, method = replace(bench, rules=bad_rules), Predictor()
+    _, (*_, finals) = trained(method, space, bench_results)
+    calm, wild = (dict(bench_results) for _ in range(2))
+    apart = min(t.network for t in finals)
+    for t in finals:
+        calm[t] = bench_results[replace(t, seed=1)]
+        wild[t] = calm[t] + 0.2 * (t.network == apart) * (-1) ** t.seed
+    calm_answer, wild_answer = (trained(method, space, results)[0] for results in (calm, wild))
+    assert calm_answer.network == wild_answer.network
+    assert wild_answer.lead[0] == pytest.approx(calm_answer.lead[0]) != 0
+    assert wild_answer.lead[1] > 1.5 * calm_answer.lead[1] > 0
+
+
 def test_a_space_smaller_than_the_cap_is_probed_whole() -> None:
     space = space_of(["ad", "da", "aad", "dd"], 3)
     table = {

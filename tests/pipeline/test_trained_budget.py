@@ -1,0 +1,183 @@
+"""Methods that train, within a budget of times: what is trained keeps it when it is measured."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import Candidate, layout_letters
+from nas.costs import table as cost_table
+from nas.derivation import Layout, Trial, blocks_of
+from pipeline.context import RunPlan
+from pipeline.derive import Derivation, derivation
+from pipeline.trained_budget import FILE
+from tests.pipeline.conftest import PlanWith
+
+MS = {"attention": 1.0, "dense": 0.4, "identity": 0.0}
+REST_MS, SLOTS, LIMIT = 0.5, 8, 0.65
+
+
+def true_ms(layout: Sequence[Candidate]) -> float:
+    return REST_MS + sum(MS[slot.label] for slot in layout)
+
+
+MOST_MS = LIMIT * (REST_MS + 4 * 1.4)
+
+
+@dataclass
+class Clock:
+    """Whole layouts take their true time, with noise where asked; the table errs by 3%."""
+
+    noise: float = 0.0
+    asked: list[list[str]] = field(default_factory=list)
+
+    def times_ms(self, _: Any, __: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
+        self.asked.append([*layouts])
+        generator = np.random.default_rng(len(self.asked))
+        times = {name: true_ms(layout) for name, layout in layouts.items()}
+        if "rest" in layouts:
+            numbered = (name for name in times if name.isdecimal())
+            return times | {n: times[n] * (1 + 0.03 * (-1) ** int(n)) for n in numbered}
+        return {name: ms * (1 + generator.normal(0, self.noise)) for name, ms in times.items()}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(
+        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
+    )
+    return made
+
+
+@pytest.fixture
+def plan(plan_with: PlanWith, clock: Clock) -> RunPlan:
+    return plan_with(f"model.slots={SLOTS}", f"derive.budget.latency={LIMIT}x")
+
+
+def nats(layout: Layout) -> float:
+    """Every block helps, one attention is enough, and early ones are better."""
+    places = [place for place, slot in enumerate(layout) if slot.kind == "attention"]
+    blocks = len(blocks_of(layout).split())
+    return 5 - 0.06 * blocks + 0.015 * len(places) - 0.02 * bool(places) + 0.002 * sum(places)
+
+
+@dataclass
+class Trainings:
+    """Remembers what was trained, and that it was not trained again."""
+
+    layouts: dict[Trial, Layout] = field(default_factory=dict)
+
+    def __call__(self, trials: Sequence[Trial]) -> list[float]:
+        self.layouts |= {trial: trial.layout for trial in trials}
+        return [nats(trial.layout) + 1e-4 * trial.seed for trial in trials]
+
+    def derive(self, plan: RunPlan, method: str, **options: Any) -> Derivation:
+        config = plan.experiment.derive.model_copy(update={"method": method, **options})
+        return derivation(plan, config, self)
+
+
+@pytest.mark.parametrize("method", ["finals", "predictor"])
+def test_what_is_trained_keeps_the_budget_when_it_is_measured(
+    plan: RunPlan, clock: Clock, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Predictions that err let more be looked at; what is over is measured and not trained."""
+    trainings = Trainings()
+    architecture = trainings.derive(plan, method).architecture
+    trained = {*trainings.layouts.values()}
+    assert max(map(true_ms, trained)) <= MOST_MS * (1 + 1e-9)
+    measured = [letters for asked in clock.asked[1:] for letters in asked[1:]]
+    assert any(true_ms_of(letters) > MOST_MS for letters in measured)
+    (timed,) = architecture.costs.times
+    assert timed.ms == pytest.approx(true_ms(architecture.slots))
+    assert timed.most_ms == pytest.approx(MOST_MS)
+    assert "over the budget when measured, so not trained: " in capsys.readouterr().err
+    blocks = [" ".join(sorted(letters.replace("i", "").split())) for letters in measured]
+    assert len(set(blocks)) == len(blocks), "each once"
+
+
+def true_ms_of(letters: str) -> float:
+    by_letter = {label[0]: ms for label, ms in MS.items()}
+    return REST_MS + sum(by_letter[letter] for letter in letters.split())
+
+
+def test_rules_name_the_largest_networks_that_fit(plan: RunPlan) -> None:
+    trainings = Trainings()
+    answer = layout_letters(trainings.derive(plan, "finals").architecture.slots)
+    by_count = {
+        count: max(
+            blocks_of(layout).split().count("dense")
+            for layout in trainings.layouts.values()
+            if blocks_of(layout).split().count("attention") == count
+        )
+        for count in (1, 2, 3)
+    }
+    fits = {count: int((MOST_MS - REST_MS - count) / 0.4) for count in by_count}
+    assert by_count == {count: min(dense, SLOTS - count) for count, dense in fits.items()}
+    assert answer == "a d d d d d d i"
+
+
+@pytest.mark.parametrize("method", ["finals", "predictor"])
+def test_started_again_it_answers_the_same_and_measures_nothing(
+    plan: RunPlan, clock: Clock, method: str
+) -> None:
+    clock.noise = 0.05
+    trainings = Trainings()
+    first = trainings.derive(plan, method)
+    measured, trained = len(clock.asked), len(trainings.layouts)
+    assert trainings.derive(plan, method).architecture == first.architecture
+    assert (len(clock.asked), len(trainings.layouts)) == (measured, trained)
+
+
+def test_another_budget_is_judged_by_the_same_times(plan: RunPlan, clock: Clock) -> None:
+    trainings = Trainings()
+    trainings.derive(plan, "finals")
+    count = len(clock.asked)
+    budget = plan.experiment.derive.budget.model_copy(update={"latency": f"{LIMIT - 0.01}x"})
+    trainings.derive(plan, "finals", budget=budget)
+    again = [letters for asked in clock.asked[count:] for letters in asked[1:]]
+    known = [letters for asked in clock.asked[1:count] for letters in asked[1:]]
+    assert not set(again) & set(known)
+
+
+def test_times_of_another_machine_are_measured_again_and_damaged_ones_refused(
+    plan: RunPlan, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainings = Trainings()
+    trainings.derive(plan, "finals")
+    path, count = Path(plan.run_dir) / FILE, len(clock.asked)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"key": content["key"] | {"threads": "64"}}))
+    trainings.derive(plan, "finals")
+    assert len(clock.asked) > count
+    assert "was measured elsewhere or otherwise" in capsys.readouterr().err
+    path.write_text(json.dumps(content | {"by_blocks": {"dense": {"layout": "d", "ms": [1]}}}))
+    with pytest.raises(ValueError, match=rf"{FILE}: by_blocks\.dense\.ms: .*; remove it, and lay"):
+        trainings.derive(plan, "finals")
+
+
+def test_where_nothing_keeps_it_nothing_is_trained(plan: RunPlan, clock: Clock) -> None:
+    plain, trainings = clock.times_ms, Trainings()
+
+    def slow(measured: Any, workload: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
+        times = plain(measured, workload, layouts)
+        if "rest" in layouts:
+            return times
+        return {n: ms * (1 if n.startswith("the ") else 9) for n, ms in times.items()}
+
+    clock.times_ms = slow  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=r"^derive\.budget: no layout that would be trained was"):
+        trainings.derive(plan, "finals")
+    assert not trainings.layouts
+
+
+def test_a_budget_of_counted_costs_is_not_measured(plan_with: PlanWith, clock: Clock) -> None:
+    plan = plan_with(f"model.slots={SLOTS}", "derive.budget.flops=0.8x")
+    architecture = Trainings().derive(plan, "finals").architecture
+    assert architecture.costs.times == ()
+    assert not clock.asked
+    assert not (Path(plan.run_dir) / FILE).exists()

@@ -34,6 +34,8 @@ from nas.statistics.intervals import paired_interval
 
 # Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5
+# A comparison that is not primary says better or worse where its adjusted p value is below this.
+_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,9 @@ def comparison_lines(
             yield f"compared: {_names(one)}: one network, or a single training"
     adjusted = holm([difference.p for _, difference in weighed], planned)
     for (one, (mean, half, _)), p in zip(weighed, adjusted, strict=True):
-        words = f"p {p:.4f} (Holm, {planned} comparisons)"
-        yield f"compared: {_names(one)} {mean:+.4f} +- {half:.4f} nats, {words}"
+        words = f"{mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm, {planned} comparisons)"
+        verdict = "no difference shown" if p >= _LEVEL else "better" if mean < 0 else "worse"
+        yield f"compared: {_names(one)} {words}: {verdict}"
 
 
 def nats_of(arm: Arm, layout: str, rate: float, rows: Sequence[Row]) -> dict[int, float]:

@@ -150,23 +150,49 @@ def test_the_page_of_the_headline_has_the_other_networks_of_its_latency() -> Non
         assert f"{says}{mean:+.4f} +- {half:.4f}" in page
 
 
-def test_the_page_of_the_headline_has_the_p_values_of_all_comparisons_planned() -> None:
+def test_the_page_of_the_headline_has_the_verdicts_of_all_comparisons_planned() -> None:
     planned = [one for one in ARMS.comparisons if not one.primary]
     assert len(planned) == 8, "as the page says"
     trained = trained_by_name()
     made = [one for one in comparisons_of(ARMS, trained) if one in planned]
     lines = [*comparison_lines(made, trained, len(planned))]
 
-    def p_of(head: str) -> float:
+    def p_of(head: str, verdict: str) -> float:
         (line,) = (line for line in lines if line.startswith(f"compared: {head}"))
+        assert line.endswith(f": {verdict}")
         return float(line.partition(", p ")[2].split()[0])
 
-    page = words_of(PAGE)
+    page, not_shown = words_of(PAGE), "no difference shown"
     assert "Holm's method over all eight comparisons" in page
-    assert f"p {p_of('chosen 0.65x less narrow'):.3f}: better" in page
-    assert f"p {p_of('chosen 0.65x less the mean'):.2f}: not shown" in page
-    half = [p_of(f"chosen 0.5x less {other}") for other in ("interleaved", "cut")]
-    assert f"*No difference is shown* (p {half[0]:.2f} and {half[1]:.2f})" in page
+    narrow, alone, equal = (
+        p_of(head, "better")
+        for head in ("chosen 0.65x less narrow", "chosen 0.65x less SuperNet", "equal time")
+    )
+    random = p_of("chosen 0.65x less the mean", not_shown)
+    half = [p_of(f"chosen 0.5x less {other}", not_shown) for other in ("interleaved", "cut")]
+    for words in (
+        f"-0.2581 +- 0.0875 nats, p {narrow:.4f}: better",
+        f"-0.3097 +- 0.0855 nats, p {alone:.4f}: better",
+        f"-0.4694 +- 0.2207 nats, p {equal:.3f}: better",
+        f"-0.1403 +- 0.1230, p {random:.2f}: not shown",
+        f"*No difference is shown* (p {half[0]:.2f} and {half[1]:.2f})",
+    ):
+        assert words in page
+
+
+def test_the_page_of_the_headline_has_supernet_alone_and_equal_time() -> None:
+    page, trained = words_of(PAGE), trained_by_name()
+    base, choice = trained["interleaved"], trained["chosen 0.65x"]
+    alone, equal = trained["SuperNet 0.65x"], trained["equal time 0.65x"]
+    for one, beside, other in ((alone, choice, alone), (equal, equal, base)):
+        nats = [*one.nats.values()]
+        assert len(nats) == 4
+        assert f"{statistics.fmean(nats):.4f} (deviation {statistics.stdev(nats):.4f})" in page
+        difference = difference_of(beside, [other])
+        assert difference is not None
+        assert f"{difference.mean_nats:+.4f} +- {difference.half_nats:.4f} nats, p " in page
+    more = statistics.fmean(alone.nats.values()) - statistics.fmean(base.nats.values())
+    assert f"That is {more:.3f} more than the whole `interleaved` has" in page
 
 
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:

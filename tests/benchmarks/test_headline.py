@@ -230,9 +230,9 @@ def test_a_trained_arm_is_timed_at_the_width_that_its_settings_give(
 
 def test_comparisons_are_welchs_with_holms_p_values() -> None:
     trained = {
-        "one": arm_of("ad", 3.0, 3.1, 3.3),
+        "one": arm_of("ad", 3.0, 3.1, 3.2),
         "other": arm_of("da", 3.4, 3.5),
-        "again": arm_of("ad", 3.0, 3.1, 3.3),
+        "again": arm_of("ad", 3.0, 3.1, 3.2),
         "single": arm_of("dd", 3.0),
     }
     against = [("one", "other"), ("again", "one"), ("other", "single")]
@@ -245,8 +245,13 @@ def test_comparisons_are_welchs_with_holms_p_values() -> None:
         "compared: again less one: one network, or a single training",
         "compared: other less single: one network, or a single training",
         f"compared: one less other {mean:+.4f} +- {half:.4f} nats, "
-        f"p {5 * p:.4f} (Holm, 5 comparisons)",
+        f"p {5 * p:.4f} (Holm, 5 comparisons): no difference shown",
     ]
+    assert mean + half < 0 < 0.05 < 5 * p, "the interval is not adjusted and decides nothing"
+    for one, other, verdict in (("one", "far", "better"), ("far", "one", "worse")):
+        sure = trained | {"far": arm_of("aad", 5.0, 5.1)}
+        (line,) = comparison_lines([Comparison(arm=one, against=(other,))], sure, 5)
+        assert line.endswith(f"(Holm, 5 comparisons): {verdict}")
 
 
 def test_an_arm_stands_beside_the_first_one_of_as_many_steps() -> None:
@@ -325,7 +330,7 @@ def test_the_figure_shows_what_the_report_says() -> None:
         mean, half = one.interval_nats
         assert any(line.startswith(f"{head} {mean:+.4f} +- {half:.4f} nats") for line in lines)
     assert lines[-2:] == ["planned: cut less still to come", "planned: half less whole"]
-    assert any(line.endswith("(Holm, 3 comparisons)") for line in lines)
+    assert any("(Holm, 3 comparisons)" in line for line in lines)
     assert (
         arms_figure([first, cut, other], 0.02).axes[1].get_xlabel().startswith("test nats less w")
     )

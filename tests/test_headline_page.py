@@ -193,6 +193,13 @@ def test_the_page_of_the_headline_has_supernet_alone_and_equal_time() -> None:
         assert f"{difference.mean_nats:+.4f} +- {difference.half_nats:.4f} nats, p " in page
     more = statistics.fmean(alone.nats.values()) - statistics.fmean(base.nats.values())
     assert f"That is {more:.3f} more than the whole `interleaved` has" in page
+    randoms = [one for name, one in trained.items() if name.startswith("random ")]
+    less = [difference_of(choice, others) for others in ([alone], randoms)]
+    more_nats = [-one.mean_nats for one in less if one is not None]
+    assert (
+        "the search's own layout has {:.2f} nats more than the rules', random ones {:.2f} more "
+        "(not shown)".format(*more_nats)
+    ) in words_of("README.md")
 
 
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:

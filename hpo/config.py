@@ -240,7 +240,9 @@ class SweepConfig(Section):
         "model. Several: the Pareto front.",
     )
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
-        default=(0,), min_length=1, description="run.seed of a trial's runs; their mean counts."
+        default=(0,),
+        min_length=1,
+        description="run.seed of a trial's runs, added to derive.seed too; their mean counts.",
     )
     sampler: SamplerConfig = SamplerConfig()
     pruner: PrunerConfig = PrunerConfig()

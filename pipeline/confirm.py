@@ -17,6 +17,7 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
 from pipeline.run_files import check_validations, read_result
+from pipeline.seeds import seeded
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest
 
@@ -70,7 +71,7 @@ def train_sides(
     jobs = [
         Job(
             f"{side.name}, seed {seed}",
-            with_settings(side.experiment, {"run.seed": seed}),
+            seeded(side.experiment, seed),
             SCRIPTS,
             run / side.name / f"seed-{seed}",
         )

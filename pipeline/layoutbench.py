@@ -34,9 +34,10 @@ from nas.tabular.table import (
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive, reference_layout, request_of
-from pipeline.experiment import Experiment, with_settings
+from pipeline.experiment import Experiment
 from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, train_layouts
 from pipeline.search import VALIDATED
+from pipeline.seeds import seeded
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole
@@ -235,11 +236,10 @@ def search_all(
 ) -> None:
     """Search and derive with every seed, each in RUN/seed-N, as `run_all` runs jobs."""
     scripts = ("derive",) if experiment.derive.method in RULES else ("search", "derive")
-    jobs = list[Job]()
-    for seed in seeds:
-        # A method that draws must draw anew, or several seeds would be one.
-        seeded = with_settings(experiment, {"run.seed": seed, "derive.seed": seed})
-        jobs.append(Job(f"seed {seed}", seeded, scripts, run_dir / f"seed-{seed}"))
+    jobs = [
+        Job(f"seed {seed}", seeded(experiment, seed), scripts, run_dir / f"seed-{seed}")
+        for seed in seeds
+    ]
     run_all(
         jobs, workers=workers, stop=stop, done=lambda job: print(f"{job.name}: done", flush=True)
     )

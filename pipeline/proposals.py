@@ -11,9 +11,9 @@ from model import layout_letters
 from nas.costs.config import BudgetConfig
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derivation
-from pipeline.experiment import with_settings
 from pipeline.jobs import Job, run_all
 from pipeline.layoutbench import search_cost
+from pipeline.seeds import seeded
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
 
@@ -48,7 +48,7 @@ def propose(
     jobs = [
         Job(
             f"seed {seed}",
-            with_settings(plan.experiment, {"run.seed": seed, "derive.seed": seed}),
+            seeded(plan.experiment, seed),
             ("search",),
             plan.run_dir / f"seed-{seed}",
         )

@@ -38,12 +38,15 @@ RULES: dict[str, Method] = {
 # By training layouts, with or without a search.
 TRAINED: dict[str, Method] = {"predictor": predictor, "finals": finals}
 DERIVATIONS = SEARCHED | TRAINED | RULES
+# Those whose answers depend on derive.seed.
+SEEDED = frozenset({"random", "sampled", "evolution", *TRAINED})
 
 __all__ = [
     "DERIVATIONS",
     "NEED_PI",
     "RULES",
     "SEARCHED",
+    "SEEDED",
     "TRAINED",
     "Considered",
     "Derived",

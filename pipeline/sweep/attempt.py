@@ -18,6 +18,7 @@ from hpo.heartbeat import Lease
 from hpo.queue import REASON, ROOT, Queue
 from hpo.retry import retry_transient, try_once
 from pipeline.experiment import Experiment
+from pipeline.seeds import seeded
 from pipeline.sweep.plan import Sweep, asked_threads, trial_experiment
 from pipeline.sweep.process import TrialProcess, Watcher
 from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, run_seed
@@ -127,9 +128,8 @@ class Attempt(Watcher):
             minutes = config.trial_minutes
             limits = Limits(minutes and 60 * minutes, 60 * config.silent_minutes)
             for place, seed in enumerate(config.seeds):
-                run = experiment.run.model_copy(update={"seed": seed})
                 self._outcomes[seed] = run_seed(
-                    experiment.model_copy(update={"run": run}),
+                    seeded(experiment, seed),
                     config.objectives,
                     self.sweep.paths.seed(self.root, seed),
                     limits,

@@ -13,6 +13,7 @@ from hpo.config import shown
 from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.storage import open_storage
+from nas.derivation import SEEDED
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash
 from utils.text import print_line
@@ -29,7 +30,10 @@ _FREE = {"trials", "trial_minutes", "silent_minutes", "retries", "keep", "storag
 def identity(sweep: Sweep) -> dict[str, Any]:
     """What makes a sweep what it is: trials of another one cannot be compared with its own."""
     experiment = sweep.experiment.model_dump(mode="json", include={"data", "derive"})
+    # Before, all seeds of a trial derived alike: its trials are none to go on with.
+    anew = {"derivations": "anew with each of sweep.seeds"} if _derives_by_seed(sweep) else {}
     return {
+        **anew,
         "precision": sweep.experiment.run.precision,
         "micro_batches": sweep.experiment.run.micro_batches,
         "validate_every": sweep.experiment.run.validate_every,
@@ -39,6 +43,14 @@ def identity(sweep: Sweep) -> dict[str, Any]:
         "search": sweep.experiment.search.identity(),
         "sweep": sweep.config.model_dump(mode="json", exclude=_FREE),
     }
+
+
+def _derives_by_seed(sweep: Sweep) -> bool:
+    """Whether derivations of some trials differ with the seed of the run."""
+    key, config = "derive.method", sweep.config
+    swept = sweep.space.choices(key) or () if key in config.space else ()
+    methods = {sweep.experiment.derive.method, config.set.get(key), *swept}
+    return any(config.seeds) and not SEEDED.isdisjoint(methods)
 
 
 def create(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:

@@ -11,11 +11,19 @@ import pytest
 from model import default_candidates, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
-from pipeline.confirm import Side, check_sides, latencies, same_networks, verdict_line
+from pipeline.confirm import (
+    Side,
+    check_sides,
+    latencies,
+    same_networks,
+    train_sides,
+    verdict_line,
+)
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here
 from tools import confirm
+from training.signals import StopRequest
 
 SMALL = [
     part
@@ -114,6 +122,25 @@ def test_how_a_model_learns_may_differ_as_in_a_sweep(experiment_file: Path) -> N
         check_sides(one, Side("two", load_experiment(experiment_file, other)))
     same = Side("one", load_experiment(experiment_file, other[2:]))
     check_sides(same, Side("two", load_experiment(experiment_file, other)))
+
+
+def test_every_seed_is_a_derivation_of_its_own(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[Any] = []
+    monkeypatch.setattr("pipeline.confirm.run_all", lambda given, **how: jobs.extend(given))
+    sides = [
+        Side("finals", load_experiment(experiment_file, ["derive.method=finals"])),
+        Side("random", load_experiment(experiment_file, ["derive.method=random", "derive.seed=7"])),
+    ]
+    train_sides(sides, [100, 101], tmp_path, workers=1, stop=StopRequest())
+    made = [(job.name, job.experiment.run.seed, job.experiment.derive.seed) for job in jobs]
+    assert made == [
+        ("finals, seed 100", 100, 100),
+        ("random, seed 100", 100, 107),
+        ("finals, seed 101", 101, 101),
+        ("random, seed 101", 101, 108),
+    ]
 
 
 @pytest.mark.slow

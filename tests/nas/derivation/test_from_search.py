@@ -10,12 +10,21 @@ import pytest
 
 from model import Network, layout_letters, network_of
 from nas.costs.budget import Limit
-from nas.derivation import DERIVATIONS, Derived, Layout, Request
+from nas.derivation import (
+    DERIVATIONS,
+    RULES,
+    SEARCHED,
+    SEEDED,
+    TRAINED,
+    Derived,
+    Layout,
+    Request,
+)
 from nas.derivation.config import DeriveConfig
 from nas.derivation.from_search import draws
 from nas.statistics.paired_scores import Score
 from tests import tiny
-from tests.nas.derivation.test_derivation import COST, LABELS, cost, write
+from tests.nas.derivation.test_derivation import COST, LABELS, cost, letters, write
 
 CANDIDATES = tiny.candidates(*LABELS)
 SLOTS = 5
@@ -74,6 +83,17 @@ class Derive:
 @pytest.fixture
 def by(tmp_path: Path) -> Derive:
     return Derive(tmp_path)
+
+
+def test_the_methods_that_draw_are_known(by: Derive) -> None:
+    for method in SEARCHED:
+        few = {"population": 4, "generations": 1, "samples": 4, "evaluations": 9}
+        one, other = (layouts(by(method, seed=seed, **few)) for seed in (0, 1))
+        assert (one != other) == (method in SEEDED), method
+    for method in RULES:
+        made = {letters(method, 4, seed=seed, layout="a d a d") for seed in range(5)}
+        assert (len(made) > 1) == (method in SEEDED), method
+    assert set(TRAINED) <= SEEDED
 
 
 def test_top_k_takes_the_best_by_score_of_the_likeliest(by: Derive) -> None:

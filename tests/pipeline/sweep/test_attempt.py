@@ -88,6 +88,20 @@ def test_the_values_are_means_over_seeds_in_the_order_of_the_objectives(
     assert {seed: one["layout"] for seed, one in runs.items()} == {"3": "l3", "4": "l4"}
 
 
+def test_every_seed_of_a_trial_is_a_derivation_of_its_own(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "  seeds: [3, 4]\n  set: {derive.method: sampled, derive.seed: 10}\n"
+    sweep, seen = sweep_with(experiment_file, tmp_path, more), []
+
+    def run(experiment: Experiment, *rest: Any) -> SeedOutcome:
+        seen.append((experiment.run.seed, experiment.derive.seed))
+        return outcome(1.0)
+
+    attempt_of(sweep, run, monkeypatch)
+    assert seen == [(3, 13), (4, 14)]
+
+
 def test_a_trial_has_its_values_and_the_settings_of_trials_but_no_inactive_key(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

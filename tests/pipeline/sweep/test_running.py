@@ -101,6 +101,37 @@ def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
     assert after == before
 
 
+SAMPLED, SWEPT = "derive.method=sampled", "sweep.space={derive.method: {choices: [top_k, sampled]}}"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "setting", "is_refused"),
+    [
+        ("[0, 1]", SAMPLED, True),
+        ("[0, 1]", SWEPT, True),
+        ("[0, 1]", "sweep.set={derive.method: random}", True),
+        ("[0, 1]", "derive.method=top_k", False),
+        ("[0]", SAMPLED, False),
+    ],
+)
+def test_no_sweep_is_gone_on_with_whose_seeds_derived_alike(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: str, setting: str,
+    is_refused: bool,
+) -> None:  # fmt: skip
+    settings = [f"sweep.seeds={seeds}", setting]
+    with monkeypatch.context() as before:
+        before.setattr(study, "_derives_by_seed", lambda sweep: False)
+        release(start(file, folder, *settings))
+    if not is_refused:
+        release(start(file, folder, *settings))
+        return
+    said = "derivations is not given there and anew with each of sweep.seeds here"
+    with pytest.raises(ValueError, match=f"holds another experiment .{said}"):
+        start(file, folder, *settings)
+    with pytest.raises(ValueError, match="is that of another experiment or space"):
+        join(file, folder, *settings)
+
+
 def test_a_second_start_is_refused_before_it_writes(file: Path, folder: Path) -> None:
     own = SweepPaths(folder).own
     own.mkdir(parents=True)

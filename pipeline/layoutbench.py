@@ -18,7 +18,7 @@ from model import (
 )
 from nas.costs.budget import Limit, parse_amount
 from nas.costs.latency import Latencies
-from nas.derivation import RULES
+from nas.derivation import RULES, TRAINED
 from nas.derivation.base import Networks
 from nas.search.plan import TRAINING, search_flops
 from nas.tabular.regret import Difference, Regrets, difference, mean_nats, random_search, regret_of
@@ -48,6 +48,8 @@ _OWN_TABLE = (
 )
 _MOST_LAYOUTS = 4096
 REGRET_FILE = "regret.json"
+# What a training costs of one of full length.
+_LENGTHS = {"half": 0.5, "full": 1.0}
 
 
 def layouts_of(model: ModelConfig) -> list[str]:
@@ -215,8 +217,8 @@ class SearchRegrets:
     Attributes:
         layouts: the chosen ones, in the order of the seeds.
         regrets: theirs.
-        cost: of one search in trainings of a layout of mean cost, its layouts' scores included,
-            the training of the chosen one not.
+        cost: of one search in trainings of a layout of mean cost, its layouts' scores and what the
+            derivation trained included, the training of the chosen one not.
         random_regret: mean regret of random search at equal cost, with so many `trainings`.
         difference: the searches' mean regret less random search's.
         rules: the layouts of the rules, which cost one training each, and their regrets.
@@ -261,7 +263,7 @@ def weigh(
     layouts = tuple(_letters(architecture) for architecture in chosen)
     slots, flops = len(plan.slots), [*plan.costs.by_label.values()]
     of_mean = plan.costs.rest + slots * sum(flops) / len(flops)
-    cost = max(_cost_of(plan, folder) for folder in folders) / of_mean
+    cost = max(_cost_of(plan, folder, len(table.layouts)) for folder in folders) / of_mean
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
     weighed = SearchRegrets(
@@ -300,8 +302,17 @@ def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
 
 
-def _cost_of(plan: RunPlan, folder: Path) -> float:
-    return 0.0 if plan.experiment.derive.method in RULES else search_cost(plan, _scored(folder))
+def _cost_of(plan: RunPlan, folder: Path, networks: int) -> float:
+    """What search and derivation in a folder cost, as `search_cost` has it."""
+    derive, name = plan.experiment.derive, load_architecture(folder / "architecture.json").name
+    path = folder / "architectures" / f"{name}.csv"
+    if derive.method in RULES:
+        return 0.0
+    if derive.method not in TRAINED:
+        return search_cost(plan, _scored(path))
+    # How many layouts it scored to propose some is not kept: as many as it may.
+    most = derive.top if plan.experiment.search.alpha_learns else derive.evaluations
+    return search_cost(plan, min(most, networks)) + trained_flops(path)
 
 
 def search_cost(plan: RunPlan, scored: int) -> float:
@@ -328,9 +339,26 @@ def search_cost(plan: RunPlan, scored: int) -> float:
     return spent / (tokens * steps * TRAINING + in_training * valid)
 
 
-def _scored(folder: Path) -> int:
-    name = load_architecture(folder / "architecture.json").name
-    path = folder / "architectures" / f"{name}.csv"
+def trained_flops(path: Path) -> float:
+    """What the trainings in a derivation's table cost, in FLOPs per token at full length.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            cost = sum(_LENGTHS[row["length"]] * float(row["flops_per_token"]) for row in rows)
+        if not 0 < cost < math.inf:
+            raise ValueError(f"they cost {cost}")
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: not a table of trainings ({error}); start the same command again"
+        ) from None
+    return cost
+
+
+def _scored(path: Path) -> int:
     if not path.exists():
         return 0
     with path.open(encoding="utf-8", newline="") as file:

@@ -1,8 +1,16 @@
 """What a search on LayoutBench counts as having cost, in trainings of a layout."""
 
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
-from pipeline.layoutbench import search_cost
+from nas.derivation import Trial
+from nas.tabular.table import LayoutTable, Row, all_layouts
+from pipeline.context import RunPlan
+from pipeline.derive import choose, derivation
+from pipeline.layoutbench import search_cost, trained_flops, weigh
 from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
@@ -26,3 +34,67 @@ def test_passes_validations_and_scored_layouts_are_counted(
     }[estimator] + scored * valid * layout
     training = 3 * TOKENS * 25 + IN_TRAINING * valid
     assert search_cost(plan, scored) == pytest.approx(spent / training)
+
+
+def table() -> LayoutTable:
+    """All layouts of four slots, all worth the same."""
+    layouts = all_layouts("ad", 4)
+    return LayoutTable(
+        tuple(Row(one, seed, 1, 1.0, 1.0, 1.0) for one in layouts for seed in (0, 1))
+    )
+
+
+def trained(plan: RunPlan, folder: Path) -> list[Trial]:
+    """Derive in a folder by trainings that are made up; what was asked for."""
+    asked = list[Trial]()
+
+    def train(trials: Sequence[Trial]) -> list[float]:
+        asked.extend(trials)
+        return [4.0 - 0.1 * sum(slot.kind == "attention" for slot in one.layout) for one in trials]
+
+    choose(derivation(plan, plan.experiment.derive, train), plan.experiment, folder)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("method", "more", "scored"),
+    [
+        ("predictor", [], 8),
+        ("finals", ["derive.top=20"], 16),
+        ("predictor", ["search.estimator=spos", "derive.evaluations=9"], 9),
+    ],
+)
+def test_methods_that_train_pay_for_every_training(
+    plan_with: PlanWith, tmp_path: Path, method: str, more: list[str], scored: int
+) -> None:
+    plan = plan_with(*BASE, f"derive.method={method}", *more)
+    asked = trained(plan, tmp_path / "run" / "seed-5")
+    weighed = weigh(plan, [5], table(), replays=2)
+    flops = sum((0.5 if one.half else 1.0) * plan.costs(one.layout) for one in asked)
+    assert {one.half for one in asked} == ({True, False} if method == "predictor" else {False})
+    of_mean = plan.costs.rest + 4 * sum(plan.costs.by_label.values()) / 2
+    assert weighed.cost == pytest.approx((search_cost(plan, scored) + flops) / of_mean, rel=1e-4)
+    assert weighed.trainings == min(math.ceil(weighed.cost + 1), 16)
+
+
+TABLE = "layout,length,seed,flops_per_token\na d,half,0,100.0\na d,full,1,100.0\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("full", "whole"),
+        ("flops_per_token", "flops"),
+        ("100.0", "-100.0"),
+        ("100.0", "inf"),
+        (",100.0", ""),
+        ("a d", "\udcff"),
+    ],
+)
+def test_a_damaged_table_of_trainings_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "finals-0.csv"
+    path.write_text(TABLE)
+    assert trained_flops(path) == 150.0
+    path.write_text(TABLE.replace(old, new), errors="surrogateescape")
+    with pytest.raises(ValueError, match=r"finals-0\.csv: not a table of trainings \("):
+        trained_flops(path)

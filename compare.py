@@ -34,12 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.contestants import contestants, front_of
         from pipeline.context import set_up
         from pipeline.experiment import experiment_of
+        from pipeline.seeds import check_comparison
         from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
+        check_comparison(plan)
         entries = contestants(plan, front_of(plan) if arguments.pareto else ())
     with exit_codes.run_errors() as ending:
         if arguments.jobs > 1:

@@ -17,7 +17,7 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
 from pipeline.run_files import check_validations, read_result
-from pipeline.seeds import seeded
+from pipeline.seeds import check_fresh, seeded
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest
 
@@ -53,6 +53,13 @@ def _keys_of_other_text(one: DataConfig, two: DataConfig) -> list[str]:
     names = [name for name in type(one).model_fields if getattr(one, name) != getattr(two, name)]
     keys = [f"data.{name}" for name in names]
     return [key for key in keys if any(why_not_comparable(key, data) for data in (one, two))]
+
+
+def check_seeds(sides: Sequence[Side], seeds: Sequence[int]) -> None:
+    """Raise ValueError where a seed is one of a side's sweep, whose best trial it may have made."""
+    for side in sides:
+        if (sweep := side.experiment.sweep) is not None:
+            check_fresh(seeds, "--seeds", sweep.seeds, f"the sweep.seeds of {side.name}")
 
 
 def check_text(tokenizer: Tokenizer) -> None:

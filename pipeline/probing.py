@@ -85,6 +85,13 @@ class Probes:
         return layout_job(self._experiment(trial.half), letters, seed, self._folder(trial.half))
 
 
+def seeds_trained(run_dir: Path) -> list[int]:
+    """Seeds with which derivations of a run have trained layouts."""
+    folders = (folder for kind in (PROBES, FINALS) for folder in (run_dir / kind).glob("*/seed-*"))
+    numbers = {folder.name.removeprefix("seed-") for folder in folders}
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
 def tried_csv(tried: Sequence[Tried]) -> str:
     """What was trained, in order: what it came to, and what is expected of it at full length."""
     rows = [

@@ -1,6 +1,12 @@
 """Seeds of whole runs: what each of them draws anew, and which took part in a choice."""
 
+from collections.abc import Sequence
+
+from model import load_architecture
+from nas.derivation import TRAINED
+from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
+from pipeline.probing import seeds_trained
 
 
 def seeded(experiment: Experiment, seed: int) -> Experiment:
@@ -11,3 +17,32 @@ def seeded(experiment: Experiment, seed: int) -> Experiment:
     """
     own = experiment.derive.seed
     return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
+
+
+def check_fresh(seeds: Sequence[int], option: str, chose: Sequence[int], whose: str) -> None:
+    """Refuse seeds for a claim, which `option` gives, where they took part in the choice.
+
+    Raises:
+        ValueError: one of them is among those that `chose`, which are `whose`.
+    """
+    if both := [seed for seed in seeds if seed in chose]:
+        given, theirs = (", ".join(map(str, some)) for some in (seeds, chose))
+        raise ValueError(
+            f"{option} {given}: {both[0]} is one of {whose} ({theirs}), which took part in the "
+            "choice; give seeds that did not"
+        )
+
+
+def check_comparison(plan: RunPlan) -> None:
+    """Refuse to compare a layout by seeds with which it was trained to be chosen.
+
+    Raises:
+        ValueError: one of compare.seeds is such a seed, or the chosen architecture is damaged.
+    """
+    path = plan.run_dir / "architecture.json"
+    evidence = load_architecture(path).evidence if path.exists() else None
+    # What another method chose owes nothing to trainings that lie there too.
+    if evidence is not None and evidence.method.partition(":")[0] in TRAINED:
+        whose = f"the seeds with which layouts were trained in {plan.run_dir}"
+        seeds = plan.experiment.compare.seeds
+        check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)

@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     files = arguments.experiments
     with exit_codes.user_errors():
-        from pipeline.confirm import Side, check_sides, check_text, train_sides
+        from pipeline.confirm import Side, check_seeds, check_sides, check_text, train_sides
         from pipeline.context import set_up
         from pipeline.experiment import load_experiment
         from training.signals import StopRequest
@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name, file in zip(names_of(files), files, strict=True)
         ]
         check_sides(*sides)
+        check_seeds(sides, arguments.seeds)
         plan = set_up(sides[1].experiment, cli.check_run(arguments.run))
         check_text(plan.prepared.tokenizer)
         stop = StopRequest()

@@ -4,10 +4,15 @@ from pathlib import Path
 
 import pytest
 
+import compare
+from model import Evidence, load_architecture
+from pipeline.context import RunPlan
 from pipeline.experiment import load_experiment
 from pipeline.layoutbench import search_all
-from pipeline.seeds import seeded
+from pipeline.seeds import check_comparison, seeded
 from tests.nas.derivation.test_derivation import letters
+from tests.pipeline.conftest import plan_of
+from tests.runs import refused, settings
 from training.signals import StopRequest
 
 
@@ -31,3 +36,39 @@ def test_the_searches_of_layoutbench_derive_anew(
     )
     search_all(load_experiment(experiment_file), tmp_path, [5, 6], workers=1, stop=StopRequest())
     assert seeds == [(5, 5), (6, 6)]
+
+
+def trained_in(folder: Path, method: str) -> None:
+    """A run whose architecture is one of a method, and where layouts were trained."""
+    path = folder / "architecture.json"
+    evidence = Evidence(method=f"{method}: best of 9 networks")
+    path.write_text(load_architecture(path).model_copy(update={"evidence": evidence}).to_json())
+    for place in ("probes/a d/seed-1000", "finals/a d/seed-1002", "finals/d d/seed-1001"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.parametrize(("method", "seed"), [("finals", 1001), ("predictor", 1000)])
+def test_seeds_of_the_trainings_that_chose_are_refused(
+    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str], method: str, seed: int
+) -> None:
+    trained_in(derived, method)
+    asked = settings(f"compare.seeds=[0, {seed}]")
+    line = refused(compare, capsys, experiment_file, "--run", derived, *asked)
+    assert line == (
+        f"compare.seeds 0, {seed}: {seed} is one of the seeds with which layouts were trained in "
+        f"{derived} (1000, 1001, 1002), which took part in the choice; give seeds that did not"
+    )
+
+
+def test_seeds_of_trainings_that_did_not_choose_are_taken(
+    experiment_file: Path, derived: Path
+) -> None:
+    def plan(seeds: str) -> RunPlan:
+        return plan_of(experiment_file, derived, f"compare.seeds={seeds}")
+
+    trained_in(derived, "finals")
+    check_comparison(plan("[0, 1, 1003]"))
+    trained_in(derived, "argmax")
+    check_comparison(plan("[1001]"))
+    (derived / "architecture.json").unlink()
+    check_comparison(plan("[1001]"))  # that nothing is derived is said behind it

@@ -22,6 +22,7 @@ from pipeline.confirm import (
 from pipeline.experiment import load_experiment
 from tests.refusal import refused
 from tests.runs import run_jobs_here
+from tests.sweeping import add_sweep
 from tools import confirm
 from training.signals import StopRequest
 
@@ -112,6 +113,23 @@ def test_experiments_that_cannot_be_compared_are_refused(
     arguments = [experiment_file, other, "--run", tmp_path / "run", *more]
     assert message in refused(confirm.main, capsys, *arguments)
     assert not list(tmp_path.glob("run/*/seed-*"))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_seeds_of_a_sweep_are_refused(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], place: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pipeline.confirm.train_sides", lambda *_, **__: pytest.fail("it trains"))
+    files = [experiment_file, tmp_path / "other.yaml"]
+    files[1].write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
+    add_sweep(files[place], trials=2, more="  seeds: [4, 6]\n")
+    arguments = [*files, "--run", tmp_path / "run", "--seeds", "5", "6"]
+    said = refused(confirm.main, capsys, *arguments).splitlines()[-1]
+    name = files[place].stem
+    assert said.startswith(f"--seeds 5, 6: 6 is one of the sweep.seeds of {name} (4, 6), which ")
+    assert said.endswith("; give seeds that did not")
+    assert not (tmp_path / "run").exists()
 
 
 def test_how_a_model_learns_may_differ_as_in_a_sweep(experiment_file: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from model import Architecture, Evidence, Network, layout_letters
+from nas.costs.latency import unchecked
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import Derived, Layout
 from nas.opponents import OPPONENTS, Contest, NoOpponent
@@ -92,7 +93,8 @@ class _MeasuredShares:
         layout_of = {layout_letters(layout): layout for layout in layouts}
         missing = {name: layout for name, layout in layout_of.items() if name not in shares}
         if missing:
-            say(f"measuring {self._cost} of {len(missing)} layouts and the chosen one, in turn")
+            turns = f"in turn{unchecked(self._measurement.shapes.device)}"
+            say(f"measuring {self._cost} of {len(missing)} layouts and the chosen one, {turns}")
             times = self._measurement.times_ms(self._cost, {_CHOSEN: self._chosen, **missing})
             shares |= {name: times[name] / times[_CHOSEN] for name in missing}
             content = {"key": self._key, "shares": shares}

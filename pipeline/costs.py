@@ -13,7 +13,7 @@ import torch
 from data.cache import cache_errors, default_cache, key_hash
 from model import BLOCKS, Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
-from nas.costs.latency import Latencies, measure_latency
+from nas.costs.latency import Latencies, measure_latency, unchecked
 from nas.costs.table import (
     CostTable,
     Layout,
@@ -174,7 +174,8 @@ def measure_workload(plan: RunPlan, workload: str, held_out: int = 0) -> Workloa
     Raises:
         Busy: other processes used the machine for as long as was waited.
     """
-    say(f"measuring {workload} of every candidate and of whole layouts, in turn")
+    whole = f"of every candidate and of whole layouts, in turn{unchecked(plan.device)}"
+    say(f"measuring {workload} {whole}")
     fitted, other = (
         spread_layouts(plan.candidates, len(plan.slots), count, seed)
         for count, seed in ((_FITTED, _FITTED_SEED), (held_out, _HELD_OUT_SEED))
@@ -331,7 +332,8 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
     named = {REFERENCE: budget.reference, **{layout_letters(one): one for one in layouts}}
     if timed:
         count = _counted(len(layouts), "layout")
-        say(f"measuring {count} and {budget.reference_name} whole, in turn")
+        others = f"{budget.reference_name} whole, in turn{unchecked(plan.device)}"
+        say(f"measuring {count} and {others}")
     times = {name: measurement.times_ms(name, named) for name in timed}
     shapes = measurement.shapes
     keys = {name: shapes.key(name) for name in timed}
@@ -340,7 +342,8 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
 
 def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
     """Time the forward passes of models in turn; no figures where the machine is busy."""
-    say(f"measuring the latency of {_counted(len(models), 'model')} in turn")
+    count = _counted(len(models), "model")
+    say(f"measuring the latency of {count} in turn{unchecked(plan.device)}")
     costs = plan.experiment.costs
     return measure_latency(
         {name: model.to(plan.device) for name, model in models.items()},

@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
     from nas.costs.table import write_table
+    from nas.costs.workloads import dtype_of
     from pipeline.context import say
     from pipeline.costs import (
         cached_table,
@@ -97,7 +98,8 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path
         if in_cache:
             keep_table(table)
         tokens = plan.experiment.data.batch * plan.experiment.data.segment
-        print(_text(name, table.workloads[name], len(plan.slots), tokens), flush=True)
+        dtype = dtype_of(name, plan.forward.precision)
+        print(_text(name, dtype, table.workloads[name], len(plan.slots), tokens), flush=True)
     print(f"table: {out or table_path(key)}")
 
 
@@ -111,15 +113,15 @@ def _workloads(given: Sequence[str] | None) -> list[str]:
     return list(dict.fromkeys(given or WORKLOADS))
 
 
-def _text(name: str, times: "WorkloadTimes", slots: int, tokens: int) -> str:
+def _text(name: str, dtype: str, times: "WorkloadTimes", slots: int, tokens: int) -> str:
     from nas.costs.table import agreement
 
     shown = times.agreement
     kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)
     error = f"mean error {shown.error:.1%} of {len(wholes)} {kind} layouts"
-    lines = [f"{name}, ms; {error}", *_rows(times)]
+    lines = [f"{name}, {dtype}, ms; {error}", *_rows(times)]
     if name == "throughput":
-        lines = [f"{name}, tokens per second; {error}", *_token_rows(times, slots, tokens)]
+        lines = [f"{name}, {dtype}, tokens per second; {error}", *_token_rows(times, slots, tokens)]
     lines.append(f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)")
     for kind, wholes in (("fitted", times.wholes), ("held out", times.held_out)):
         if wholes:

@@ -100,6 +100,14 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def unchecked(device: torch.device) -> str:
+    """What is not known of the quiet on a device, to be added to a line; mostly nothing."""
+    lacks = [] if read_cpu() else ["; whether the machine was quiet could not be checked"]
+    if device.type == "cuda":
+        lacks.append("; other processes on the GPU are not looked at")
+    return "".join(lacks)
+
+
 def measure_latency(
     models: Mapping[str, LanguageModel], shapes: Shapes, *, rounds: int, patience_s: float
 ) -> Latencies:
@@ -113,9 +121,9 @@ def measure_latency(
         return Latencies({}, f"forward latency: not measured: {error}", key)
     taken = len(next(iter(times.values())))
     note = (
-        f"forward latency: median of {taken}, in turn, {key['device']}, {key['threads']} threads, "
-        f"{key['batch']} x {key['segment']} tokens"
-    ) + ("" if read_cpu() else "; whether the machine was quiet could not be checked")
+        f"forward latency: median of {taken}, in turn, {key['dtype']}, {key['device']}, "
+        f"{key['threads']} threads, {key['batch']} x {key['segment']} tokens{unchecked(device)}"
+    )
     medians = {name: float(np.median(ms_N)) for name, ms_N in times.items()}
     known = {name: median_interval(ms_N) for name, ms_N in times.items()}
     intervals = {name: interval for name, interval in known.items() if interval is not None}

@@ -36,7 +36,7 @@ class Shapes:
     Attributes:
         ids_BT: a segment of real text for `latency`; its first tokens for `decode`.
         many_BT: a segment of the streams of a training batch.
-        forward: device, precision and kernels of a training step.
+        forward: device, precision and kernels of a training step; others: its device.
         optimiser: that of the retraining.
     """
 
@@ -57,7 +57,7 @@ class Shapes:
         return {
             "device": torch.cuda.get_device_name(self.device) if cuda else "cpu",
             "threads": torch.get_num_threads(),
-            "dtype": self.forward.precision if workload == "train_step" else "float32",
+            "dtype": dtype_of(workload, self.forward.precision),
             "batch": batch,
             "segment": 1 if workload == "decode" else segment,
             "torch": torch.__version__,
@@ -66,6 +66,11 @@ class Shapes:
 
 # Those that read `Shapes.ids_BT`.
 FEW_STREAMS = ("latency", "decode")
+
+
+def dtype_of(workload: str, precision: str) -> str:
+    """In what a workload is computed: texts are read in float32 whatever `run.precision` is."""
+    return precision if workload == "train_step" else "float32"
 
 
 def prefill(model: LanguageModel, shapes: Shapes) -> Pass:

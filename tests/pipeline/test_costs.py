@@ -14,16 +14,18 @@ import torch
 
 import derive
 import retrain
-from model import Candidate, layout_letters, load_architecture
+from model import Candidate, LanguageModel, layout_letters, load_architecture
 from nas.costs import table as cost_table
 from nas.costs.budget import parse_amount
+from nas.costs.latency import Latencies
+from nas.costs.workloads import WORKLOADS
 from pipeline import costs as plan_costs
 from pipeline.context import RunPlan
 from pipeline.costs import budget_of, counted_cost, state_bytes
 from pipeline.experiment import load_experiment
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import describe
-from tests.pipeline.conftest import PlanWith
+from tests.pipeline.conftest import PlanWith, plan_of_run
 from tests.runs import ROOT, refused, run, settings
 
 WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
@@ -122,6 +124,45 @@ def test_one_layout_is_one(
     run(derive, searched, *settings("derive.budget.latency=0.9x"), "--method", "par")
     said = capsys.readouterr().err
     assert "measuring 1 layout and interleaved whole, in turn" in said
+
+
+def test_lines_about_measurements_say_what_is_not_known(
+    searched: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(plan_costs, "unchecked", lambda device: f"; {device} is not looked at")
+    run(derive, searched, *settings("derive.budget.latency=0.9x"), "--method", "par")
+    nothing = Latencies({}, "", {})
+    monkeypatch.setattr(plan_costs, "measure_latency", lambda *given, **how: nothing)
+    assert plan_costs.time_models(plan_of_run(searched), {}) is nothing
+    said = capsys.readouterr().err
+    for line in (
+        "latency of every candidate and of whole layouts, in turn",
+        "1 layout and interleaved whole, in turn",
+        "the latency of 0 models in turn",
+    ):
+        assert f"measuring {line}; cpu is not looked at\n" in said
+
+
+def test_what_reads_is_timed_in_the_precision_in_which_a_run_evaluates(
+    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_with("run.precision=bfloat16")
+    model = plan.network([[plan.candidates[0]]])
+    forward, under_autocast = type(model).forward, set[bool]()
+
+    def spy(self: LanguageModel, *given: Any, **more: Any) -> Any:
+        under_autocast.add(torch.is_autocast_enabled("cpu"))
+        return forward(self, *given, **more)
+
+    monkeypatch.setattr(type(model), "forward", spy)
+    plan.evaluate(model, plan.streams("valid"))
+    assert under_autocast == {False}
+    keys = {name: plan_costs.shapes_of(plan).key(name)["dtype"] for name in WORKLOADS}
+    assert keys.pop("train_step") == "bfloat16"
+    assert set(keys.values()) == {"float32"}
 
 
 def test_a_reference_without_a_cache_serves_absolute_budgets(

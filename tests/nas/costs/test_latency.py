@@ -1,6 +1,7 @@
 """Latency: measured in turn, thrown away on a busy machine."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,10 @@ def test_the_median_of_each_model_is_taken_and_they_run_in_turn(
     clock(monkeypatch, [100, 500, 900, 600, 200, 700])
     measured = measure(3)
     assert measured.median_ms == pytest.approx({"small": 200, "large": 600})
-    assert "median of 3, in turn" in measured.note
+    assert (
+        f"median of 3, in turn, float32, cpu, {torch.get_num_threads()} threads, 1 x 8 tokens"
+        in (measured.note)
+    )
     assert measured.key["segment"] == 8
 
 
@@ -132,6 +136,26 @@ def test_where_the_system_counts_no_cores_every_round_counts(
     assert measured.median_ms.keys() == {"small", "large"}
     assert measured.note.endswith("whether the machine was quiet could not be checked")
     assert all(np.isfinite(value) for value in measured.median_ms.values())
+
+
+def test_of_a_gpu_it_is_said_that_others_on_it_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readings(monkeypatch, [0.0])
+    monkeypatch.setattr(latency, "_synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    given = replace(shapes(), forward=Forward(torch.device("cuda"), "bfloat16"))
+    clock(monkeypatch, [1000] * 3)
+    small = {"small": models()["small"]}
+    measured = latency.measure_latency(small, given, rounds=3, patience_s=0)
+    assert ", in turn, float32, a GPU, " in measured.note
+    assert measured.note.endswith(" tokens; other processes on the GPU are not looked at")
+    assert latency.unchecked(CPU) == ""
+    monkeypatch.setattr(latency, "read_cpu", lambda: None)
+    assert latency.unchecked(torch.device("cuda")) == (
+        "; whether the machine was quiet could not be checked"
+        "; other processes on the GPU are not looked at"
+    )
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

@@ -1,6 +1,7 @@
 """What is timed is what it says: full memories, one token, a real step of training."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from nas.costs import workloads
 from nas.costs.workloads import WORKLOADS
 from tests import tiny
 from tests.nas.costs.test_latency import shapes
+from training.step import Forward
 
 CHOSEN = tiny.candidates("attention", "dense")
 
@@ -94,6 +96,24 @@ def test_a_training_step_trains_and_leaves_the_weights_as_they_are() -> None:
     assert math.isfinite(float(metrics["loss_nats"]))
     assert all(parameter.grad is not None for parameter in net.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_pass_is_computed_in_what_its_key_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = replace(shapes(batch=2), forward=Forward(torch.device("cpu"), "bfloat16"))
+    run = WORKLOADS[name](net := model(), given)
+    forward, under_autocast = type(net).forward, []
+
+    def spy(self, *rest, **more):
+        under_autocast.append(torch.is_autocast_enabled("cpu"))
+        return forward(self, *rest, **more)
+
+    monkeypatch.setattr(type(net), "forward", spy)
+    run()
+    assert under_autocast == [given.key(name)["dtype"] == "bfloat16"]
+    assert under_autocast == [name == "train_step"]
 
 
 def test_a_model_without_slots_can_be_timed() -> None:

@@ -1,4 +1,4 @@
-"""Differences between the trainings of arms, and p values of several of them at once."""
+"""Differences between the trainings of two arms, with their p values."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,16 +26,3 @@ def welch(ones: Sequence[float], others: Sequence[float]) -> Difference | None:
     test = stats.ttest_ind(ones, others, equal_var=False)
     low, high = test.confidence_interval(0.95)
     return Difference(float(np.mean(ones) - np.mean(others)), (high - low) / 2, float(test.pvalue))
-
-
-def holm(values: Sequence[float], planned: int) -> list[float]:
-    """Adjusted p values of some of the planned comparisons, in the order of `values` (Holm 1979).
-
-    Those that are not made yet count as the last, so that no adjusted value grows when they are.
-    """
-    assert planned >= len(values)
-    adjusted, least = [0.0] * len(values), 0.0
-    for rank, number in enumerate(np.argsort(values, kind="stable").tolist()):
-        least = max(least, min(1.0, (planned - rank) * values[number]))
-        adjusted[number] = least
-    return adjusted

@@ -26,11 +26,12 @@ from benchmarks.arms import (
     rows_of_network,
     settings_words,
 )
-from benchmarks.arms_differences import Difference, holm, welch
+from benchmarks.arms_differences import Difference, welch
 from benchmarks.arms_figure import ArmRow
 from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
 from nas.statistics.intervals import paired_interval
+from nas.statistics.p_values import holm
 
 # Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5

@@ -11,7 +11,7 @@ from scipy import stats
 
 from benchmarks import headline
 from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
-from benchmarks.arms_differences import holm, welch
+from benchmarks.arms_differences import welch
 from benchmarks.arms_figure import ArmRow, arms_figure
 from benchmarks.arms_report import (
     TrainedArm,
@@ -56,15 +56,6 @@ def test_an_arm_against_several_is_against_their_means_once_each() -> None:
     assert difference == welch([3.0, 3.1], [3.2, 3.6, 3.9])
     assert difference_of(one, others[1:2]) == welch([3.0, 3.1], [3.4, 3.5, 3.9])
     assert difference_of(one, [*others, arm_of("ad", 3.0, 3.1)]) is None, "one network"
-
-
-def test_p_values_are_adjusted_as_holm_says() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005], 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7], 2) == [1.0, 1.0]
-
-
-def test_a_comparison_that_is_planned_counts_before_it_is_made() -> None:
-    assert holm([0.01, 0.04], 4) == pytest.approx([0.04, 0.12])
 
 
 def test_a_margin_asks_for_a_one_sided_bound_below_it() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nas.opponents.base import is_equal
-from nas.statistics.intervals import at_cost, paired_interval
+from nas.statistics.intervals import at_cost, paired_differences, paired_interval
 from pipeline.contestants import Contestant
 from training.evaluation import Evaluation
 
@@ -76,21 +76,23 @@ def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float
 
 
 def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
-    """95% intervals over the seeds, by layout; none of a single seed.
+    """95% intervals over the seeds, and what is shown, by layout; nothing of a single seed.
 
-    `nats_per_token`: of the mean, as [low, high]. `chosen_less_it`: the chosen layout's nats less
-    this one's, paired by seed, as [mean, low, high]; not of the chosen layout itself.
+    `nats_per_token`: of the mean, as [low, high]. Of all but the chosen layout also
+    `chosen_less_it`: the chosen layout's nats less this one's, paired by seed, as [mean, low,
+    high]; `p`: of that difference, by Holm's method over all of them; and by it `shown`: what the
+    chosen layout is beside this one, `better`, `worse` or `nothing`.
     """
     if len(nats[chosen]) < 2:
         return {}
-    intervals = {}
+    intervals = dict[str, dict[str, Any]]()
     for name, of_seeds in nats.items():
         mean, half = paired_interval(of_seeds)
         intervals[name] = {"nats_per_token": [mean - half, mean + half]}
-        if name != chosen:
-            pairs = zip(nats[chosen], of_seeds, strict=True)
-            mean, half = paired_interval([ours - theirs for ours, theirs in pairs])
-            intervals[name]["chosen_less_it"] = [mean, mean - half, mean + half]
+    others = {name: of_seeds for name, of_seeds in nats.items() if name != chosen}
+    for name, found in paired_differences(nats[chosen], others).items():
+        less = [found.mean, *found.interval]
+        intervals[name] |= {"chosen_less_it": less, "p": found.p, "shown": found.shown}
     return intervals
 
 

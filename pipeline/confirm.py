@@ -9,7 +9,7 @@ from typing import Any
 from data import DataConfig, Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
-from nas.statistics.intervals import paired_line
+from nas.statistics.intervals import paired_differences, paired_line
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
@@ -173,5 +173,6 @@ def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
         f"{name} {statistics.fmean(values):.4f} (sd {statistics.stdev(values):.4f})"
         for name, values in bits.items()
     )
-    line = paired_line(one, two, bits[one], bits[two], "bits per byte of test")
+    difference = paired_differences(bits[one], {two: bits[two]})[two]
+    line = paired_line(one, two, difference, "bits per byte of test")
     return f"{line} seeds, each a search, a derivation and a retraining; {spread}"

@@ -179,16 +179,14 @@ def _compared(known: Known) -> str:
 
 
 def _tally(contenders: Sequence[Contender]) -> str:
-    """Against how many layouts a difference is shown; nothing where no interval is known."""
-    others = [one for one in contenders if not one.is_chosen]
-    intervals = [one.less_interval for one in others if one.less_interval is not None]
-    if not intervals:
+    """Against how many layouts a difference is shown; nothing where no file says it."""
+    shown = [one.shown for one in contenders if not one.is_chosen and one.shown is not None]
+    if not shown:
         return ""
-    better = sum(high < 0 for _, high in intervals)
-    worse = sum(low > 0 for low, _ in intervals)
+    better, worse = shown.count("better"), shown.count("worse")
     return (
-        f"of {len(intervals)} layouts beside it: better than {better}, worse than {worse}, no "
-        f"difference shown with {len(intervals) - better - worse}"
+        f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
+        f"difference shown with {len(shown) - better - worse}"
     )
 
 
@@ -288,7 +286,10 @@ def _nats_words(chosen: Contender, other: Contender) -> str:
         ends = f"({side} is {meaning}; {seeds}, no interval)"
         return f"its nats per token are {abs(difference):.4f} {side} {ends}"
     low, high = other.less_interval
-    ends = f"{difference:+.4f} [{low:+.4f}, {high:+.4f}] (95%, {chosen.seeds} seeds)"
-    if low <= 0 <= high:
+    p = "" if other.p is None else f"; p {other.p:.4f}"
+    ends = f"{difference:+.4f} [{low:+.4f}, {high:+.4f}] (95%, {chosen.seeds} seeds{p})"
+    if other.shown == "nothing":
         return f"no difference in nats per token is shown: {ends}"
-    return f"its nats per token are {side}, which is {meaning}: {ends}"
+    # An older file says the interval alone.
+    which = "" if other.shown is None else f", which is {meaning}"
+    return f"its nats per token are {side}{which}: {ends}"

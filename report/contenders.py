@@ -23,7 +23,8 @@ class Contender:
     """A layout and its figures: nats per test token (mean over `seeds`), latency, FLOPs.
 
     Intervals are of 95%. `less` is the chosen layout's nats less this one's, paired by seed where
-    there are several. None is what no file says.
+    there are several; `p` is of it, adjusted for all that are compared, and `shown` what follows:
+    the chosen one is `better`, `worse`, or `nothing` is shown. None is what no file says.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Contender:
     nats_interval: Interval | None = None
     less: float | None = None
     less_interval: Interval | None = None
+    p: float | None = None
+    shown: str | None = None
     latency_ms: float | None = None
     latency_interval: Interval | None = None
     flops: float | None = None
@@ -67,7 +70,6 @@ def _of_row(row: pd.Series, comparison: Comparison, layout: Layout | None) -> Co
     name = str(row["name"])
     known = comparison.intervals.get(name)
     intervals = known if isinstance(known, Mapping) else {}
-    less = _interval(intervals.get("chosen_less_it"), numbers=3)
     words = str(row["layout"]).split()
     return Contender(
         name=name,
@@ -76,7 +78,11 @@ def _of_row(row: pd.Series, comparison: Comparison, layout: Layout | None) -> Co
         seeds=int(row["n"]) if math.isfinite(row["n"]) else 0,
         nats=as_number(float(row["nats_per_token"])),
         nats_interval=_interval(intervals.get("nats_per_token")),
-        less_interval=less,
+        less_interval=_interval(intervals.get("chosen_less_it"), numbers=3),
+        p=as_number(intervals.get("p")),
+        shown=shown
+        if (shown := intervals.get("shown")) in ("better", "worse", "nothing")
+        else None,
         latency_ms=as_number(float(row["latency_ms"])),
         latency_interval=_interval(comparison.latency_intervals.get(name)),
         flops=as_number(float(row["flops_per_token"])),

@@ -3,47 +3,51 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-# Two-sided 95% quantiles of Student's t for 1 to 30 degrees of freedom.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-# One-sided 80% quantiles, for the difference that would be seen four times in five.
-_T80 = (
-    1.376, 1.061, 0.978, 0.941, 0.920, 0.906, 0.896, 0.889, 0.883, 0.879,
-    0.876, 0.873, 0.870, 0.868, 0.866, 0.865, 0.863, 0.862, 0.861, 0.860,
-    0.859, 0.858, 0.858, 0.857, 0.856, 0.856, 0.855, 0.855, 0.854, 0.854,
-)  # fmt: skip
+from nas.statistics.p_values import LEVEL, holm, students_p, students_t
+
+# More degrees of freedom than these count as these: intervals are wider by 4% at most.
+_MOST_FREEDOM = 30
+# Two-sided; the one-sided quantile of a difference that is seen four times in five.
+_MISSED = 0.4
+NOTHING = "nothing"
 
 
 def t95(freedom: int) -> float:
     """Two-sided 95% quantile of Student's t; above 30 degrees of freedom that of 30."""
-    return _T95[min(freedom, len(_T95)) - 1]
+    return _quantile(0.05, freedom)
 
 
-def smallest_visible(half_width: float, n: int) -> float:
-    """The true difference whose 95% interval over n members excludes 0 four times in five.
+def _quantile(p: float, freedom: int) -> float:
+    """Of a two-sided p value, to three decimals: recorded figures were made with printed tables."""
+    return round(students_t(p, min(freedom, _MOST_FREEDOM)), 3)
 
-    The half-width of the interval at hand is t95 standard errors; t80 (one-sided) more are added.
+
+def smallest_visible(half_width: float, n: int, comparisons: int = 1) -> float:
+    """The true difference over n members that is shown four times in five.
+
+    The half-width of the 95% interval at hand is t95 standard errors. Of several comparisons the
+    first is to pass a level divided by their number (Holm 1979), whatever the others come to.
     """
-    at = min(n - 1, len(_T95)) - 1
-    return half_width * (1.0 + _T80[at] / _T95[at])
+    needed = _quantile(LEVEL / comparisons, n - 1) + _quantile(_MISSED, n - 1)
+    return half_width * needed / t95(n - 1)
 
 
-def comparison_words(
-    one: str, other: str, interval: tuple[float, float], visible: str, *, verb: str = "is"
-) -> str:
-    """Which of two is better by an interval of one less other, or that nothing is shown.
-
-    Less is better; `visible` is the smallest visible difference, as it is to be shown.
-    """
+def shown_by(interval: tuple[float, float]) -> str:
+    """`better`, `worse` or `nothing`, by an interval of one less other where less is better."""
     low, high = interval
-    if low <= 0 <= high:
+    return NOTHING if low <= 0 <= high else "better" if high < 0 else "worse"
+
+
+def comparison_words(one: str, other: str, shown: str, visible: str, *, verb: str = "is") -> str:
+    """Which of two is better, or that nothing is shown.
+
+    `visible` is the smallest visible difference, as it is to be shown.
+    """
+    if shown == NOTHING:
         return f"{one} and {other}: no difference shown (the smallest visible one is {visible})"
-    word = "better" if high < 0 else "worse"
-    return f"{one} {verb} {word} than {other} (the smallest visible difference is {visible})"
+    return f"{one} {verb} {shown} than {other} (the smallest visible difference is {visible})"
 
 
 def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
@@ -54,17 +58,66 @@ def paired_interval(differences: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(differences), t95(n - 1) * statistics.stdev(differences) / math.sqrt(n)
 
 
-def paired_line(
-    one: str, other: str, ones: Sequence[float], others: Sequence[float], unit: str
-) -> str:
-    """What two or more paired results say of one against another, where less is better."""
+@dataclass(frozen=True)
+class PairedDifference:
+    """One's results less another's, in pairs; less is better.
+
+    The 95% interval is of this comparison alone. `p` is adjusted for all `comparisons` that are
+    made at once, and it alone says whether a difference is shown.
+    """
+
+    mean: float
+    half_width: float
+    n: int
+    p: float
+    comparisons: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Both ends."""
+        return self.mean - self.half_width, self.mean + self.half_width
+
+    @property
+    def shown(self) -> str:
+        """What is shown of the one beside the other: `better`, `worse` or `nothing`."""
+        return NOTHING if self.p >= LEVEL else "better" if self.mean < 0 else "worse"
+
+
+def paired_differences(
+    ones: Sequence[float], others: Mapping[str, Sequence[float]]
+) -> dict[str, PairedDifference]:
+    """One's two or more results less those of each of the others, all in one order of pairs.
+
+    The p values are Student's, adjusted by Holm's method for as many others as there are: by 95%
+    intervals one of four equal ones would be called better or worse in a sixth of comparisons.
+    """
+    found = {
+        name: paired_interval([a - b for a, b in zip(ones, values, strict=True)])
+        for name, values in others.items()
+    }
     n = len(ones)
-    mean, half = paired_interval([a - b for a, b in zip(ones, others, strict=True)])
-    low, high = mean - half, mean + half
-    words = comparison_words(one, other, (low, high), f"{smallest_visible(half, n):.4f}")
+    p_values = [_p_of(mean, half, n) for mean, half in found.values()]
+    return {
+        name: PairedDifference(mean, half, n, p, len(found))
+        for (name, (mean, half)), p in zip(found.items(), holm(p_values, len(found)), strict=True)
+    }
+
+
+def _p_of(mean: float, half_width: float, n: int) -> float:
+    freedom = min(n - 1, _MOST_FREEDOM)
+    if not half_width:
+        return 1.0 if mean == 0 else 0.0
+    return students_p(mean / half_width * t95(freedom), freedom)
+
+
+def paired_line(one: str, other: str, difference: PairedDifference, unit: str) -> str:
+    """What paired results say of one against another."""
+    visible = smallest_visible(difference.half_width, difference.n, difference.comparisons)
+    words = comparison_words(one, other, difference.shown, f"{visible:.4f}")
+    low, high = difference.interval
     return (
-        f"{words}: {one} less {other} {mean:+.4f} {unit}, "
-        f"95% interval [{low:+.4f}, {high:+.4f}] over {n}"
+        f"{words}: {one} less {other} {difference.mean:+.4f} {unit}, "
+        f"95% interval [{low:+.4f}, {high:+.4f}] over {difference.n}"
     )
 
 
@@ -86,10 +139,16 @@ def verdict(
     """One line per opponent about one layout, on test nats per token, in one order of seeds."""
     if (n := len(searched)) < 2:
         return [f"no verdict possible (n = {n})"]
-    return [
-        *(
-            f"{paired_line(name, other, searched, nats, 'nats/token')} retraining seeds"
-            for other, nats in opponents.items()
-        ),
-        "one search run: nothing follows about the search itself",
+    compared = paired_differences(searched, opponents)
+    several = len(compared) > 1
+    lines = [
+        f"{paired_line(name, other, difference, 'nats/token')} retraining seeds"
+        + (f", p {difference.p:.4f}" if several else "")
+        for other, difference in compared.items()
     ]
+    if several:
+        lines.append(
+            f"shown is what has p below {LEVEL} by Holm's method over all {len(compared)} "
+            "opponents; an interval is of one alone"
+        )
+    return [*lines, "one search run: nothing follows about the search itself"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.statistics.intervals import comparison_words, smallest_visible
+from nas.statistics.intervals import comparison_words, shown_by, smallest_visible
 
 Array = NDArray[np.float64]
 LEAST_LAYOUTS = 20
@@ -191,10 +191,8 @@ class Ranking:
         assert lead.low is not None
         assert lead.high is not None
         # Of a tau more is better.
-        interval = (-lead.high, -lead.low)
-        return comparison_words(
-            "the SuperNet", rival, interval, f"{self.visible:.3f}", verb="ranks"
-        )
+        shown = shown_by((-lead.high, -lead.low))
+        return comparison_words("the SuperNet", rival, shown, f"{self.visible:.3f}", verb="ranks")
 
 
 def ranking(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.statistics.intervals import comparison_words, smallest_visible, t95
+from nas.statistics.intervals import comparison_words, shown_by, smallest_visible, t95
 from nas.statistics.kendall import ceiling_tau, kendall
 from nas.tabular.table import LayoutTable
 
@@ -104,12 +104,16 @@ class Difference:
             return f"{self.nats:+.4f} nats; no verdict possible (n = {self.n})"
         interval = (self.nats - self.half_width, self.nats + self.half_width)
         visible = f"{smallest_visible(self.half_width, self.n):.4f}"
+        words = comparison_words(
+            "the chosen layouts",
+            "random search at equal cost",
+            shown_by(interval),
+            visible,
+            verb="are",
+        )
         return (
             f"{self.nats:+.4f} nats, 95% interval [{interval[0]:+.4f}, {interval[1]:+.4f}], "
-            f"n = {self.n}; "
-            + comparison_words(
-                "the chosen layouts", "random search at equal cost", interval, visible, verb="are"
-            )
+            f"n = {self.n}; {words}"
         )
 
 

@@ -106,16 +106,26 @@ def run_of(tmp_path: Path, slots: int, *, drawn: bool = False) -> Path:
     verdict = [
         f"{names[0]} and {name}: no difference shown (the smallest visible one is 0.0344): "
         f"{names[0]} less {name} -0.0082 nats/token, 95% interval [-0.0358, +0.0193] over 3 "
-        "retraining seeds"
+        "retraining seeds, p 1.0000"
         for name in names[1:]
+    ]
+    verdict += [
+        "shown is what has p below 0.05 by Holm's method over all 5 opponents; an interval is of "
+        "one alone",
+        "one search run: nothing follows about the search itself",
     ]
     (make.run / "comparison.csv").write_text(CSV_HEAD + rows)
     said = {
-        "verdict": "\n".join([*verdict, "one search run: nothing follows about the search itself"]),
+        "verdict": "\n".join(verdict),
         "reference": "interleaved",
         "latency_note": "median of 139",
         "intervals": {
-            name: {"nats_per_token": [4.38, 4.42], "chosen_less_it": [-0.0082, -0.0358, 0.0193]}
+            name: {
+                "nats_per_token": [4.38, 4.42],
+                "chosen_less_it": [-0.0082, -0.0358, 0.0193],
+                "p": 1.0,
+                "shown": "nothing",
+            }
             for name in names
         },
         "latency_interval_ms": {name: [2.4, 2.61] for name in names},

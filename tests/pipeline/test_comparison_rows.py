@@ -97,5 +97,17 @@ def test_intervals_are_over_the_seeds_and_of_differences_in_pairs() -> None:
     assert found["interleaved"]["chosen_less_it"] == pytest.approx(
         [0.005, 0.005 - 12.706 * 0.015, 0.005 + 12.706 * 0.015]
     )
-    assert "chosen_less_it" not in found["argmax-0"]
+    assert found["argmax-0"].keys() == {"nats_per_token"}
     assert intervals_of("argmax-0", {name: nats[:1] for name, nats in NATS.items()}) == {}
+
+
+def test_what_is_shown_is_by_p_values_of_all_opponents() -> None:
+    nats = {"mine": [2.0, 2.1, 2.2], "far": [3.0, 3.1, 3.21], "near": [2.1, 2.23, 2.3]}
+    found = intervals_of("mine", nats)
+    assert [found[name]["shown"] for name in ("far", "near")] == ["better", "better"]
+    # Each other opponent asks for more.
+    more = nats | {f"more-{at}": [2.1, 2.0, 2.25] for at in range(6)}
+    among = intervals_of("mine", more)
+    assert [among[name]["shown"] for name in ("far", "near")] == ["better", "nothing"]
+    assert among["near"]["chosen_less_it"] == found["near"]["chosen_less_it"]
+    assert among["near"]["p"] > 0.05 > found["near"]["p"]

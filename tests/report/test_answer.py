@@ -46,7 +46,12 @@ def compared(make, *, slots=6, seeds=3, **changed):
         "reference": "interleaved",
         "latency_note": "median of 30",
         "intervals": {
-            name: {"nats_per_token": [4.38, 4.42], "chosen_less_it": [-0.02, -0.03, -0.01]}
+            name: {
+                "nats_per_token": [4.38, 4.42],
+                "chosen_less_it": [-0.02, -0.03, -0.01],
+                "p": 0.0123,
+                "shown": "nothing" if name == "rule-6" else "better",
+            }
             for name in NAMES
         },
         "latency_interval_ms": {name: [2.4, 2.61] for name in NAMES},
@@ -92,7 +97,7 @@ def test_the_verdict_is_cut_to_what_the_screen_holds_and_whole_below(make):
     box = first.partition('class="verdict"')[2].partition("</p>")[0]
     assert "than interleaved (" in box
     assert GENERAL in box
-    assert "of 8 layouts beside it: better than 8, worse than 0, no difference shown with 0" in box
+    assert "of 8 layouts beside it: better than 7, worse than 0, no difference shown with 1" in box
     assert len(box) < 700
     assert '<a href="#comparison">The whole verdict is below</a>' in first
     whole = unescape(page.part("comparison"))
@@ -166,10 +171,13 @@ OTHER = Contender("b", "opponent", ("x",), 3, nats=4.1, latency_ms=2.5, flops=2e
         ({"latency_ms": 3.0}, {}, "a has 20% more latency than b"),
         ({"latency_ms": None}, {}, "a saves 50% of the FLOPs of b"),
         ({"latency_ms": 2.501}, {}, "a has the latency of b"),
-        ({}, {"less_interval": (-0.2, 0.1)}, "no difference in nats per token is shown: -0.1000 "
-         "[-0.2000, +0.1000] (95%, 3 seeds)."),
-        ({}, {"less_interval": (-0.2, -0.05)}, "its nats per token are lower, which is better: "
-         "-0.1000 [-0.2000, -0.0500]"),
+        ({}, {"less_interval": (-0.2, 0.1), "shown": "nothing", "p": 0.31}, "no difference in nats "
+         "per token is shown: -0.1000 [-0.2000, +0.1000] (95%, 3 seeds; p 0.3100)."),
+        ({}, {"less_interval": (-0.2, -0.05), "shown": "nothing"}, "no difference in nats per "
+         "token is shown: -0.1000 [-0.2000, -0.0500] (95%, 3 seeds)."),
+        ({}, {"less_interval": (-0.2, -0.05), "shown": "better"}, "its nats per token are lower, "
+         "which is better: -0.1000 [-0.2000, -0.0500]"),
+        ({}, {"less_interval": (-0.2, -0.05)}, "its nats per token are lower: -0.1000"),
     ],
 )  # fmt: skip
 def test_the_saving_is_one_sentence(changed, other, words):

@@ -5,7 +5,9 @@ import pytest
 
 from nas.statistics.intervals import (
     comparison_words,
+    paired_differences,
     paired_interval,
+    shown_by,
     smallest_visible,
     t95,
     verdict,
@@ -46,10 +48,16 @@ def test_the_smallest_visible_difference_is_seen_four_times_in_five() -> None:
 
 
 def test_an_interval_that_ends_at_0_shows_nothing() -> None:
-    assert "no difference shown" in comparison_words("a", "b", (-1.0, 0.0), "0.1")
-    assert "no difference shown" in comparison_words("a", "b", (0.0, 1.0), "0.1")
-    assert comparison_words("a", "b", (-1.0, -0.1), "0.1").startswith("a is better than b (")
-    assert comparison_words("a", "b", (0.1, 1.0), "0.1", verb="ranks") == (
+    assert shown_by((-1.0, 0.0)) == shown_by((0.0, 1.0)) == "nothing"
+    assert (shown_by((-1.0, -0.1)), shown_by((0.1, 1.0))) == ("better", "worse")
+
+
+def test_what_is_shown_has_its_words() -> None:
+    assert comparison_words("a", "b", "nothing", "0.1") == (
+        "a and b: no difference shown (the smallest visible one is 0.1)"
+    )
+    assert comparison_words("a", "b", "better", "0.1").startswith("a is better than b (")
+    assert comparison_words("a", "b", "worse", "0.1", verb="ranks") == (
         "a ranks worse than b (the smallest visible difference is 0.1)"
     )
 
@@ -57,6 +65,50 @@ def test_an_interval_that_ends_at_0_shows_nothing() -> None:
 def test_the_smallest_visible_difference_is_larger_than_the_half_width() -> None:
     assert smallest_visible(4.303, 3) == pytest.approx(4.303 + 1.061)
     assert smallest_visible(2.042, 500) == pytest.approx(2.042 + 0.854)
+    # Of five comparisons one is to pass a level of 0.01.
+    assert smallest_visible(4.303, 3, 5) == pytest.approx(9.925 + 1.061)
+
+
+def test_one_comparison_is_shown_where_its_interval_excludes_0() -> None:
+    for end, shown in ((-1e-3, "nothing"), (1e-3, "better")):
+        half = paired_interval([-1.0, 0.0, 1.0])[1]
+        ones = [value - half - end for value in (-1.0, 0.0, 1.0)]
+        found = paired_differences(ones, {"par": [0.0] * 3})["par"]
+        assert found.shown == shown == shown_by(found.interval)
+
+
+def test_of_several_comparisons_holms_p_values_decide_and_intervals_stay() -> None:
+    ones, none = [-1.0, -1.2, -1.4], [0.0] * 3
+    (alone,) = paired_differences(ones, {"par": none}).values()
+    assert (alone.shown, round(alone.p, 4)) == ("better", 0.0091)
+    others = {f"like-{k}": [one + (-1) ** at for at, one in enumerate(ones)] for k in range(5)}
+    among = paired_differences(ones, {**others, "par": none})["par"]
+    assert among.p == pytest.approx(6 * alone.p)
+    assert (among.interval, among.shown) == (alone.interval, "nothing")
+    *_, line, rule, _ = verdict("mine", ones, {**others, "par": none})
+    visible = smallest_visible(among.half_width, 3, 6)
+    assert line.startswith(
+        f"mine and par: no difference shown (the smallest visible one is {visible:.4f}"
+    )
+    assert line.endswith("over 3 retraining seeds, p 0.0548")
+    assert rule.startswith("shown is what has p below 0.05 by Holm's method over all 6 opponents")
+
+
+def test_equal_layouts_are_seldom_called_better_or_worse() -> None:
+    """By intervals alone one of four is in 18% of the comparisons, as docs/evaluation.md says."""
+    generator, wrong, by_intervals = np.random.default_rng(0), 0, 0
+    for _ in range(500):
+        mine, *others = generator.normal(size=(5, 3)).tolist()
+        found = paired_differences(mine, {str(at): one for at, one in enumerate(others)})
+        wrong += any(one.shown != "nothing" for one in found.values())
+        by_intervals += any(shown_by(one.interval) != "nothing" for one in found.values())
+    assert wrong / 500 < 0.08
+    assert by_intervals / 500 == pytest.approx(0.18, abs=0.04)
+
+
+def test_a_difference_without_spread_is_shown_unless_it_is_0() -> None:
+    found = paired_differences([1.0, 2.0], {"same": [1.0, 2.0], "more": [1.5, 2.5]})
+    assert [one.shown for one in found.values()] == ["nothing", "better"]
 
 
 def test_clear_differences_have_their_direction() -> None:

@@ -124,10 +124,16 @@ def _is_share(value: object) -> bool:
 
 def equal_opponents(
     plan: RunPlan, name: str, chosen: Architecture, taken: frozenset[Network], count: int
-) -> list[Architecture]:
-    """The opponents of a registered kind; NoOpponent where there is none of this cost."""
+) -> list[tuple[Architecture, float]]:
+    """The opponents of a registered kind, each with its cost as a multiple of the chosen one's.
+
+    NoOpponent where there is none of this cost.
+    """
     opponents = OPPONENTS[name](contest(plan, chosen, taken, count))
     return [
-        architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name, [])
+        (
+            architecture_of(plan, Derived(one.layout, Evidence(method=one.words)), one.name, []),
+            one.share,
+        )
         for one in opponents
     ]

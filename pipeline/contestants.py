@@ -1,13 +1,13 @@
 """Who is compared: the chosen layout, a Pareto front, and the opponents; each network once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from model import Architecture, ModelOptions, load_architecture
 from nas.opponents import OPPONENTS, NoOpponent
-from nas.opponents.base import TOLERANCE
+from nas.opponents.base import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents
 from pipeline.context import RunPlan, say
 from pipeline.derive import check_tokenizer, derive, write_architecture
@@ -23,12 +23,14 @@ class Contestant:
     Attributes:
         role: searched, chosen, front or opponent.
         kinds: the names in compare.opponents that came to this network.
+        share: of an opponent of equal cost, that cost as a multiple of the chosen layout's.
         remarks: which opponents are the same network; of the chosen one also which there are not.
     """
 
     architecture: Architecture
     role: str
     kinds: list[str] = field(default_factory=list)
+    share: float | None = None
     remarks: list[str] = field(default_factory=list)
 
     def remark(self, line: str) -> None:
@@ -54,13 +56,13 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
         if not _is_another_name(entries, architecture):
             entries.append(Contestant(architecture, "front"))
     for kind in plan.experiment.compare.opponents:
-        for architecture in _opponents(plan, entries, kind):
-            if not _is_another_name(entries, architecture, kind):
+        for architecture, share in _opponents(plan, entries, kind):
+            if not _is_another_name(entries, architecture, kind, share):
                 written = write_architecture(architecture, plan.experiment, plan.run_dir)
-                entries.append(Contestant(written, "opponent", [kind]))
-    if any(kind in OPPONENTS for entry in entries for kind in entry.kinds):
-        cost = equal_cost(plan, chosen)
-        entries[0].remark(f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}")
+                entries.append(Contestant(written, "opponent", [kind], share))
+    others = {entry.architecture.name: entry.share for entry in entries[1:]}
+    if shares := {name: share for name, share in others.items() if share is not None}:
+        entries[0].remark(of_equal_cost(equal_cost(plan, chosen), shares))
     for seed in plan.experiment.compare.seeds:
         for entry in entries:
             with closing(retrain_trainer(plan.with_seed(seed), entry.architecture)) as trainer:
@@ -68,13 +70,24 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
     return entries
 
 
+def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
+    """Which cost opponents have; what is cut by whole slots or widths may fall short of it."""
+    less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
+    words = f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}"
+    return f"{words}; these have less: {', '.join(less)}" if less else words
+
+
 def _is_another_name(
-    entries: Sequence[Contestant], architecture: Architecture, kind: str | None = None
+    entries: Sequence[Contestant],
+    architecture: Architecture,
+    kind: str | None = None,
+    share: float | None = None,
 ) -> bool:
     """Whether a network takes part already; then its other name is kept there."""
     for entry in entries:
         if entry.architecture.network == architecture.network:
             entry.kinds += [kind] if kind else []
+            entry.share = entry.share if share is None else share
             if architecture.name != entry.architecture.name:
                 names = f"{architecture.name} = {entry.architecture.name}"
                 entry.remark(f"{names}: one network, trained and shown once")
@@ -82,10 +95,12 @@ def _is_another_name(
     return False
 
 
-def _opponents(plan: RunPlan, entries: Sequence[Contestant], kind: str) -> list[Architecture]:
-    """The opponents of a kind; of those of equal cost as many as there are."""
+def _opponents(
+    plan: RunPlan, entries: Sequence[Contestant], kind: str
+) -> list[tuple[Architecture, float | None]]:
+    """The opponents of a kind; of those of equal cost as many as there are, with their shares."""
     if kind not in OPPONENTS:
-        return [derive(plan, method=kind)]
+        return [(derive(plan, method=kind), None)]
     compare, chosen = plan.experiment.compare, entries[0]
     wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
     taken = frozenset(entry.architecture.network for entry in entries)
@@ -96,7 +111,7 @@ def _opponents(plan: RunPlan, entries: Sequence[Contestant], kind: str) -> list[
         return []
     if len(opponents) < wanted:
         chosen.remark(f"{kind}: there are no other networks; {len(opponents)} of {wanted}")
-    return opponents
+    return [*opponents]
 
 
 def front_of(plan: RunPlan) -> list[Architecture]:

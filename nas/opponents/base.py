@@ -17,11 +17,15 @@ class NoOpponent(ValueError):
 
 @dataclass(frozen=True)
 class Opponent:
-    """A layout with the name of its architecture and how it came about."""
+    """A layout with the name of its architecture and how it came about.
+
+    `share` is its cost as a multiple of the chosen layout's.
+    """
 
     name: str
     layout: Layout
     words: str
+    share: float
 
 
 @dataclass(frozen=True)

@@ -30,5 +30,5 @@ def interleaved_narrow(contest: Contest) -> list[Opponent]:
         if share <= 1.0 + TOLERANCE:
             (width, *_) = dense_widths(layout)
             words = f"interleaved with d_ffn {width}, {contest.cost} {share:.3f}x"
-            return [Opponent(f"interleaved-ffn{width}", layout, words)]
+            return [Opponent(f"interleaved-ffn{width}", layout, words, share)]
     raise NoOpponent(f"interleaved_narrow: no width has the chosen layout's {contest.cost}")

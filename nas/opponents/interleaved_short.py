@@ -19,7 +19,7 @@ def interleaved_short(contest: Contest) -> list[Opponent]:
             f"{contest.cost}, so nothing is cut"
         )
     words = f"interleaved of {slots} slots, {contest.cost} {share:.3f}x"
-    return [Opponent(f"interleaved-{slots}", whole[:slots], words)]
+    return [Opponent(f"interleaved-{slots}", whole[:slots], words, share)]
 
 
 def most_slots(contest: Contest, name: str) -> tuple[int, float]:

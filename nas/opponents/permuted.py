@@ -26,8 +26,9 @@ def permuted(contest: Contest) -> list[Opponent]:
             if contest.cost == "parameters"
             else "permuted: every permutation of the chosen layout takes part already"
         )
+    words = "a permutation of the chosen layout"
     return [
-        Opponent(f"permuted-{number}", layout, "a permutation of the chosen layout")
+        Opponent(f"permuted-{number}", layout, words, contest.predicted(layout))
         for number, layout in enumerate(layouts)
     ]
 

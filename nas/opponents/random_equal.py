@@ -30,7 +30,7 @@ def random_equal(contest: Contest) -> list[Opponent]:
         for layout, share in zip(batch, contest.measured(batch), strict=True):
             if is_equal(share) and len(opponents) < contest.count:
                 words = f"random, {contest.cost} {share:.3f}x of the chosen layout's"
-                opponents.append(Opponent(f"random-{len(opponents)}", layout, words))
+                opponents.append(Opponent(f"random-{len(opponents)}", layout, words, share))
     if not opponents:
         raise NoOpponent(
             f"random: there is no other network within {TOLERANCE:.0%} of the chosen layout's "

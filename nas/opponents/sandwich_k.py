@@ -27,7 +27,7 @@ def sandwich_k(contest: Contest) -> list[Opponent]:
         if share <= 1.0 + TOLERANCE and layout in new:
             k = k_of[layout]
             words = f"sandwich, k = {k}, of {slots} slots, {contest.cost} {share:.3f}x"
-            opponents.append(Opponent(f"sandwich-{slots}-k{k}", layout, words))
+            opponents.append(Opponent(f"sandwich-{slots}-k{k}", layout, words, share))
     if not opponents:
         raise NoOpponent(
             f"sandwich_k: no other sandwich of {slots} slots has the chosen layout's {contest.cost}"

@@ -13,7 +13,7 @@ from model import load_architecture
 from nas.opponents.base import TOLERANCE, NoOpponent
 from nas.statistics.intervals import at_cost
 from pipeline.contest import FILE, contest, equal_cost
-from pipeline.contestants import contestants
+from pipeline.contestants import contestants, of_equal_cost
 from tests.pipeline.conftest import PlanWith
 from tests.pipeline.test_costs import Clock, clock
 from tests.runs import run, settings
@@ -59,6 +59,20 @@ def test_every_opponent_of_equal_cost_costs_what_the_chosen_layout_costs(
     assert len(shares) >= 2
     assert all(share <= 1 + TOLERANCE for share in shares)
     assert len({entry.architecture.network for entry in entries}) == len(entries)
+    assert [entry.share for entry in entries[2:]] == pytest.approx(shares)
+    named = {entry.architecture.name: entry.share for entry in entries[2:] if entry.share}
+    assert of_equal_cost(cost, named) == said.splitlines()[-1] == entries[0].remarks[-1]
+
+
+def test_a_remark_says_which_opponents_have_less() -> None:
+    shares = {"random-0": 0.971, "interleaved-3": 0.8333, "sandwich-3-k1": 0.969}
+    assert of_equal_cost("flops", shares) == (
+        "opponents of equal cost have its flops, within 3%; these have less: interleaved-3 0.833x, "
+        "sandwich-3-k1 0.969x"
+    )
+    assert of_equal_cost("latency", {"random-0": 1.029, "permuted-0": 1.0}) == (
+        "opponents of equal cost have its latency, within 3%"
+    )
 
 
 def test_a_layout_whose_width_was_filled_has_opponents_too(

@@ -11,7 +11,7 @@ from nas.costs.budget import LayoutCost
 from nas.derivation.base import Layout, Request
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
-from nas.opponents.base import TOLERANCE
+from nas.opponents.base import TOLERANCE, is_equal
 from nas.opponents.width import dense_widths, with_width
 from tests import tiny
 
@@ -55,6 +55,19 @@ def test_random_ones_are_other_networks_of_equal_cost() -> None:
     assert len(networks) == 6
     assert all(abs(cost(one.layout) / cost(asked.chosen) - 1) <= TOLERANCE for one in opponents)
     assert opponents == OPPONENTS["random"](contest("adaid", 5))
+
+
+@pytest.mark.parametrize("kind", OPPONENTS)
+def test_every_opponent_knows_its_share_of_the_chosen_layouts_cost(kind: str) -> None:
+    wide = tiny.candidates("attention", {"kind": "dense", "d_ffn": 160}, "identity")
+    is_narrow = kind == "interleaved_narrow"
+    asked = contest("adadai" if is_narrow else "adddii", 3, names=wide if is_narrow else CANDIDATES)
+    opponents = OPPONENTS[kind](asked)
+    assert opponents
+    for one in opponents:
+        assert one.share == pytest.approx(cost(one.layout) / cost(asked.chosen))
+        # What is cut: 17 of 21, where a slot more has 22; 28 of 29, where 8 more width has 31.
+        assert is_equal(one.share) is (kind in ("random", "permuted"))
 
 
 def test_a_random_one_that_costs_more_when_it_is_measured_is_dropped() -> None:

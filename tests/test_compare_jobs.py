@@ -15,6 +15,7 @@ import pytest
 import compare
 import derive
 from tests.runs import ROOT, assert_same, last_step, refused, run, settings
+from utils.cores import usable_cores
 
 GIVEN = ("compare.opponents=[interleaved]", "run.figures=false", "costs.patience_s=0")
 
@@ -54,6 +55,9 @@ def test_processes_train_what_one_process_trains(both: tuple[Path, Path]) -> Non
     assert done.returncode == 0, done.stderr
     assert_trained_alike(one, two, 4)
     assert done.stdout.count("trained ") == 4
+    recorded = [json.loads((phase / "environment.json").read_text()) for phase in phases(two)]
+    assert {one["threads"] for one in recorded} == {max(1, usable_cores() // 2)}
+    assert {one["command"][0] for one in recorded} == {"compare.py"}
     assert json.loads((two / "comparison.json").read_text())["rows"][0]["name"] == "layout-addi"
 
 

@@ -19,7 +19,9 @@ from utils.text import masked
 
 Identity = Mapping[str, Any]
 # What a person calls a recorded fact.
-_WORDS = {"commit": "program"}
+WORDS = {"commit": "program"}
+# What older versions did and did not say.
+UNSAID = {"ranks": 1, "attention": "auto", "compile": False}
 
 
 def identity_hash(identity: Identity) -> str:
@@ -126,6 +128,22 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
     return json.dumps({**_facts(device), **extra}, indent=1) + "\n"
 
 
+def record_start(folder: Path, text: str) -> None:
+    """Say in environment.json on what a run begins.
+
+    The folder may have been taken by an earlier start, or by compare.py, whose processes train
+    with fewer threads; the command that took it stays.
+    """
+    path = folder / "environment.json"
+    try:
+        recorded = read_object(path, "")
+    except (FileNotFoundError, ValueError):
+        recorded = {}
+    now = {**json.loads(text), **{key: recorded[key] for key in ("command",) if key in recorded}}
+    if now != recorded:
+        write_whole(path, json.dumps(now, indent=1) + "\n")
+
+
 def record_resume(
     folder: Path,
     device: torch.device,
@@ -141,8 +159,7 @@ def record_resume(
     """
     path = folder / "environment.json"
     try:
-        # What older versions did and did not say.
-        recorded = {"ranks": 1, "attention": "auto", "compile": False} | read_object(path, "")
+        recorded = UNSAID | read_object(path, "")
     except (FileNotFoundError, ValueError):
         # Lost or damaged: no result depends on it.
         recorded = {}
@@ -156,7 +173,7 @@ def record_resume(
         return "unknown" if value is None else value
 
     return [
-        f"{_WORDS.get(key, key)} was {shown(recorded.get(key, 'not recorded'))}, "
+        f"{WORDS.get(key, key)} was {shown(recorded.get(key, 'not recorded'))}, "
         f"is {shown(now[key])}"
         for key in ("torch", "processor", "device", "threads", *settings, "commit")
         if recorded.get(key) != now[key]

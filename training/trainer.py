@@ -23,6 +23,7 @@ from training.run_dir import (
     identity_hash,
     is_claimed,
     record_resume,
+    record_start,
 )
 from training.signals import StopRequest
 from training.state import Batches, Hook, Step, TrainState
@@ -190,6 +191,7 @@ class Trainer:
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
         if not step:
+            record_start(self.folder, self.files["environment.json"])
             return self.summary
         settings = {
             "micro_batches": config.micro_batches,

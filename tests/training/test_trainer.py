@@ -80,6 +80,19 @@ def judged(folder: Path, endings_2: list[Ending], names: list[str]) -> None:
     assert names[winner] in (folder / "environment.json").read_text()
 
 
+def test_the_record_is_of_the_machine_that_began_and_not_of_who_took_the_folder(
+    tmp_path: Path,
+) -> None:
+    for threads in (2, 1):
+        files = {"experiment.yaml": "", "environment.json": json.dumps({"threads": threads})}
+        with closing(trainer_of(tmp_path, files=files)) as trainer:
+            trainer.open()
+            if threads == 1:
+                trainer.run(RunConfig())
+        recorded = json.loads((tmp_path / "environment.json").read_text())
+        assert recorded == {"threads": threads}
+
+
 @pytest.mark.parametrize("different", [False, True])
 @pytest.mark.parametrize("rounds", [6, pytest.param(50, marks=pytest.mark.slow)])
 def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(

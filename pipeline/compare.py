@@ -9,6 +9,7 @@ from model import load_model
 from nas.costs.latency import Busy
 from nas.statistics.intervals import verdict
 from pipeline.comparison_rows import COLUMNS, intervals_of, reference_of, rows_of, saved
+from pipeline.conditions import unlike_conditions
 from pipeline.contest import equal_cost
 from pipeline.contestants import Contestant
 from pipeline.context import RunPlan, as_saved, say
@@ -99,6 +100,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         for entry in entries
     }
     check_validations(results)
+    if unlike := unlike_conditions(
+        {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
+    ):
+        entries[0].remark(unlike)
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models)
     rows = rows_of(entries, results, latencies.median_ms, _train_step_ms(plan, entries))

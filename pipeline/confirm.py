@@ -10,6 +10,7 @@ from data import DataConfig, Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_differences, paired_line
+from pipeline.conditions import unlike_conditions
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
@@ -95,8 +96,22 @@ def train_sides(
 
 def result_of(folder: Path, seed: int) -> dict[str, Any]:
     """The result of a run's chosen architecture."""
+    return read_result(_training(folder, seed) / "result.json")
+
+
+def _training(folder: Path, seed: int) -> Path:
     name = load_architecture(folder / "architecture.json").name
-    return read_result(folder / "retrain" / name / f"seed-{seed}" / "result.json")
+    return folder / "retrain" / name / f"seed-{seed}"
+
+
+def unlike_trainings(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> str:
+    """In what the conditions of the trainings differ, in a line; nothing where in nothing."""
+    return unlike_conditions(
+        {
+            side.name: [_training(run / side.name / f"seed-{seed}", seed) for seed in seeds]
+            for side in sides
+        }
+    )
 
 
 def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dict[str, Any]]:

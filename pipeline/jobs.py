@@ -145,7 +145,8 @@ def train_layouts(
     if not jobs:
         return
     key_file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(key_file, json.dumps({**known, **key, "commit": commit()}, indent=1) + "\n")
+    begun_by = say_other_program(key_file, known)
+    write_whole(key_file, json.dumps({**known, **key, "commit": begun_by}, indent=1) + "\n")
     lock, count = threading.Lock(), total - len(jobs)
 
     def done(job: Job) -> None:
@@ -174,6 +175,23 @@ def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
         "retrain": experiment.retrain.identity(),
         **inputs,
     }
+
+
+def say_other_program(path: Path, known: Mapping[str, Any]) -> str | None:
+    """The version of the program that began the results of a key file, of new ones this one.
+
+    Where that is another one a line says so: theirs and ours may differ in more than their key.
+    """
+    now: str | None = commit()
+    begun_by: str | None = known.get("commit", now)
+    if begun_by != now:
+        print(
+            f"{path}: was begun by another version of the program ({begun_by or 'unknown'} there, "
+            f"{now or 'unknown'} here), "
+            "whose results may differ for that",
+            flush=True,
+        )
+    return begun_by
 
 
 def check_key(

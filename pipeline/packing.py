@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterator, Sequence
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from model.saving import tensors_digest
 from nas.costs.workloads import WORKLOADS
+from pipeline.conditions import facts_in, resumed_on
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.pack_file import (
     FOLDER,
@@ -41,8 +41,6 @@ ROOT = Path(__file__).resolve().parents[1]
 _HELD = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
 # Of no use without the run: what trackers wrote, logs of workers, what a replay unpacked.
 _TRACKED, _LEFT_OUT = {"tensorboard", "wandb"}, {"jobs", "replay"}
-# What a phase's numbers depend on; where one is another, equality cannot be expected.
-FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
 _TENSOR_DIGITS = 16
 
 
@@ -149,26 +147,17 @@ def _sha256(path: Path) -> str:
 def _phase(run: Path, folder: Path) -> PackedPhase:
     environment = environment_of(folder)
     identity = read_object(folder / "identity.json", "start the phase again, which mends it")
-    resumed: Any = environment.get("resumed", [])
     facts = facts_in(environment)
     return PackedPhase(
         facts=facts,
         inputs={name: str(identity.get(name)) for name in ("corpus", "tokenizer")},
         experiment=(folder / "experiment.yaml").relative_to(run).as_posix(),
         resumed_on={
-            str(entry.get("step")): changed
-            for entry in (resumed if isinstance(resumed, list) else [])
-            if isinstance(entry, dict)
-            and (changed := dict(facts_in(facts | entry).items() - facts.items()))
+            step: changed
+            for step, later in resumed_on(environment)
+            if (changed := dict(later.items() - facts.items()))
         },
     )
-
-
-def facts_in(environment: dict[str, Any]) -> dict[str, str]:
-    """FACTS of an environment.json, as text."""
-    packages = environment.get("packages")
-    known = {"ranks": 1, **(packages if isinstance(packages, dict) else {}), **environment}
-    return {name: str(known.get(name, "not recorded")) for name in FACTS}
 
 
 def _remade(run: Path, commands: Sequence[Command]) -> set[str]:

@@ -11,7 +11,15 @@ from model import layout_letters
 from nas.derivation import Expected, Trial, Tried
 from pipeline.context import RunPlan, say
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, training_result
+from pipeline.jobs import (
+    Job,
+    check_key,
+    key_of,
+    layout_job,
+    run_all,
+    say_other_program,
+    training_result,
+)
 from pipeline.run_files import read_result, remove_weights
 from training.run_dir import commit
 from training.signals import StopRequest
@@ -58,7 +66,8 @@ class Probes:
         path = self._folder(half) / KEY
         key = key_of(self._experiment(half), self.plan.inputs())
         if path.exists():
-            check_key(path, key, f"give another --run, or remove {path.parent} to train again")
+            remedy = f"give another --run, or remove {path.parent} to train again"
+            say_other_program(path, check_key(path, key, remedy))
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")

@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import load
 
 from data import prepare
+from pipeline.conditions import facts_in
 from pipeline.context import say
 from pipeline.devices import find_device
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.pack_file import WEIGHTS, Pack, PackedPhase
-from pipeline.packing import facts_in, tensor_digests
+from pipeline.packing import tensor_digests
 from pipeline.run_commands import Command
 from pipeline.run_difference import (
     Difference,

@@ -193,7 +193,8 @@ _COMPARED: Sequence[tuple[str, Compare]] = (
     ("comparison.csv", partial(_table, _MEASURED)),
     (
         "comparison.json",
-        partial(_json, _MEASURED | TIMES | {"verdict", "latency_note", "latency_key"}),
+        # The remarks name measured shares, and programs.
+        partial(_json, _MEASURED | TIMES | {"verdict", "remarks", "latency_note", "latency_key"}),
     ),
     ("pareto.csv", partial(_table, frozenset({"cost", "times_reference"}))),
     ("pareto.json", partial(_json, frozenset())),

@@ -91,7 +91,8 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
         for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
     ]
     results = {name: [{"seed": 0, "elapsed_s": 2.0}] for name in (CHOSEN, RIVAL)}
-    content = {"verdict": "none", "rows": rows, "results": results}
+    remarks = ["not trained under equal conditions: program c0ffee (x), 0c0ffee (the others)"]
+    content = {"verdict": "none", "remarks": remarks, "rows": rows, "results": results}
     content["latency_interval_ms"] = {CHOSEN: [3.0, 3.5]}
     write_json(run / "comparison.json", content)
     table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"

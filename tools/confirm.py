@@ -70,7 +70,13 @@ def names_of(files: Sequence[Path]) -> list[str]:
 
 def show(plan: Any, sides: Any, arguments: argparse.Namespace) -> None:
     """Measure latencies; write and print the table and what may be said."""
-    from pipeline.confirm import latencies, same_networks, table_of, verdict_line
+    from pipeline.confirm import (
+        latencies,
+        same_networks,
+        table_of,
+        unlike_trainings,
+        verdict_line,
+    )
     from utils.files import csv_of, write_whole
 
     rows = table_of(sides, arguments.seeds, arguments.run)
@@ -79,8 +85,11 @@ def show(plan: Any, sides: Any, arguments: argparse.Namespace) -> None:
         row["latency_ms"] = measured.median_ms.get(f"{row['experiment']}/{row['seed']}")
     one, two = sides
     verdict = verdict_line(rows, one.name, two.name)
-    remark = same_networks(one, two, arguments.seeds, arguments.run)
-    remarks = [remark] if remark else []
+    seen = (
+        same_networks(one, two, arguments.seeds, arguments.run),
+        unlike_trainings(sides, arguments.seeds, arguments.run),
+    )
+    remarks = [remark for remark in seen if remark]
     summary = {
         "verdict": verdict,
         "remarks": remarks,

@@ -160,4 +160,15 @@ def test_the_next_command_repeats_the_settings_and_works(
     words = shlex.split(last.removeprefix("next: "))
     assert words[1].endswith("compare.py")
     assert "retrain.steps=12" in words
+    # The same command, by another version of the program on another machine.
+    path = derived / "retrain/layout-addi/seed-0/environment.json"
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps(known | {"torch": "1.13.0", "device": "H100", "threads": 64}))
     run(compare, *words[2:], "--set", "compare.opponents=[interleaved]")
+    remark = (
+        f"not trained under equal conditions: torch 1.13.0 (layout-addi), {known['torch']} "
+        f"(interleaved); device H100 (layout-addi), {known['device']} (interleaved); threads 64 "
+        f"(layout-addi), {known['threads']} (interleaved)"
+    )
+    assert json.loads((derived / "comparison.json").read_text())["remarks"] == [remark]
+    assert capsys.readouterr().out.count(remark) == 2, "beforehand, and under the table"

@@ -169,6 +169,13 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("pipeline.confirm.run_all", run_jobs_here)
+
+    def unlike(trainings: dict[str, list[Path]]) -> str:
+        folders = [folder for of_side in trainings.values() for folder in of_side]
+        assert all((folder / "environment.json").exists() for folder in folders)
+        return f"{len(folders)} trainings of {', '.join(trainings)} are unlike"
+
+    monkeypatch.setattr("pipeline.confirm.unlike_conditions", unlike)
     other = tmp_path / "three.yaml"
     other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
@@ -186,7 +193,9 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
         )
         (result,) = (json.loads(path.read_text()) for path in results)
         assert row["test_bits_per_byte"] == str(result["test"]["bits_per_byte"])
-    verdict = json.loads((tmp_path / "run" / "confirm.json").read_text())["verdict"]
+    said = json.loads((tmp_path / "run" / "confirm.json").read_text())
+    verdict = said["verdict"]
+    assert said["remarks"] == ["4 trainings of tiny, three are unlike"]
     assert verdict in capsys.readouterr().out
     assert "over 2 seeds" in verdict
     (path,) = (tmp_path / "run" / "three" / "seed-8").glob("retrain/*/*/result.json")

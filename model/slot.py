@@ -116,7 +116,8 @@ class Slot(nn.Module):
 
         The memory holds the inputs before it (None where nothing reads them), the states are the
         candidates' own; both are returned as the next segment needs them. The auxiliary loss is
-        the weighted sum of the blocks', None where there is none.
+        the weighted sum of the blocks', None where there is none. It trains blocks and is no price
+        of theirs: no gradient flows from it into the weights of the terms.
         """
         out_BTD, aux = x_BTD, None
         next_states: list[Tensor | None] = [None] * len(states)
@@ -138,7 +139,7 @@ class Slot(nn.Module):
             out_BTD = self._add(label, out_BTD, x_BTD, delta_BTD, weight)
             next_states[index] = None if state is None else state.detach()
             if block_aux is not None:
-                block_aux = block_aux if weight is None else weight * block_aux
+                block_aux = block_aux if weight is None else weight.detach() * block_aux
                 aux = block_aux if aux is None else aux + block_aux
         return out_BTD, _next_memory(memory_BMD, x_BTD), tuple(next_states), aux
 

@@ -49,12 +49,14 @@ class Forward:
         stream: StreamState,
         mix: Callable[[], Mix | None],
         backward: Callable[[Tensor], None],
+        *,
+        auxiliary: bool = True,
     ) -> tuple[Tensor, StreamState]:
         """The loss of this rank's streams of a batch of all ranks, part by part.
 
         `mix` makes the mix anew for each part, as a backward pass uses its graph up; every call
-        must give the same numbers. `backward` is called with each part's share of the loss,
-        auxiliary losses included.
+        must give the same numbers. `backward` is called with each part's share of the loss, with
+        the blocks' auxiliary losses unless `auxiliary` is false.
 
         Returns:
             This rank's share of the batch's mean nats, without auxiliary losses, and what its
@@ -77,7 +79,8 @@ class Forward:
                     run_slot=self.run_slot,
                 )
                 nats = state.model.nll(h_BTD, target_BT[part]).mean()
-            backward(share * (nats if aux_loss is None else nats + aux_loss))
+            trained = nats if aux_loss is None or not auxiliary else nats + aux_loss
+            backward(share * trained)
             streams.append(carried)
             nats_parts.append(share * nats.detach())
         return torch.stack(nats_parts).sum(), StreamState.join(streams)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -117,11 +118,11 @@ class SearchStep:
 
         forward = self.weight_step.forward
         key = (_ALPHA_STREAM, self.seed, state.step, forward.ranks.rank)
+        mix = partial(self.alpha_mix, state)
         # Dropout of its own: the weights' steps draw the same whether alpha has moved or not.
+        # Auxiliary losses train blocks: to alpha they would be a price of some kinds alone.
         with _frozen(state.model), numbers_of(key, forward.device):
-            _, stream = forward.accumulate(
-                state, batch, stream, lambda: self.alpha_mix(state), backward
-            )
+            _, stream = forward.accumulate(state, batch, stream, mix, backward, auxiliary=False)
         if self.alpha_batches is not None:
             state.streams["alpha"] = stream
         for parameter, gradient in zip(trained, gradients, strict=True):

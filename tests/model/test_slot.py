@@ -155,6 +155,18 @@ def test_a_candidates_own_state_and_auxiliary_loss_pass_through_the_slot() -> No
     torch.testing.assert_close(half_aux, full_aux / 2)
 
 
+@pytest.mark.usefixtures("with_shift")
+def test_an_auxiliary_loss_trains_the_block_and_not_the_weight_that_weighs_it() -> None:
+    slot, x_BTD = slot_of(candidate("shift")), normal(2, 6, D_MODEL)
+    weight = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    out_BTD, _, _, aux = slot(x_BTD, None, segment_of(x_BTD), (None,), [(0, weight)])
+    factor_D = slot.blocks["shift"].factor
+    of_block_D, of_weight = torch.autograd.grad(aux, [factor_D, weight], allow_unused=True)
+    assert of_weight is None
+    torch.testing.assert_close(of_block_D, 0.5 * 2.0 * factor_D)
+    assert torch.autograd.grad(out_BTD.sum(), weight)[0] != 0.0
+
+
 @pytest.mark.parametrize("kind", ["gated_delta", "linear_attention"])
 def test_a_state_that_was_lost_is_made_of_the_memory(kind: str) -> None:
     slot = slot_of(candidate("attention", memory=6), candidate(kind))

@@ -9,6 +9,7 @@ import torch
 
 from model import LanguageModel
 from nas.search.config import SearchConfig
+from nas.search.estimators import ESTIMATORS
 from nas.search.plan import SearchPlan
 from nas.search.step import SearchStep, build_alpha, build_alpha_optimiser
 from tests import tiny
@@ -40,6 +41,7 @@ def make(
     alpha_estimator: str | None = None,
     resample_every: Any = "auto",
     optimiser: Any = OPTIMISER,
+    model: LanguageModel | None = None,
     **alpha: Any,
 ) -> tuple[SearchStep, TrainState]:
     config = SearchConfig.model_validate(
@@ -52,8 +54,8 @@ def make(
         }
     )
     plan = SearchPlan(config, steps, memory=5, segment=4)
-    model = tiny.supernet()
-    alpha_LC = build_alpha(3, 3)
+    model = model or tiny.supernet()
+    alpha_LC = build_alpha(3, len(model.slots[0].labels))
     state = tiny.state_of(
         model,
         optimisers={"alpha": build_alpha_optimiser(alpha_LC, plan)},
@@ -228,6 +230,34 @@ def test_shared_takes_both_gradients_from_one_pass() -> None:
     step(state, batch)
     grad_LC = state.parameters["alpha"].grad
     assert torch.allclose(grad_LC, expected_LC, atol=1e-12)
+
+
+LOSING = (
+    {"kind": "mixture_of_experts", "balance_loss": 1.0},
+    {"kind": "adaptive_span", "span": 6, "span_loss": 0.1},
+)
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS.keys() - {"spos"}))
+@pytest.mark.parametrize("data", ["shared", "split", "prequential"])
+def test_a_blocks_auxiliary_loss_is_no_part_of_alphas_gradient(data: str, estimator: str) -> None:
+    net = tiny.supernet("dense", *LOSING)
+    step, state = make(data=data, estimator=estimator, warmup_fraction=0.0, model=net)
+    batch, alpha_LC = Stream(2).batch(0), state.parameters["alpha"]
+    h_BTD, _, aux = net(batch.input_BT, net.initial_state(2), step.mix(state))
+    nats, trained = net.nll(h_BTD, batch.target_BT).mean(), list(net.parameters())
+    (wanted_LC,) = torch.autograd.grad(nats, [alpha_LC], retain_graph=True)
+    weights_wanted = torch.autograd.grad(nats + aux, trained, materialize_grads=True)
+    if data == "shared":
+        step(state, batch)
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+        torch.testing.assert_close(found, list(weights_wanted), rtol=0, atol=1e-12)
+        # One pass for both: earlier slots make what the routers of later ones read.
+        slots = slice(2, 3)
+    else:
+        step._alpha_step(state, batch)
+        slots = slice(0, 3)
+    torch.testing.assert_close(alpha_LC.grad[slots], wanted_LC[slots], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("data", ["shared", "prequential"])

@@ -4,6 +4,7 @@ B batch   T segment length   M memory length   D d_model   V vocabulary   J tail
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,12 +19,13 @@ from model.layout import tied_slots
 from model.norms import NORMS
 from model.ops import NO_DROPOUT, Dropout, drop
 from model.options import NO_OPTIONS, ModelOptions
-from model.slot import RunSlot, Slot, Terms, run
+from model.slot import BuffersKept, RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import Segment, StreamState
 
 # Per slot what is computed there.
 Mix = Sequence[Terms]
+_Passes = tuple[AbstractContextManager[None], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class LanguageModel(nn.Module):
             mix: per slot the (candidate index, weight) pairs that are computed, the index being
                 that of its module's candidates; None computes the one candidate of every slot.
             recompute: keep of each slot its inputs alone, and compute it again in the backward
-                pass, with the same random numbers.
+                pass, with the same random numbers; what blocks count, they count once.
             attention: the kernel of attention; None: as the device does it fastest.
             run_slot: what calls a slot: `run`, or what a compiler makes of it.
             chunk: the ids are several segments of so many tokens (the last may be shorter), read at
@@ -157,7 +159,7 @@ class LanguageModel(nn.Module):
             slot_memory, slot_states = carried
             inputs = (slot, x_BTD, slot_memory, segment, slot_states, terms)
             x_BTD, slot_memory, slot_states, slot_aux = (
-                checkpoint(run_slot, *inputs, use_reentrant=False)
+                checkpoint(run_slot, *inputs, use_reentrant=False, context_fn=_once(slot))
                 if recompute
                 else run_slot(*inputs)
             )
@@ -247,3 +249,8 @@ class LanguageModel(nn.Module):
                     f"mix: slot {number} has {len(own)} candidates; say what is computed"
                 )
         return [[(own[0], None)] for own in self.tied.own]
+
+
+def _once(slot: Slot) -> Callable[[], _Passes]:
+    """What a slot's first pass and its second one run within."""
+    return lambda: (nullcontext(), BuffersKept(slot))

@@ -209,6 +209,27 @@ class Slot(nn.Module):
         return state
 
 
+class BuffersKept:
+    """Within it a pass may count what it likes in buffers; afterwards they are as before.
+
+    For a pass that is none of the training's: a slot that is computed again, a step that is only
+    looked at. It can be entered again, as a backward pass that is taken twice does.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def __enter__(self) -> None:
+        self.kept = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+
+    @torch.no_grad()
+    def __exit__(self, *error: object) -> None:
+        for buffer, before in self.kept:
+            buffer.copy_(before)
+        self.kept = []
+
+
 def run(slot: Slot, *inputs: Any) -> Result:
     """Call a slot with the inputs of its `forward`: what a compiler is given."""
     result: Result = slot(*inputs)

@@ -112,9 +112,10 @@ class Block(Protocol):
     though each head has a row, it names in `head_biases`: weight decay leaves them alone; in
     `rate_factors` weights whose learning rate is a multiple of the others'. What its
     `after_step(add_up)` does, where it has one, is done after every step of the weights, by all
-    processes in one order. What its `describe()` gives, where it has one, is logged and drawn at
-    every validation: `Numbers` that follow from the weights and the last step alone, or a run that
-    goes on from a checkpoint would say something else.
+    processes in one order. What a training counts until then, it counts in buffers, in place: a
+    pass that is not to be counted puts them back. What its `describe()` gives, where it has one, is
+    logged and drawn at every validation: `Numbers` that follow from the weights and the last step
+    alone, or a run that goes on from a checkpoint would say something else.
     """
 
     memory_rows: int

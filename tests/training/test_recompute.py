@@ -1,5 +1,6 @@
 """Slots computed again in the backward pass: the same bits, fewer of them kept."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model import LanguageModel
+from model import BLOCKS, LanguageModel
 from model.ops import Dropout
 from nas.search.config import SearchConfig
 from nas.search.estimators import ESTIMATORS, gumbel_noise
@@ -24,12 +25,16 @@ FORWARD = Forward(CPU, "float32")
 ALL_DROPOUT = Dropout(residual=0.2, embedding=0.1, attention=0.3, dense=0.4)
 
 
-def supernet(dtype: torch.dtype = torch.float64, tie_slots: int | None = None) -> LanguageModel:
-    """All registered kinds in four slots, with dropout everywhere."""
+def supernet(
+    dtype: torch.dtype = torch.float64,
+    tie_slots: int | None = None,
+    kinds: Sequence[Any] = KINDS,
+) -> LanguageModel:
+    """These kinds in four slots, with dropout everywhere."""
     torch.manual_seed(0)
     config = tiny.model_config()
     return LanguageModel(
-        [tiny.candidates(*KINDS)] * 4,
+        [tiny.candidates(*kinds)] * 4,
         d_model=8,
         vocabulary_size=tiny.VOCABULARY,
         softmax=config.softmax,
@@ -51,7 +56,7 @@ def search_step(
         }
     )
     plan = SearchPlan(config, 8, memory=5, segment=4)
-    alpha_LC = build_alpha(4, len(KINDS))
+    alpha_LC = build_alpha(4, len(model.slots[0].labels))
     state = tiny.state_of(
         model,
         rows=3,
@@ -67,17 +72,19 @@ def search_step(
 
 
 def all_of_a_run(forward: Forward, estimator: str, **options: Any) -> list[Tensor]:
-    """Losses, norms, weights, gradients, moments, alpha, memories and random state of 6 steps."""
-    tie_slots, dtype = options.pop("tie_slots", None), options.pop("dtype", torch.float64)
-    step, state = search_step(supernet(dtype, tie_slots), forward, estimator, **options)
+    """Metrics, weights, buffers, gradients, moments, alpha, memories, random numbers, in a row."""
+    made = {name: options.pop(name) for name in ("tie_slots", "dtype", "kinds") if name in options}
+    steps = options.pop("steps", 6)
+    step, state = search_step(supernet(**made), forward, estimator, **options)
     torch.manual_seed(7)
     found: list[Tensor] = []
-    for state.step in range(6):
+    for state.step in range(steps):
         metrics = step(state, tiny.batch(3, seed=state.step, first=state.step == 0))
         found += [torch.as_tensor(value).clone() for value in metrics.values()]
     parameters = [*state.model.parameters(), state.parameters["alpha"]]
     found += [p.detach() for p in parameters] + [p.grad for p in parameters if p.grad is not None]
     found += [t for p in state.optimisers["weights"].state.values() for t in p.values()]
+    found += state.model.buffers()
     return [*found, *state.streams["weights"].tensors().values(), torch.get_rng_state()]
 
 
@@ -107,6 +114,15 @@ def test_so_it_is_with_tied_slots_and_under_autocast(
     forward = replace(FORWARD, precision=precision)
     kept = all_of_a_run(forward, estimator, **options)
     again = all_of_a_run(replace(forward, recompute=True), estimator, **options)
+    assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_so_is_every_registered_kind_and_what_it_counts(kind: str) -> None:
+    """Keys of clusters and choices of experts are counted in the first pass alone."""
+    forward, options = replace(FORWARD, micro_batches=2), {"tie_slots": 2, "steps": 1}
+    kept = all_of_a_run(forward, "soft", kinds=(kind,), **options)
+    again = all_of_a_run(replace(forward, recompute=True), "soft", kinds=(kind,), **options)
     assert all(torch.equal(one, two) for one, two in zip(kept, again, strict=True))
 
 

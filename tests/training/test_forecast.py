@@ -1,14 +1,16 @@
 """The forecast of memory: what it counts, and that a run does not notice it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from model import LanguageModel
 from nas.search.estimators import ESTIMATORS
 from tests import tiny
-from tests.training.test_recompute import FORWARD, search_step, supernet
+from tests.training.test_recompute import FORWARD, KINDS, search_step, supernet
 from training import memory as module
 from training.memory import Forecast, Ledger, ProbeBatch, forecast
 from training.step import Forward
@@ -56,8 +58,10 @@ def rows(count: int, segment: int = 7) -> ProbeBatch:
     return ProbeBatch(one.input_BT.repeat(count, 1), one.target_BT.repeat(count, 1))
 
 
-def searches(forward: Forward, estimator: str, **alpha: Any) -> tuple[Any, Any, Any]:
-    model = supernet(torch.float32)
+def searches(
+    forward: Forward, estimator: str, kinds: Sequence[str] = KINDS, **alpha: Any
+) -> tuple[Any, Any, Any]:
+    model = supernet(torch.float32, kinds=kinds)
     step, state = search_step(model, forward, estimator, warmup_fraction=0.0, **alpha)
     state.streams = {"weights": model.initial_state(9)}
     step = replace(step, noise=lambda *_: torch.tensor([[9.0, 5.0, 0.0]] * 4))
@@ -123,9 +127,15 @@ def test_the_parts_are_what_they_say() -> None:
     assert Forecast(1, 2, 3, 4, 5, 6).total == 21
 
 
-def test_nothing_of_the_run_changes() -> None:
-    _, state, make = searches(replace(FORWARD, micro_batches=2), "soft")
-    weights = [p.detach().clone() for p in state.model.parameters()]
+def tensors_of(model: LanguageModel) -> list[torch.Tensor]:
+    """Also those that no checkpoint has."""
+    return [*model.parameters(), *model.buffers()]
+
+
+@pytest.mark.parametrize("kinds", [KINDS, ("routing", "mixture_of_experts", "adaptive_span")])
+def test_nothing_of_the_run_changes(kinds: Sequence[str]) -> None:
+    _, state, make = searches(replace(FORWARD, micro_batches=2), "soft", kinds)
+    weights, said = [p.detach().clone() for p in tensors_of(state.model)], state.model.describe()
     streams, random, threads = (
         state.streams["weights"],
         torch.get_rng_state(),
@@ -133,7 +143,8 @@ def test_nothing_of_the_run_changes() -> None:
     )
     alpha_LC = state.parameters["alpha"].detach().clone()
     forecast(state, rows(9), FORWARD, [make])
-    assert all(torch.equal(a, b) for a, b in zip(weights, state.model.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(weights, tensors_of(state.model), strict=True))
+    assert state.model.describe() == said
     assert all(p.grad is None for p in (*state.model.parameters(), state.parameters["alpha"]))
     assert torch.equal(alpha_LC, state.parameters["alpha"])
     assert state.streams["weights"] is streams

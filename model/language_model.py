@@ -6,7 +6,7 @@ B batch   T segment length   M memory length   D d_model   V vocabulary   J tail
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -201,6 +201,13 @@ class LanguageModel(nn.Module):
         for block in (block for slot in self.slots for block in slot.blocks.values()):
             if (act := getattr(block, "after_step", None)) is not None:
                 act(add_up)
+
+    def costliest(self) -> Self:
+        """The model itself, with the weights that costs are taken of (`Block`)."""
+        for block in (block for slot in self.slots for block in slot.blocks.values()):
+            if (widen := getattr(block, "costliest", None)) is not None:
+                widen()
+        return self
 
     def describe(self) -> list[dict[str, Any]]:
         """What blocks say of themselves by slot and label; slots of one module say the same."""

@@ -105,7 +105,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     ):
         entries[0].remark(unlike)
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
-    latencies = time_models(plan, models)
+    latencies = time_models(plan, models, trained=True)
     rows = rows_of(entries, results, latencies.median_ms, _train_step_ms(plan, entries))
     reference = rows[reference_of(entries)]
     nats = {

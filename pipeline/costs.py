@@ -60,7 +60,7 @@ def measurement_of(plan: RunPlan) -> Measurement:
     """How layouts of the run are timed."""
 
     def build(layout: Layout) -> LanguageModel:
-        return plan.network([[candidate] for candidate in layout]).to(plan.device)
+        return plan.network([[candidate] for candidate in layout]).costliest().to(plan.device)
 
     costs = plan.experiment.costs
     return Measurement(
@@ -209,7 +209,7 @@ def counted_cost(
 
 
 def state_bytes(candidates: Sequence[Candidate], plan: RunPlan) -> list[float]:
-    """What each candidate keeps of a stream that is read token by token, memory full."""
+    """What each candidate keeps at most of a stream that is read token by token, memory full."""
     # The state does not depend on the vocabulary.
     model = LanguageModel(
         [candidates],
@@ -217,7 +217,8 @@ def state_bytes(candidates: Sequence[Candidate], plan: RunPlan) -> list[float]:
         vocabulary_size=2,
         softmax=SoftmaxConfig(cutoffs=()),
         options=plan.sizes["options"].model_copy(update={"d_embedding": None}),
-    ).eval()
+    )
+    model.costliest().eval()
     with torch.inference_mode():
         ids_BT = torch.zeros(1, 1, dtype=torch.int64)
         mix = [[(k, None) for k in range(len(candidates))]]
@@ -340,8 +341,15 @@ def measure_whole(plan: RunPlan, budget: Budget, layouts: Sequence[Layout]) -> M
     return Measured(budget, times, keys)
 
 
-def time_models(plan: RunPlan, models: Mapping[str, LanguageModel]) -> Latencies:
-    """Time the forward passes of models in turn; no figures where the machine is busy."""
+def time_models(
+    plan: RunPlan, models: Mapping[str, LanguageModel], *, trained: bool = False
+) -> Latencies:
+    """Time the forward passes of models in turn; no figures where the machine is busy.
+
+    Of `trained` models as they are; of others at the weights that costs are taken of.
+    """
+    if not trained:
+        models = {name: model.costliest() for name, model in models.items()}
     count = _counted(len(models), "model")
     say(f"measuring the latency of {count} in turn{unchecked(plan.device)}")
     costs = plan.experiment.costs

@@ -63,10 +63,9 @@ class AdaptiveSpanBlock(nn.Module):
     neither read nor kept by an evaluation: that changes no result. The nearest key that a query
     sees has x = 0: its own, or without `sees_itself` the one before it.
 
-    Differs from the paper: by default positions are Transformer-XL's and a query sees itself; heads
-    begin with their whole span: the cost of a model that is not trained yet is the highest that it
-    may come to. From the paper's code: the sum of the weights is divided by as it is, without 1e-8
-    added to it.
+    Differs from the paper: by default positions are Transformer-XL's, a query sees itself, and
+    heads begin with their whole span. From the paper's code: the sum of the weights is divided by
+    as it is, without 1e-8 added to it.
     """
 
     adds_nothing = False
@@ -104,7 +103,7 @@ class AdaptiveSpanBlock(nn.Module):
         return delta_BTD, state, self.span_loss * self.span * share_H.mean()
 
     def reach(self) -> int:
-        """How many keys the head sees that sees most; of weights that are not there yet, all."""
+        """How many keys the head sees that sees most; of weights that hold no numbers, all."""
         # A compiler would have to guard on the value of a weight: it computes all keys.
         if self.span_H.is_meta or torch.compiler.is_compiling():
             return self.span
@@ -116,13 +115,18 @@ class AdaptiveSpanBlock(nn.Module):
         """Bring the spans back between 0 and 1: beyond, they would have no gradient."""
         self.span_H.clamp_(0.0, 1.0)
 
+    @torch.no_grad()
+    def costliest(self) -> None:
+        """Every head sees its whole span."""
+        self.span_H.fill_(1.0)
+
     def describe(self) -> Numbers:
         """Of each head z, the keys behind the nearest one that it sees in full."""
         return {"span_keys": (self.span_H.detach().clamp(0.0, 1.0) * self.span).tolist()}
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
-        """Attention's over the keys that some head sees now."""
-        return self.attention.flops(batch, segment, memory, self.reach() + self.first)
+        """Attention's over the whole span, whatever has been learnt."""
+        return self.attention.flops(batch, segment, memory)
 
 
 class _LearnedPositions(AttentionBlock):

@@ -218,6 +218,8 @@ def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_e
     block.after_step(alone_in_training)
     assert block.span_H.tolist() == [0.0, 1.0]
     assert block.describe() == {"span_keys": [0.0, 10.0]}
+    block.costliest()
+    assert block.describe() == {"span_keys": [10.0, 10.0]}
 
 
 def test_without_persistent_vectors_it_is_attention() -> None:

@@ -6,6 +6,7 @@ import math
 import shlex
 import statistics
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ import retrain
 from data import count_words
 from nas.opponents.base import TOLERANCE
 from pipeline.contestants import contestants
+from pipeline.costs import time_models
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
@@ -23,10 +25,16 @@ from tests.test_pipeline import run
 
 @pytest.mark.usefixtures("_corpus_with_words")
 def test_several_seeds_are_averaged_and_the_verdict_is_of_the_test_text(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
+    experiment_file: Path,
+    derived: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = count_words((experiment_file.parent / "test.txt").read_text())
+    timed = Mock(wraps=time_models)
+    monkeypatch.setattr("pipeline.compare.time_models", timed)
     run(compare, derived, *settings("compare.seeds=[3, 5]", "compare.opponents=[interleaved]"))
+    assert timed.call_args.kwargs == {"trained": True}
     table = json.loads((derived / "comparison.json").read_text())
     assert [row["n"] for row in table["rows"]] == [2, 2]
     assert table["rows"][0]["role"] == "chosen"

@@ -21,7 +21,7 @@ from nas.costs.latency import Latencies
 from nas.costs.workloads import WORKLOADS
 from pipeline import costs as plan_costs
 from pipeline.context import RunPlan
-from pipeline.costs import budget_of, counted_cost, state_bytes
+from pipeline.costs import budget_of, counted_cost, measurement_of, state_bytes
 from pipeline.experiment import load_experiment
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import describe
@@ -74,6 +74,41 @@ def test_cache_bytes_are_those_of_the_state_that_a_stream_keeps(
     row = 16 * 4 if shifted else 0
     wanted = [2 * 11 * 16 * 4 + row, row, 0, row, 2 * 3 * 4 * 4 + row]
     assert state_bytes(plan.candidates, plan) == wanted
+
+
+SPANS = "{kind: adaptive_span, label: spans, span: 12, ramp: 2, first_span: FIRST}"
+
+
+@pytest.mark.parametrize("first_span", [0.0, 0.3])
+def test_all_costs_are_those_of_the_whole_span_whatever_is_learnt(
+    plan_with: PlanWith, first_span: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = SPANS.replace("FIRST", str(first_span))
+    plan = plan_with(f"model.candidates=[attention, {spans}]", "model.slots=1")
+    whole = plan_with(f"model.candidates=[attention, {SPANS.replace('FIRST', '1.0')}]",
+                      "model.slots=1")  # fmt: skip
+    layout, wanted = plan.candidates[1:], whole.candidates[1:]
+    for name in ("parameters", "flops", "cache"):
+        assert counted_cost(plan, name)(layout) == counted_cost(whole, name)(wanted), name
+    assert state_bytes(layout, plan) == [2 * 11 * 16 * 4]
+    model = plan.network([layout])
+    assert plan.flops_per_token(model) == plan.costs(layout) == whole.costs(wanted)
+    assert _span_keys(measurement_of(plan).build(layout)) == [12.0, 12.0]
+    timed: list[list[float]] = []
+
+    def time(models: Mapping[str, LanguageModel], *_: Any, **__: Any) -> None:
+        timed.append(_span_keys(models["x"]))
+
+    monkeypatch.setattr(plan_costs, "measure_latency", time)
+    # What a training has learnt is timed as it is.
+    plan_costs.time_models(plan, {"x": model}, trained=True)
+    plan_costs.time_models(plan, {"x": model})
+    assert timed == [pytest.approx([12 * first_span] * 2), [12.0, 12.0]]
+
+
+def _span_keys(model: LanguageModel) -> list[float]:
+    (said,) = model.describe()
+    return list(said["numbers"]["span_keys"])
 
 
 def _slot_ms(slot: Any) -> float:

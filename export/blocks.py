@@ -27,7 +27,7 @@ from model.blocks.dense import DenseBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.identity import IdentityBlock
 from model.blocks.linear_attention import LinearAttentionBlock
-from model.blocks.mixture_of_experts import MixtureOfExpertsBlock
+from model.blocks.mixture_of_experts import MixtureOfExpertsBlock, choose_experts
 from model.blocks.persistent import PersistentBlock
 from model.blocks.product_key_memory import ProductKeyMemoryBlock
 from model.blocks.routing import RoutingBlock
@@ -139,8 +139,8 @@ class MixtureOfExpertsForm(Form):
     def forward(self, c_BTD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Every token of the segment by itself."""
         logit_BTE = F.linear(c_BTD, self.block.gate.weight)
-        top_BTK, expert_BTK = logit_BTE.topk(self.block.k, dim=-1)
-        gate_BTE = torch.zeros_like(logit_BTE).scatter(-1, expert_BTK, top_BTK.softmax(dim=-1))
+        gate_BTK, expert_BTK = choose_experts(logit_BTE, self.block.k)
+        gate_BTE = torch.zeros_like(logit_BTE).scatter(-1, expert_BTK, gate_BTK)
         delta_BTD = torch.zeros_like(c_BTD)
         for number, expert in enumerate(self.block.experts):
             expert_BTD, _, _ = expert(c_BTD, segment, None)

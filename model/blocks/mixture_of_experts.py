@@ -43,10 +43,11 @@ class MixtureOfExpertsOptions(InnerLayerOptions):
 class MixtureOfExpertsBlock(nn.Module):
     """sum_e g_e f_e(x) over the k experts of largest W_g x; their gates g are a softmax over them.
 
-    No expert has a capacity, so that no token depends on another one. The auxiliary loss is
-    `balance_loss` E sum_e s_e p_e, with the share s of the choices that fall on an expert and its
-    mean probability p, both over the tokens that are computed at once (Fedus et al. 2021, arXiv
-    2101.03961, Eq. 4): of a micro-batch, or of one process's streams.
+    The gate of one expert alone (k = 1) is its probability among all experts, as in the Switch
+    Transformer (Fedus et al. 2021, arXiv 2101.03961, Eq. 1-2). No expert has a capacity, so that no
+    token depends on another one. The auxiliary loss is `balance_loss` E sum_e s_e p_e, with the
+    share s of the choices that fall on an expert and its mean probability p, both over the tokens
+    that are computed at once (there, Eq. 4): of a micro-batch, or of one process's streams.
 
     Differs from the paper: no noise on the gates; the loss is the later, simpler one.
     """
@@ -75,8 +76,8 @@ class MixtureOfExpertsBlock(nn.Module):
         wide = torch.promote_types(x_RD.dtype, torch.float32)
         with torch.autocast(x_RD.device.type, enabled=False):
             logit_RE = x_RD.to(wide) @ self.gate.weight.to(wide).T
-        top_RK, expert_RK = logit_RE.topk(self.k, dim=1)
-        gate_RK = top_RK.softmax(dim=1).to(x_RD.dtype)
+        gate_RK, expert_RK = choose_experts(logit_RE, self.k)
+        gate_RK = gate_RK.to(x_RD.dtype)
         out_RD = torch.zeros_like(x_RD)
         for number, expert in enumerate(self.experts):
             row_N, place_N = (expert_RK == number).nonzero(as_tuple=True)
@@ -114,3 +115,12 @@ class MixtureOfExpertsBlock(nn.Module):
         expert = self.experts[0]
         assert isinstance(expert, DenseBlock)
         return 2.0 * self.gate.weight.numel() + self.k * expert.flops(batch, segment, memory)
+
+
+def choose_experts(logit_RE: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The gates and the numbers of the k experts that each token uses."""
+    top_RK, expert_RK = logit_RE.topk(k, dim=-1)
+    if k > 1:
+        return top_RK.softmax(dim=-1), expert_RK
+    # A softmax over one logit is 1: the router would hear nothing of the text's loss.
+    return logit_RE.softmax(dim=-1).gather(-1, expert_RK), expert_RK

@@ -42,7 +42,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "gated_delta": [{}, {"kernel": 1, "n_heads": 1, "d_head": 5}],
     "linear_attention": [{}, {"n_heads": 1, "d_head": 5}],
-    "mixture_of_experts": [{}, {"k": 1, "n_experts": 2}, {"k": 3, "n_experts": 3}],
+    "mixture_of_experts": [
+        {},
+        {"k": 1, "n_experts": 2, "balance_loss": 0.0},
+        {"k": 3, "n_experts": 3},
+    ],
     "product_key_memory": [{}, {"k": 3, "n_keys": 3, "heads": 1, "d_key": 3}],
     "persistent": [{}, {"n_vectors": 3, "n_heads": 1, "d_head": 5}],
     "routing": [{"clusters": 3, "keys": 3}, {"n_local_heads": 0, "clusters": 2, "keys": 4}],

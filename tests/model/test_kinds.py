@@ -463,6 +463,20 @@ def test_the_best_two_experts_of_a_token_share_it_and_an_even_use_costs_least() 
     assert block(c_BTD, segment, None)[2].item() == pytest.approx(0.5)
 
 
+def test_one_expert_alone_has_its_probability_as_its_gate_so_that_the_router_learns() -> None:
+    c_BTD = normal(2, LENGTH, D_MODEL)
+    block, delta_BTD = alone(candidate("mixture_of_experts", n_experts=3, k=1), c_BTD)
+    segment = Segment(torch.zeros(2), LENGTH)
+    expert_EBTD = torch.stack([expert(c_BTD, segment, None)[0] for expert in block.experts])
+    gate_BT, best_BT = (c_BTD @ block.gate.weight.T).softmax(dim=2).max(dim=2)
+    for stream in range(2):
+        for t in range(LENGTH):
+            wanted_D = gate_BT[stream, t] * expert_EBTD[best_BT[stream, t], stream, t]
+            close(delta_BTD[stream, t], wanted_D)
+    (gradient_ED,) = torch.autograd.grad(delta_BTD.sum(), [block.gate.weight])
+    assert gradient_ED.abs().max() > 0.01
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [("mixture_of_experts", "load"), ("routing", "largest_cluster")]
 )

@@ -66,7 +66,10 @@ class ProductKeyMemoryBlock(nn.Module):
     def forward(self, c_BSD: Tensor, segment: Segment, state: None) -> tuple[Tensor, None, None]:
         """Every token of the segment by itself."""
         x_BTD = c_BSD[:, c_BSD.shape[1] - segment.length :]
-        weight_RM, number_RM = self.read(x_BTD.flatten(0, 1))
+        # In float32 at least: in bfloat16 near scores are ties, and other values would be read.
+        wide = torch.promote_types(x_BTD.dtype, torch.float32)
+        with torch.autocast(x_BTD.device.type, enabled=False):
+            weight_RM, number_RM = self.read(x_BTD.flatten(0, 1).to(wide))
         out_RD = F.embedding_bag(
             number_RM,
             self.value_ND,
@@ -77,11 +80,13 @@ class ProductKeyMemoryBlock(nn.Module):
         return drop(out_BTD, self.dropout, self.training), None, None
 
     def read(self, x_RD: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights and the numbers of the H K values of each token."""
-        keys = self.key_H2NW.shape[2]
-        q_RHE = project(x_RD, self.query.weight).view(x_RD.shape[0], self.heads, -1)
-        q_H2RW = self.norm(q_RHE).view(*q_RHE.shape[:2], 2, -1).permute(1, 2, 0, 3)
-        score_H2RN = q_H2RW @ self.key_H2NW.mT.to(q_H2RW.dtype)
+        """The weights and the numbers of the H K values of each token, in the dtype of x."""
+        keys, dtype = self.key_H2NW.shape[2], x_RD.dtype
+        q_RHE = project(x_RD, self.query.weight.to(dtype)).view(x_RD.shape[0], self.heads, -1)
+        scale_E, shift_E = self.norm.weight.to(dtype), self.norm.bias.to(dtype)
+        q_RHE = F.layer_norm(q_RHE, scale_E.shape, scale_E, shift_E, self.norm.eps)
+        q_H2RW = q_RHE.view(*q_RHE.shape[:2], 2, -1).permute(1, 2, 0, 3)
+        score_H2RN = q_H2RW @ self.key_H2NW.mT.to(dtype)
         best_H2RK, place_H2RK = score_H2RN.topk(self.k, dim=-1)
         one_HRK, two_HRK = best_H2RK.unbind(1)
         sum_HRP = (one_HRK[..., :, None] + two_HRK[..., None, :]).flatten(2)

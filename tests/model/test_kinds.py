@@ -523,6 +523,14 @@ def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:
     close(delta_BTD, out_BTD)
 
 
+def test_which_values_a_token_reads_does_not_depend_on_the_precision() -> None:
+    block = fresh(candidate("product_key_memory", n_keys=32, k=4))
+    c_BTD, segment = normal(2, 40, D_MODEL).float(), Segment(torch.zeros(2), 40)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found_BTD = block(c_BTD, segment, None)[0]
+    assert torch.equal(found_BTD, block(c_BTD, segment, None)[0])
+
+
 def test_attention_blocks_name_their_biases() -> None:
     for kind in ("all_attention", "adaptive_span"):
         inner = block_of(slot_of(candidate(kind)), kind).attention

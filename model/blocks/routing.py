@@ -52,7 +52,11 @@ class RoutingOptions(HeadOptions):
         default=0.999, ge=0, le=1, description="What a step leaves of a cluster's centre."
     )
     commitment_loss: float = Field(
-        default=1e-4, ge=0, le=10, description="Nats for a squared distance of 1 to the centres."
+        default=1e-4,
+        ge=0,
+        le=10,
+        description="Nats for a squared distance to the centres of 1 in each channel: a mean over "
+        "channels too.",
     )
 
     @staticmethod

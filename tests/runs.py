@@ -50,10 +50,10 @@ def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
         done(job)
 
 
-def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+def refused(script: Any, capsys: pytest.CaptureFixture[str], *arguments: Any, code: int = 2) -> str:
     """The one line on stderr of a script that must refuse, without the command to go on with."""
     capsys.readouterr()
-    assert code_of(script, *arguments) == 2
+    assert code_of(script, *arguments) == code
     error = capsys.readouterr().err
     assert "Traceback" not in error
     lines = [line for line in error.splitlines() if not line.startswith(PROGRESS)]

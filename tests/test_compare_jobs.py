@@ -104,9 +104,9 @@ def test_a_number_of_jobs_that_cannot_be_is_refused(
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_named(
+def test_a_training_that_diverges_is_named_and_ends_all_with_its_code(
     both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = [*GIVEN, "retrain.optimiser.lr=1e30"]
-    line = refused(compare, capsys, both[0], "--jobs", "2", *settings(*steps))
-    assert "layout-addi, seed 0: " in line
+    line = refused(compare, capsys, both[0], "--jobs", "2", *settings(*steps), code=3)
+    assert "layout-addi, seed 0: exit code 3: diverged at step " in line

@@ -26,7 +26,8 @@ class ProductKeyMemoryOptions(BlockOptions):
     n_keys: int = Field(
         default=32, ge=1, le=4096, description="Keys of each half; the table has n_keys^2 values."
     )
-    k: int = Field(default=8, ge=1, le=4096, description="Values that a query reads.")
+    # The weight of one value alone would be 1, and the text would teach queries and keys nothing.
+    k: int = Field(default=8, ge=2, le=4096, description="Values that a query reads.")
     d_key: int | None = Field(
         default=None, ge=1, le=2**16, description="Width of a half key; null: d_model / 4."
     )

@@ -10,20 +10,17 @@ from pathlib import Path
 from statistics import fmean
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.layout_rows import FIGURES, Row
+from utils.validation import Section, dotted, explain
 
 COLUMNS = ("layout", "settings", "lr", "seed", *FIGURES)
 RATE = "retrain.optimiser.lr"
 Settings = dict[str, int | float | str]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Arm(_Strict):
+class Arm(Section):
     """A network as it is trained with fresh seeds; without a layout it is the group's choice."""
 
     name: str
@@ -32,7 +29,7 @@ class Arm(_Strict):
     seeds: tuple[int, ...]
 
 
-class Group(_Strict):
+class Group(Section):
     """Networks to choose among, and arms.
 
     All of `among` are trained with the first of `choice_seeds`, the best `again` with the others
@@ -54,7 +51,7 @@ class Group(_Strict):
         return self
 
 
-class Comparison(_Strict):
+class Comparison(Section):
     """An arm against another, or against the mean of several, each of which counts once."""
 
     arm: str
@@ -63,7 +60,7 @@ class Comparison(_Strict):
     margin_nats: float | None = None  # not worse by so much is enough
 
 
-class Arms(_Strict):
+class Arms(Section):
     """The file of arms.
 
     Each of `rate_layouts` is trained with all `rates`. A network takes the best rate of the deepest
@@ -100,8 +97,17 @@ def blocks(layout: str) -> int:
 
 
 def arms_of(path: Path) -> Arms:
-    """The arms of a file."""
-    return Arms.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    """The arms of a file.
+
+    Raises:
+        ValueError: it holds something else; one line names the first key that is wrong.
+    """
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        return Arms.model_validate(content)
+    except ValidationError as error:
+        key, words = explain(error.errors(), Arms, content)[0]
+        raise ValueError(f"{path}: {f'{dotted(key)}: ' if key else ''}{words}") from None
 
 
 def identity(row: Row) -> tuple[str, ...]:

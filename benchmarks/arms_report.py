@@ -30,13 +30,11 @@ from benchmarks.arms_differences import Difference, welch
 from benchmarks.arms_figure import ArmRow
 from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
-from nas.statistics.intervals import paired_interval
+from nas.statistics.intervals import NOTHING, paired_interval, shown_at
 from nas.statistics.p_values import holm
 
 # Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5
-# A comparison that is not primary says better or worse where its adjusted p value is below this.
-_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -186,7 +184,8 @@ def comparison_lines(
     adjusted = holm([difference.p for _, difference in weighed], planned)
     for (one, (mean, half, _)), p in zip(weighed, adjusted, strict=True):
         words = f"{mean:+.4f} +- {half:.4f} nats, p {p:.4f} (Holm, {planned} comparisons)"
-        verdict = "no difference shown" if p >= _LEVEL else "better" if mean < 0 else "worse"
+        shown = shown_at(mean, p)
+        verdict = "no difference shown" if shown == NOTHING else shown
         yield f"compared: {_names(one)} {words}: {verdict}"
 
 

@@ -40,6 +40,11 @@ def shown_by(interval: tuple[float, float]) -> str:
     return NOTHING if low <= 0 <= high else "better" if high < 0 else "worse"
 
 
+def shown_at(mean: float, p: float) -> str:
+    """`better`, `worse` or `nothing`, by a p value of one less other where less is better."""
+    return NOTHING if p >= LEVEL else "better" if mean < 0 else "worse"
+
+
 def comparison_words(one: str, other: str, shown: str, visible: str, *, verb: str = "is") -> str:
     """Which of two is better, or that nothing is shown.
 
@@ -80,7 +85,7 @@ class PairedDifference:
     @property
     def shown(self) -> str:
         """What is shown of the one beside the other: `better`, `worse` or `nothing`."""
-        return NOTHING if self.p >= LEVEL else "better" if self.mean < 0 else "worse"
+        return shown_at(self.mean, self.p)
 
 
 def paired_differences(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import headline
-from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, chosen, rate_of
+from benchmarks.arms import Arm, Arms, Comparison, Group, arms_by_name, arms_of, chosen, rate_of
 from benchmarks.arms_differences import welch
 from benchmarks.arms_figure import ArmRow, arms_figure
 from benchmarks.arms_report import (
@@ -136,6 +137,24 @@ def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
     assert Arms.model_validate(given | {"to_come": ["cut"]}).to_come == ("cut",)
     with pytest.raises(ValueError, match="names of arms must differ"):
         Arms.model_validate(given | {"to_come": ["cut", "chosen"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("{rates: 3}", "rates: "),
+        ("[]", "expected a mapping of keys, found a list"),
+        ("{rates: [1e-3], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arm: []}]}",
+         "groups[0].arm: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_of_arms_is_one_line(tmp_path: Path, given: str, words: str) -> None:
+    file = tmp_path / "arms.yaml"
+    file.write_text(given)
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
+        arms_of(file)
+    assert str(refused.value).startswith(f"{file}: ")
+    assert "\n" not in str(refused.value)
 
 
 def test_what_is_missing_is_trained_stage_by_stage_and_nothing_twice() -> None:

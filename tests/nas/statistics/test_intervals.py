@@ -7,6 +7,7 @@ from nas.statistics.intervals import (
     comparison_words,
     paired_differences,
     paired_interval,
+    shown_at,
     shown_by,
     smallest_visible,
     t95,
@@ -50,6 +51,11 @@ def test_the_smallest_visible_difference_is_seen_four_times_in_five() -> None:
 def test_an_interval_that_ends_at_0_shows_nothing() -> None:
     assert shown_by((-1.0, 0.0)) == shown_by((0.0, 1.0)) == "nothing"
     assert (shown_by((-1.0, -0.1)), shown_by((0.1, 1.0))) == ("better", "worse")
+
+
+def test_a_p_value_of_the_level_shows_nothing() -> None:
+    shown = [shown_at(mean, p) for mean in (-1.0, 1.0) for p in (0.049, 0.05)]
+    assert shown == ["better", "nothing", "worse", "nothing"]
 
 
 def test_what_is_shown_has_its_words() -> None:

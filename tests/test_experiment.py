@@ -256,6 +256,7 @@ def test_a_mistake_is_named_with_its_place(problems, old, new, line):
         ("adaptive_span, first_span: 1.5", "first_span: must be at most 1, found 1.5"),
         ("mixture_of_experts, k: 0", "k: must be at least 1, found 0"),
         ("product_key_memory, k: 1", "k: must be at least 2, found 1"),
+        ("product_key_memory, n_keys: 1", "n_keys: must be at least 2, found 1"),
         ("mixture_of_experts, k: 5", "k: 5 is more than n_experts 4; give less"),
         ("product_key_memory, k: 33", "k: 33 is more than n_keys 32; give less"),
         *((f"{kind}, n_vectors: 0", "n_vectors: must be at least 1, found 0")

@@ -24,7 +24,7 @@ class ProductKeyMemoryOptions(BlockOptions):
     label: Label = "product_key_memory"
     heads: int = Field(default=4, ge=1, le=4096, description="Queries of a token.")
     n_keys: int = Field(
-        default=32, ge=1, le=4096, description="Keys of each half; the table has n_keys^2 values."
+        default=32, ge=2, le=4096, description="Keys of each half; the table has n_keys^2 values."
     )
     # The weight of one value alone would be 1, and the text would teach queries and keys nothing.
     k: int = Field(default=8, ge=2, le=4096, description="Values that a query reads.")

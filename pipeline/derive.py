@@ -101,10 +101,7 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
         filled = fill_width(plan, budget, derived.layout)
     name = _name(config, seeds, derived, filled=filled is not None)
     if filled is not None:
-        before = layout_letters(derived.layout)
-        scored = " (scores and gap are those of {before})" if derived.evidence.pi else ""
-        scored = " (trained was {before}, not this width)" if derived.tried else scored
-        words = f"{words}; {filled.words}{scored.format(before=before)}"
+        words = f"{words}; {filled.words}{_of_before(derived)}"
         derived, times = replace(derived, layout=filled.layout), filled.times
     evidence = derived.evidence.model_copy(update={"budget": words})
     derived = replace(derived, evidence=evidence)
@@ -114,6 +111,14 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
         derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
     architecture = architecture_of(plan, derived, name, seeds, times)
     return Derivation(architecture, derived.considered, derived.tried, derived.front)
+
+
+def _of_before(derived: Derived) -> str:
+    """What is known of a layout before its blocks are widened, and not of the wider one."""
+    letters = layout_letters(derived.layout)
+    if derived.tried:
+        return f" (trained was {letters}, not this width)"
+    return f" (scores and gap are those of {letters})" if derived.evidence.pi else ""
 
 
 def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Sequence[int]:

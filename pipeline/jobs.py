@@ -73,8 +73,8 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            diverged_code = isinstance(error, Failed) and error.code == DIVERGED
-            raise (Diverged if diverged_code else ValueError)(f"{job.name}: {error}")
+            has_diverged = isinstance(error, Failed) and error.code == DIVERGED
+            raise (Diverged if has_diverged else ValueError)(f"{job.name}: {error}")
 
 
 def _run(
@@ -187,8 +187,7 @@ def say_other_program(path: Path, known: Mapping[str, Any]) -> str | None:
     if begun_by != now:
         print(
             f"{path}: was begun by another version of the program ({begun_by or 'unknown'} there, "
-            f"{now or 'unknown'} here), "
-            "whose results may differ for that",
+            f"{now or 'unknown'} here), whose results may differ for that",
             flush=True,
         )
     return begun_by

@@ -156,7 +156,7 @@ def trained_within_budget(
     """
     assert request.train is not None
     train, times = request.train, WholeTimes(plan, budget)
-    refused: dict[str, Mapping[str, float]] = {}
+    limits, refused = budget.limits(factors), dict[str, Mapping[str, float]]()
 
     def train_within(trials: Sequence[Trial]) -> Sequence[float]:
         if excess := times.over([trial.layout for trial in trials]):
@@ -164,7 +164,6 @@ def trained_within_budget(
         return train(trials)
 
     while True:
-        limits = budget.limits(factors)
         asked = replace(request, limits=limits, refused=frozenset(refused), train=train_within)
         try:
             derived = DERIVATIONS[request.config.method](asked)

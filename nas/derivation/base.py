@@ -132,11 +132,8 @@ class Request:
         return Networks(self.candidates, self.tie_slots)
 
     def allowed(self, choice: Choice) -> bool:
-        """Whether a choice keeps every limit."""
-        return self.keeps(self.networks.layout(choice))
-
-    def keeps(self, layout: Layout) -> bool:
-        """Whether a layout keeps every limit and is not refused."""
+        """Whether a choice keeps every limit and is not refused."""
+        layout = self.networks.layout(choice)
         return all(limit.holds(layout) for limit in self.limits) and not (
             self.refused and blocks_of(layout) in self.refused
         )

@@ -1,15 +1,19 @@
 """Fixtures of tests of whole phases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import derive
 from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind
 from data.corpora.local import load_files
+from model import Candidate
+from nas.costs import table as cost_table
+from pipeline import costs as plan_costs
 from pipeline.context import RunPlan, set_up
 from pipeline.experiment import load_experiment
 from tests.test_pipeline import run
@@ -31,6 +35,63 @@ def plan_with(experiment_file: Path, tmp_path: Path) -> PlanWith:
 def plan_of_run(folder: Path, *settings: str) -> RunPlan:
     """The plan of a run folder by the experiment that its search saved."""
     return plan_of(folder / "search/seed-0/experiment.yaml", folder, *settings)
+
+
+# Of the tiny model; a layout's time is their sum and 0.4 ms.
+MS = {"attention": 1.0, "dense": 0.5, "identity": 0.01}
+
+
+def true_ms(layout: tuple[Candidate, ...]) -> float:
+    """What a layout takes; of another width than the experiment's as if that were 64."""
+
+    def slot_ms(slot: Any) -> float:
+        return MS[slot.label] if slot.label in MS else 0.5 * float(slot.d_ffn) / 64
+
+    return 0.4 + sum(map(slot_ms, layout))
+
+
+class Clock:
+    """Times that add up, and are so many times as long where whole layouts are measured.
+
+    `whole` is that factor, of all or of some by name, but never of the reference; `noise` the
+    relative deviation of what is measured whole; `off` the relative error of what a table predicts.
+    """
+
+    def __init__(self) -> None:
+        self.whole: Mapping[str, float] | float = 1.0
+        self.off = self.noise = 0.0
+        self.asked = list[list[str]]()
+
+    def times_ms(
+        self, measured: Any, workload: str, layouts: Mapping[str, tuple[Candidate, ...]]
+    ) -> dict[str, float]:
+        self.asked.append(list(layouts))
+        times = {name: true_ms(layout) for name, layout in layouts.items()}
+        if "rest" in layouts:
+            signs = {name: (-1) ** int(name) for name in times if name.isdecimal()}
+            return times | {
+                name: times[name] * (1 + self.off * sign) for name, sign in signs.items()
+            }
+        generator = np.random.default_rng(len(self.asked))
+        return {
+            name: ms * self._factor(name) * (1 + generator.normal(0, self.noise))
+            for name, ms in times.items()
+        }
+
+    def _factor(self, name: str) -> float:
+        if name == plan_costs.REFERENCE:
+            return 1.0
+        return self.whole if isinstance(self.whole, float) else self.whole.get(name, 1.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What times take where this is asked for."""
+    made = Clock()
+    monkeypatch.setattr(
+        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
+    )
+    return made
 
 
 @pytest.fixture

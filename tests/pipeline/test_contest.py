@@ -14,11 +14,9 @@ from nas.opponents.base import TOLERANCE, NoOpponent
 from nas.statistics.intervals import at_cost
 from pipeline.contest import FILE, contest, equal_cost
 from pipeline.contestants import contestants, of_equal_cost
-from tests.pipeline.conftest import PlanWith
-from tests.pipeline.test_costs import Clock, clock
+from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
 
-__all__ = ["clock"]
 ALL = "compare.opponents=[interleaved, random, permuted, interleaved_short, interleaved_narrow]"
 LAYOUT = ["derive.method=layout", "derive.layout=a d i d", "model.d_ffn=64"]
 

@@ -10,11 +10,9 @@ from nas.costs import table as cost_table
 from nas.costs.latency import Busy
 from pipeline import costs as plan_costs
 from pipeline.costs import table_key, table_path, timed_table
-from tests.pipeline.conftest import PlanWith
-from tests.pipeline.test_costs import MS, Clock, clock, derived
+from tests.pipeline.conftest import MS, Clock, PlanWith
+from tests.pipeline.test_costs import derived
 from tests.runs import refused, settings
-
-__all__ = ["clock"]
 
 
 def test_a_table_is_measured_once_and_read_from_the_cache(

@@ -14,8 +14,7 @@ import torch
 
 import derive
 import retrain
-from model import Candidate, LanguageModel, layout_letters, load_architecture
-from nas.costs import table as cost_table
+from model import LanguageModel, layout_letters, load_architecture
 from nas.costs.budget import parse_amount
 from nas.costs.latency import Latencies
 from nas.costs.workloads import WORKLOADS
@@ -25,16 +24,12 @@ from pipeline.costs import budget_of, counted_cost, measurement_of, state_bytes
 from pipeline.experiment import load_experiment
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import describe
-from tests.pipeline.conftest import PlanWith, plan_of_run
+from tests.pipeline.conftest import MS, Clock, PlanWith, plan_of_run
 from tests.runs import ROOT, refused, run, settings
 
 WIDE = "{kind: dense, label: dense_wide, d_ffn: 40}"
 NARROW = "{kind: attention, label: narrow, n_heads: 1, d_head: 4, memory: 3}"
 CANDIDATES = f"model.candidates=[attention, dense, identity, {WIDE}, {NARROW}]"
-# Of the tiny model; a layout's time is their sum and 0.4 ms.
-MS = {"attention": 1.0, "dense": 0.5, "identity": 0.01}
-
-
 OPTIONS = ["model.norm=scale", "model.norm_position=post", "model.d_embedding=9"]
 REZERO = ["model.rezero=true", "model.token_shift=true", "model.tie_slots=2"]
 
@@ -109,48 +104,6 @@ def test_all_costs_are_those_of_the_whole_span_whatever_is_learnt(
 def _span_keys(model: LanguageModel) -> list[float]:
     (said,) = model.describe()
     return list(said["numbers"]["span_keys"])
-
-
-def _slot_ms(slot: Any) -> float:
-    # Of another width than the experiment's: as if that were 64.
-    return MS[slot.label] if slot.label in MS else 0.5 * float(slot.d_ffn) / 64
-
-
-class Clock:
-    """Times that add up, and are so many times as long where whole layouts are measured."""
-
-    def __init__(self, whole: Mapping[str, float] | float = 1.0) -> None:
-        self.whole, self.asked = whole, list[list[str]]()
-        self.off = 0.0  # the relative error of what a table predicts of whole layouts
-
-    def times_ms(
-        self, measured: Any, workload: str, layouts: Mapping[str, tuple[Candidate, ...]]
-    ) -> dict[str, float]:
-        self.asked.append(list(layouts))
-        stacked = "rest" in layouts
-        factor = 1.0 if stacked or not isinstance(self.whole, float) else self.whole
-        times = {name: 0.4 + sum(map(_slot_ms, layout)) for name, layout in layouts.items()}
-        if stacked:
-            signs = {name: (-1) ** int(name) for name in times if name.isdecimal()}
-            times |= {name: times[name] * (1 + self.off * sign) for name, sign in signs.items()}
-        else:
-            by_name = self.whole if isinstance(self.whole, Mapping) else {}
-            reference = plan_costs.REFERENCE
-            times |= {
-                name: ms * by_name.get(name, factor)
-                for name, ms in times.items()
-                if name != reference
-            }
-        return times
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(
-        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
-    )
-    return made
 
 
 def test_one_layout_is_one(

@@ -13,11 +13,8 @@ import derive
 from model import load_architecture, network_of, parse_layout
 from pipeline import pareto
 from pipeline.pareto import Point, front
-from tests.pipeline.conftest import plan_of_run
-from tests.pipeline.test_costs import Clock, clock
+from tests.pipeline.conftest import Clock, plan_of_run
 from tests.runs import refused, run, settings
-
-__all__ = ["clock"]
 
 
 class Fixed:

@@ -18,11 +18,9 @@ from pipeline.search_cost import NothingGuard, SearchCosts, cost_path
 from report.cost import cost_figure
 from report.run_files import read_trajectory
 from tests import tiny
-from tests.pipeline.conftest import PlanWith
-from tests.pipeline.test_costs import Clock, clock
+from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import SEARCH, assert_same, killed_after, refused, rows, run, settings
 
-__all__ = ["clock"]
 FLOPS = ["search.cost.name=flops", "search.cost.target=0.7x"]
 
 

@@ -1,61 +1,28 @@
 """Methods that train, within a budget of times: what is trained keeps it when it is measured."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from model import Candidate, layout_letters
-from nas.costs import table as cost_table
+from model import layout_letters
 from nas.derivation import Layout, Trial, blocks_of
 from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
 from pipeline.trained_budget import FILE
-from tests.pipeline.conftest import PlanWith
+from tests.pipeline.conftest import Clock, PlanWith, true_ms
 
-MS = {"attention": 1.0, "dense": 0.4, "identity": 0.0}
-REST_MS, SLOTS, LIMIT = 0.5, 8, 0.65
-
-
-def true_ms(layout: Sequence[Candidate]) -> float:
-    return REST_MS + sum(MS[slot.label] for slot in layout)
-
-
-MOST_MS = LIMIT * (REST_MS + 4 * 1.4)
-
-
-@dataclass
-class Clock:
-    """Whole layouts take their true time, with noise where asked; the table errs by 3%."""
-
-    noise: float = 0.0
-    asked: list[list[str]] = field(default_factory=list)
-
-    def times_ms(self, _: Any, __: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
-        self.asked.append([*layouts])
-        generator = np.random.default_rng(len(self.asked))
-        times = {name: true_ms(layout) for name, layout in layouts.items()}
-        if "rest" in layouts:
-            numbered = (name for name in times if name.isdecimal())
-            return times | {n: times[n] * (1 + 0.03 * (-1) ** int(n)) for n in numbered}
-        return {name: ms * (1 + generator.normal(0, self.noise)) for name, ms in times.items()}
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(
-        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
-    )
-    return made
+SLOTS, LIMIT = 8, 0.66
+# 0.4 ms, and four times attention and dense.
+MOST_MS = LIMIT * 6.4
 
 
 @pytest.fixture
 def plan(plan_with: PlanWith, clock: Clock) -> RunPlan:
+    clock.off = 0.03
     return plan_with(f"model.slots={SLOTS}", f"derive.budget.latency={LIMIT}x")
 
 
@@ -91,18 +58,17 @@ def test_what_is_trained_keeps_the_budget_when_it_is_measured(
     trained = {*trainings.layouts.values()}
     assert max(map(true_ms, trained)) <= MOST_MS * (1 + 1e-9)
     measured = [letters for asked in clock.asked[1:] for letters in asked[1:]]
-    assert any(true_ms_of(letters) > MOST_MS for letters in measured)
+    letters_of = {candidate.label[0]: candidate for candidate in plan.candidates}
+    assert any(
+        true_ms(tuple(letters_of[letter] for letter in letters.split())) > MOST_MS
+        for letters in measured
+    )
     (timed,) = architecture.costs.times
     assert timed.ms == pytest.approx(true_ms(architecture.slots))
     assert timed.most_ms == pytest.approx(MOST_MS)
     assert "over the budget when measured, so not trained: " in capsys.readouterr().err
     blocks = [" ".join(sorted(letters.replace("i", "").split())) for letters in measured]
     assert len(set(blocks)) == len(blocks), "each once"
-
-
-def true_ms_of(letters: str) -> float:
-    by_letter = {label[0]: ms for label, ms in MS.items()}
-    return REST_MS + sum(by_letter[letter] for letter in letters.split())
 
 
 def test_rules_name_the_largest_networks_that_fit(plan: RunPlan) -> None:
@@ -116,9 +82,10 @@ def test_rules_name_the_largest_networks_that_fit(plan: RunPlan) -> None:
         )
         for count in (1, 2, 3)
     }
-    fits = {count: int((MOST_MS - REST_MS - count) / 0.4) for count in by_count}
-    assert by_count == {count: min(dense, SLOTS - count) for count, dense in fits.items()}
-    assert answer == "a d d d d d d i"
+    # 0.5 ms a dense block, 0.01 ms what adds nothing.
+    rest_ms = MOST_MS - 0.4 - 0.01 * SLOTS
+    assert by_count == {count: int((rest_ms - 0.99 * count) / 0.49) for count in (1, 2, 3)}
+    assert answer == "a d d d d d i i"
 
 
 @pytest.mark.parametrize("method", ["finals", "predictor"])
@@ -161,18 +128,21 @@ def test_times_of_another_machine_are_measured_again_and_damaged_ones_refused(
 
 
 def test_where_nothing_keeps_it_nothing_is_trained(plan: RunPlan, clock: Clock) -> None:
-    plain, trainings = clock.times_ms, Trainings()
-
-    def slow(measured: Any, workload: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
-        times = plain(measured, workload, layouts)
-        if "rest" in layouts:
-            return times
-        return {n: ms * (1 if n.startswith("the ") else 9) for n, ms in times.items()}
-
-    clock.times_ms = slow  # type: ignore[method-assign]
+    trainings = Trainings()
+    clock.whole = 9.0
     with pytest.raises(ValueError, match=r"^derive\.budget: no layout that would be trained was"):
         trainings.derive(plan, "finals")
     assert not trainings.layouts
+
+
+def test_a_width_that_was_filled_afterwards_is_said_to_be_untrained(plan_with: PlanWith) -> None:
+    plan = plan_with(f"model.slots={SLOTS}", "derive.budget.parameters=1.2x")
+    filled = Trainings().derive(plan, "finals", fill="d_ffn").architecture
+    assert filled.evidence is not None
+    assert filled.evidence.budget is not None
+    assert any(slot.label.startswith("dense_") for slot in filled.slots)
+    trained = " ".join(slot.kind[0] for slot in filled.slots)
+    assert filled.evidence.budget.endswith(f"x (trained was {trained}, not this width)")
 
 
 def test_a_budget_of_counted_costs_is_not_measured(plan_with: PlanWith, clock: Clock) -> None:

@@ -8,8 +8,7 @@ import pytest
 from nas.costs.table import read_table
 from pipeline import costs
 from pipeline.costs import table_key, table_path
-from tests.pipeline.conftest import plan_of
-from tests.pipeline.test_costs import Clock, clock
+from tests.pipeline.conftest import Clock, clock, plan_of
 from tests.runs import refused, run, settings
 from tools import latency
 

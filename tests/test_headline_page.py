@@ -192,7 +192,7 @@ def test_the_page_of_the_headline_has_supernet_alone_and_equal_time() -> None:
         assert difference is not None
         assert f"{difference.mean_nats:+.4f} +- {difference.half_nats:.4f} nats, p " in page
     more = statistics.fmean(alone.nats.values()) - statistics.fmean(base.nats.values())
-    assert f"That is {more:.3f} more than the whole `interleaved` has" in page
+    assert f"SuperNet's network has {more:.3f} more than the whole `interleaved`" in page
     randoms = [one for name, one in trained.items() if name.startswith("random ")]
     less = [difference_of(choice, others) for others in ([alone], randoms)]
     more_nats = [-one.mean_nats for one in less if one is not None]

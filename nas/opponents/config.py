@@ -26,9 +26,10 @@ class CompareConfig(Section):
     equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
         Field(
             default="auto",
-            description="The cost that they share with it, within 3%, those that are cut at most "
-            "(train_step: as much training by the clock); auto: latency or another time that it "
-            "was derived within a budget of, else flops.",
+            description="The cost that they share with it, within 3%; interleaved_short, "
+            "interleaved_narrow and sandwich_k may have less (train_step: as much training by the "
+            "clock); auto: latency or another time that it was derived within a budget of, else "
+            "flops.",
         )
     )
     random_layouts: int = Field(

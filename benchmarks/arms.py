@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.layout_rows import FIGURES, Row
+from utils.strict_yaml import YamlError, read_text, read_yaml
 from utils.validation import Section, dotted, explain
 
 COLUMNS = ("layout", "settings", "lr", "seed", *FIGURES)
@@ -102,11 +102,14 @@ def arms_of(path: Path) -> Arms:
     Raises:
         ValueError: it holds something else; one line names the first key that is wrong.
     """
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
-        return Arms.model_validate(content)
+        document = read_yaml(read_text(path))
+    except YamlError as error:
+        raise ValueError(f"{path}:{error.line}: {error.text}") from None
+    try:
+        return Arms.model_validate(document.value)
     except ValidationError as error:
-        key, words = explain(error.errors(), Arms, content)[0]
+        key, words = explain(error.errors(), Arms, document.value)[0]
         raise ValueError(f"{path}: {f'{dotted(key)}: ' if key else ''}{words}") from None
 
 

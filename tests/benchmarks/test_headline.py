@@ -143,6 +143,7 @@ def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
     ("given", "words"),
     [
         ("{rates: 3}", "rates: "),
+        ("{rates: [1e-3", "expected"),
         ("[]", "expected a mapping of keys, found a list"),
         ("{rates: [1e-3], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arm: []}]}",
          "groups[0].arm: "),
@@ -153,7 +154,7 @@ def test_a_mistake_in_a_file_of_arms_is_one_line(tmp_path: Path, given: str, wor
     file.write_text(given)
     with pytest.raises(ValueError, match=re.escape(words)) as refused:
         arms_of(file)
-    assert str(refused.value).startswith(f"{file}: ")
+    assert str(refused.value).startswith(f"{file}:")
     assert "\n" not in str(refused.value)
 
 

@@ -106,6 +106,8 @@ def arms_of(path: Path) -> Arms:
         document = read_yaml(read_text(path))
     except YamlError as error:
         raise ValueError(f"{path}:{error.line}: {error.text}") from None
+    for problem in document.problems:
+        raise ValueError(f"{path}:{problem.line}: {dotted(problem.key)}: {problem.text}")
     try:
         return Arms.model_validate(document.value)
     except ValidationError as error:

@@ -79,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"figure: {write_pareto_figure(run_dir)}")
             show_report(plan)
             return 0
-        with exit_codes.stops():
-            derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
+        derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
         show(plan, derived, arguments)
     return 0
 

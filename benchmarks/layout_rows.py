@@ -45,7 +45,7 @@ class Commands:
     def run(self, argv: Sequence[str] | None) -> int:
         """Do what the arguments say; return the exit code."""
         arguments = self._parser.parse_args(argv)
-        with exit_codes.user_errors(), exit_codes.stops():
+        with exit_codes.user_errors():
             arguments.act(arguments)
         return 0
 

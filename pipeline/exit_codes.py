@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.cli import resume_command
-from training.launch import Lost, is_first_to_say, launched
+from training.endings import Diverged, Lost, Stopped
+from training.launch import is_first_to_say, launched
 from utils.text import visible
 
 # As diff and cmp have it: a comparison was made, and found something.
@@ -26,7 +27,8 @@ _STOPPED = "stopped by {}; the state is saved. Go on with:\n  {}"
 def user_errors(loads: str = "torch") -> Iterator[None]:
     """Turn ValueError and OSError into their message on stderr and exit code 2.
 
-    Belongs around the set-up, imports included. With PARNAS_TRACEBACK=1 in the environment the
+    Belongs around the set-up, imports included, and around trainings that it needs, which may be
+    stopped or diverge. With PARNAS_TRACEBACK=1 in the environment the
     traceback is printed as well. The package that it loads is named at once: importing it takes
     seconds, on a cold disk half a minute.
     """
@@ -43,6 +45,12 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
             f"interrupted; what was written until then is kept. Go on with:\n  {resume_command()}"
         )
         raise SystemExit(_at_once(INTERRUPTED)) from None
+    except Stopped as stopped:
+        _complain(_STOPPED.format(stopped, resume_command()))
+        raise SystemExit(_at_once(stopped.exit_code)) from None
+    except Diverged as diverged:
+        _complain(str(diverged))
+        raise SystemExit(_at_once(DIVERGED)) from None
     except Lost as lost:
         _complain(f"{lost} before the first step. Again with:\n  {resume_command()}", lost=True)
         raise SystemExit(_at_once(LOST)) from None
@@ -74,9 +82,6 @@ def run_errors() -> Iterator[Ending]:
     Belongs around all that follows the set-up. A context and no function that calls the run, so
     that a traceback has no frames of it. One of several processes ends here, with its code.
     """
-    from training.divergence import Diverged
-    from training.signals import Stopped
-
     ending, line = Ending(), resume_command()
     try:
         yield ending
@@ -102,22 +107,6 @@ def run_errors() -> Iterator[Ending]:
         _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {line}")
         ending.code = USER_MISTAKE
     _at_once(ending.code)
-
-
-@contextmanager
-def stops() -> Iterator[None]:
-    """Turn a stop by a signal, or divergence, into its line and exit code, inside `user_errors`."""
-    from training.divergence import Diverged
-    from training.signals import Stopped
-
-    try:
-        yield
-    except Stopped as stopped:
-        _complain(_STOPPED.format(stopped, resume_command()))
-        raise SystemExit(stopped.exit_code) from None
-    except Diverged as diverged:
-        _complain(str(diverged))
-        raise SystemExit(DIVERGED) from None
 
 
 def refuse_several(script: str) -> None:

@@ -14,9 +14,9 @@ from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import Watcher
 from pipeline.sweep.trial import Failed, Limits, run_scripts
-from training.divergence import Diverged
+from training.endings import Diverged, Stopped
 from training.run_dir import commit
-from training.signals import Stopped, StopRequest
+from training.signals import StopRequest
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
 

@@ -29,8 +29,9 @@ from pipeline.run_difference import (
 )
 from pipeline.run_files import run_folders
 from training.console import announce
+from training.endings import Stopped
 from training.run_dir import environment
-from training.signals import Stopped, StopRequest
+from training.signals import StopRequest
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
 from utils.text import shorten, visible

@@ -11,9 +11,8 @@ import torch
 import search
 from pipeline import cli, exit_codes
 from tests.runs import Capture, refused
-from training.divergence import Diverged
+from training.endings import Diverged, Stopped
 from training.run_dir import environment, record_resume
-from training.signals import Stopped
 
 URL = "sweep.storage=postgresql://u:secret@h/db"
 
@@ -46,13 +45,21 @@ def test_a_command_to_go_on_with_asks_for_the_password_and_shows_none(capsys: Ca
     assert "secret" not in cli.command("search.py", Path("r"), URL)
 
 
-def test_divergence_ends_a_command_of_several_trainings_with_its_own_code(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("ending", "code", "line"),
+    [
+        (Stopped(15), 143, "stopped by SIGTERM; the state is saved. Go on with:"),
+        (Diverged("all 3 trainings diverged"), 3, "all 3 trainings diverged"),
+    ],
+)
+def test_trainings_that_a_set_up_needs_end_as_trainings_do(
+    ending: Exception, code: int, line: str, capsys: Capture
 ) -> None:
-    with pytest.raises(SystemExit) as ended, exit_codes.user_errors(), exit_codes.stops():
-        raise Diverged("all 3 trainings of full length diverged")
-    assert ended.value.code == exit_codes.DIVERGED
-    assert capsys.readouterr().err.splitlines()[-1] == "all 3 trainings of full length diverged"
+    """`retrain.py --layout finals` trains before it knows its layout."""
+    with pytest.raises(SystemExit) as ended, exit_codes.user_errors():
+        raise ending
+    assert ended.value.code == code
+    assert line in capsys.readouterr().err.splitlines()
 
 
 def test_a_command_without_a_password_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

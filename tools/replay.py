@@ -77,8 +77,7 @@ def replay(pack: "Pack", arguments: argparse.Namespace) -> int:
         )
     begin(pack, run, settings, seal(arguments.archive))
     try:
-        with exit_codes.stops():
-            remake(pack, run, settings)
+        remake(pack, run, settings)
     except Ended as ended:
         print(ended, file=sys.stderr)
         return ended.code

@@ -7,13 +7,10 @@ import torch
 from torch import Tensor
 
 from training.distributed import Ranks
+from training.endings import Diverged
 from training.state import TrainState
 
 LOSS_BOUND_NATS = 50.0
-
-
-class Diverged(Exception):
-    """The loss is not a number or beyond any sense, or something that is trained is not finite."""
 
 
 def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:

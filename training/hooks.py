@@ -10,9 +10,10 @@ from training.checkpoints import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
 from training.divergence import check_finite
+from training.endings import Stopped
 from training.evaluation import Evaluation
 from training.metrics import MetricsFile
-from training.signals import Stopped, StopRequest
+from training.signals import StopRequest
 from training.state import Best, Metrics, TrainState
 from training.trackers import Tracker
 

@@ -13,10 +13,6 @@ _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
 _STORE_PATIENCE = timedelta(seconds=5)
 
 
-class Lost(Exception):
-    """Another process of the run is gone, or does not answer."""
-
-
 @dataclass(frozen=True)
 class Launch:
     """One of several processes, by torchrun's variables; `local_` is of its machine alone."""

@@ -8,14 +8,6 @@ from types import FrameType
 from training.distributed import ALONE, Ranks
 
 
-class Stopped(Exception):
-    """The run was stopped by a signal after a checkpoint."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.exit_code = 128 + number
-
-
 class StopRequest:
     """Remembers a signal until the step is done; a second one interrupts at once."""
 

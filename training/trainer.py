@@ -12,9 +12,9 @@ from training.checkpoints import LAST, REFUSED, Checkpoints
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
+from training.endings import Lost
 from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
-from training.launch import Lost
 from training.metrics import MetricsFile
 from training.run_dir import (
     FolderLock,

@@ -7,7 +7,7 @@ from model import layout_letters
 from nas.derivation.base import Request, Trial
 from nas.derivation.space import LayoutSpace
 from nas.probing.base import Answer, Method, Results, Training
-from training.divergence import Diverged
+from training.endings import Diverged
 
 # What is said before trainings begin, of what is known so far and of what comes.
 Progress = Callable[[Results, Sequence[Training]], str]

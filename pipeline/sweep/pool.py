@@ -16,7 +16,8 @@ from pipeline.sweep.plan import Sweep
 from pipeline.sweep.process import Interrupted
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import clean
-from training.signals import Stopped, StopRequest
+from training.endings import Stopped
+from training.signals import StopRequest
 from utils.files import words_of
 from utils.text import print_line
 

@@ -17,8 +17,9 @@ from pipeline.sweep.attempt import ResourceSlice
 from pipeline.sweep.finish import finish
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.pool import Pool
+from training.endings import Stopped
 from training.run_dir import FolderLock, claim, is_claimed
-from training.signals import Stopped, StopRequest
+from training.signals import StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
 

@@ -29,7 +29,7 @@ from pipeline.search import search_trainer
 from pipeline.sweep.trial import Failed
 from tests.refusal import refused
 from training.distributed import Ranks
-from training.divergence import Diverged
+from training.endings import Diverged
 from training.memory import Forecast
 from training.signals import StopRequest
 from training.step import Forward

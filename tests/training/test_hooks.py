@@ -14,7 +14,8 @@ from nas.search.step import SearchStep
 from tests.damaged_tensors import trained
 from tests.test_faults import code_of
 from training.distributed import ALONE
-from training.divergence import Diverged, check_finite
+from training.divergence import check_finite
+from training.endings import Diverged
 from training.metrics import MetricsFile
 from training.signals import StopRequest
 from training.state import TrainState

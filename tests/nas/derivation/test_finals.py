@@ -17,7 +17,7 @@ from nas.derivation.config import DeriveConfig
 from nas.probing.base import NONE, Answer, Kinds, Space, Training
 from nas.probing.finals import Finals
 from tests import tiny
-from training.divergence import Diverged
+from training.endings import Diverged
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
 NATS = {"aaad": 4.1, "adad": 4.0, "aadd": 3.9, "addd": 4.2}

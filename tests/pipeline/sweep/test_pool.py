@@ -21,7 +21,8 @@ from pipeline.sweep.process import Interrupted
 from pipeline.sweep.trial import Failed, SeedOutcome
 from tests.pipeline.sweep.test_attempt import outcome
 from tests.sweeping import Clock, add_sweep, memory_queue, wait_for
-from training.signals import Stopped, StopRequest
+from training.endings import Stopped
+from training.signals import StopRequest
 
 Run = Callable[..., SeedOutcome]
 FULL = OSError(28, "No space left on device", "trial.json")

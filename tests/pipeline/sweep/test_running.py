@@ -20,7 +20,7 @@ from pipeline.sweep.pool import Pool
 from pipeline.sweep.run import STORAGE, SweepRun, join_sweep, start_sweep
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
-from training.signals import Stopped
+from training.endings import Stopped
 from utils.files import read_object
 
 URL = "postgresql://u:secret@h:5/d"

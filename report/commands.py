@@ -90,12 +90,15 @@ def _run_of(commands: Sequence[Command]) -> str | None:
 
 def _derived_from(run_folder: Path, run: str) -> Command:
     """The arguments of derive.py: the run, or the experiment that the derivation changed."""
-    used = run_folder / "architectures" / "experiment.yaml"
-    searches = seed_folders(run_folder / "search")
-    saved = searches[0] / "experiment.yaml" if searches else used
-    if not (used.exists() and saved.exists()) or used.read_bytes() == saved.read_bytes():
+    name = str(read_json(run_folder / "architecture.json").get("name"))
+    # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
+    used = run_folder / "architectures" / f"{Path(name).name}.yaml"
+    if not used.exists():
         return (run,)
-    return (f"{run}/architectures/experiment.yaml", "--run", run)
+    saved = [folder / "experiment.yaml" for folder in seed_folders(run_folder / "search")[:1]]
+    if any(path.exists() and path.read_bytes() == used.read_bytes() for path in saved):
+        return (run,)
+    return (f"{run}/architectures/{used.name}", "--run", run)
 
 
 def _recorded(folders: Sequence[Path]) -> list[Command]:

@@ -15,8 +15,8 @@ _WORDS = (
      "decided nothing, 0 has decided."),
     ("FLOPs", r"FLOPs|MFLOP", "Multiplications and additions of one forward pass, per token."),
     ("front", r"\bfront\b", "The layouts that no other one beats in both a cost and nats."),
-    ("Holm", r"\bHolm\b", "Holm's correction: intervals are made wider where several differences "
-     "are judged at once."),
+    ("Holm", r"\bHolm\b", "Holm's correction: p values are raised where several differences are "
+     "judged at once. An interval is of one difference alone."),
     ("interleaved", r"\binterleaved\b", "The rule attention, dense, attention, dense and so on: "
      "the usual Transformer."),
     ("interval, 95%", r"\b95%", "A range that a procedure puts around the true value in 95 of 100 "

@@ -42,8 +42,17 @@ def test_the_recorded_commands_stand_in_the_order_of_the_phases(make):
 def test_another_experiment_of_the_derivation_is_named(make):
     recorded(make.search(drawn=()), "search.py", "x.yaml", "--run", "runs/x")
     make.architecture("argmax-0", ("dense",), chosen=True)
-    (make.run / "architectures/experiment.yaml").write_text("derive: {method: par}\n")
-    assert "python derive.py runs/x/architectures/experiment.yaml --run runs/x" in lines(make)[0]
+    searched = make.run / "search/seed-0/experiment.yaml"
+    searched.write_text("derive: {method: argmax}\n")
+    used, last_written = (
+        make.run / "architectures" / name for name in ("argmax-0.yaml", "experiment.yaml")
+    )
+    # compare.py writes its opponents' there.
+    last_written.write_text("derive: {method: par}\n")
+    used.write_text("derive: {method: argmax, budget: {flops: 0.5x}}\n")
+    assert "python derive.py runs/x/architectures/argmax-0.yaml --run runs/x" in lines(make)[0]
+    used.write_text(searched.read_text())
+    assert "python derive.py runs/x\n" in lines(make)[0] + "\n"
 
 
 def test_trainings_that_compare_started_stand_as_compare(make):

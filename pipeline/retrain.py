@@ -1,10 +1,7 @@
 """Phase 2 put together: the derived model from scratch, tested once."""
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,7 +31,7 @@ from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
-from utils.files import make_durable, named, remove_folder, words_of, write_whole
+from utils.files import folder_made_whole, words_of, write_whole
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
@@ -118,7 +115,7 @@ def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) 
             print(f"{problem}; the model folder is made again from the best step")
         announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
         trainer.take_best()
-        with _folder_made_whole(folder) as work:
+        with folder_made_whole(folder, replace=True) as work:
             save_model(work, trainer.state.model, architecture)
             plan.prepared.tokenizer.save(work)
         result = _result(plan, trainer, architecture)
@@ -188,33 +185,9 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
                 here = path.parent / "model"
                 return f"{target} stays that of seed {before['seed']}; this one: {here}"
-        with _folder_made_whole(target) as work:
-            shutil.copytree(path.parent / "model", work)
+        with folder_made_whole(target, replace=True) as work:
+            shutil.copytree(path.parent / "model", work, dirs_exist_ok=True)
             shutil.copy(path, work)
         return f"model: {target}"
     finally:
         lock.release()
-
-
-@contextmanager
-def _folder_made_whole(folder: Path) -> Iterator[Path]:
-    """Where to write a folder that then takes this one's place, whole or not at all.
-
-    Only for who holds a lock on it: what a killed process left half written is removed.
-    """
-    work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in ("new", "old"))
-    with named(folder):
-        for left in folder.parent.glob(f".{folder.name}.*.tmp"):
-            remove_folder(left)
-        try:
-            yield work
-            for path in work.iterdir():
-                make_durable(path)
-            if folder.exists():
-                # Not removed in its place: that takes time, in which a kill would leave no model.
-                os.replace(folder, old)
-            os.replace(work, folder)
-            make_durable(folder.parent)
-        finally:
-            for left in (work, old):
-                shutil.rmtree(left, ignore_errors=True)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from export import EXPORTERS
 from pipeline import cli, exit_codes
 from utils.extras import check_installed
+from utils.files import folder_made_whole
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         options = options_of(arguments)
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
-        from export.source import check_target, folder_made_whole
+        from export.source import check_target
 
         check_target(arguments.dir, arguments.model)
         source = read_source(arguments.model)
@@ -94,11 +95,10 @@ def read_source(folder: Path) -> "Source":
     from export.source import Source
     from model import load_model
     from pipeline.evaluate import describe
-    from pipeline.run_files import read_result
+    from pipeline.run_files import read_result, result_of_model
 
-    saved = describe(folder)
-    results = (folder / "result.json", folder.parent / "result.json")
-    result = next((read_result(path) for path in results if path.is_file()), None)
+    saved, path = describe(folder), result_of_model(folder)
+    result = None if path is None else read_result(path)
     return Source(folder, saved.architecture, load_model(folder), saved.tokenizer, result)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
+from utils.files import folder_made_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +99,9 @@ def convert(arguments: argparse.Namespace) -> str:
     with torch.device("meta"):
         model = build_model(architecture)
     model.load_state_dict(tensors, assign=True)
-    save_model(out, model, architecture)
-    tokenizer.save(out)
+    with folder_made_whole(out) as work:
+        save_model(work, model, architecture)
+        tokenizer.save(work)
     return report(out, sizes, arguments.ramp)
 
 

@@ -75,7 +75,7 @@ def write_sealed(path: Path, members: Mapping[str, bytes | Path]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with named(path, keep_names=True):
         try:
-            with zipfile.ZipFile(temporary, "x") as archive:
+            with zipfile.ZipFile(temporary, "w") as archive:
                 for name in sorted(members):
                     _add(archive, name, members[name])
                 archive.comment = b"0" * _SEAL

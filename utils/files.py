@@ -101,6 +101,35 @@ def write_whole(
     return path
 
 
+@contextmanager
+def folder_made_whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """An empty folder beside `folder`, which takes its name in the end, or leaves no trace.
+
+    Without `replace` another one's files stay, and that is an error. With it, which is only for
+    who holds a lock on the folder, an older one gives way at once, and what a killed process left
+    half written is removed.
+    """
+    work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in (os.getpid(), "old"))
+    with named(folder):
+        # A process of the same number may have been killed, as in a container all have number 1.
+        for left in folder.parent.glob(f".{folder.name}.*.tmp") if replace else (work,):
+            remove_folder(left)
+        work.mkdir(parents=True)
+        try:
+            yield work
+            for path in work.rglob("*"):
+                make_durable(path)
+            if replace and folder.exists():
+                # Not removed in its place: that takes time, in which a kill would leave no folder.
+                os.replace(folder, old)
+            # Fails unless there is none, or an empty one.
+            os.replace(work, folder)
+            make_durable(folder.parent)
+        finally:
+            for left in (work, old) if replace else (work,):
+                shutil.rmtree(left, ignore_errors=True)
+
+
 def words_of(error: ValueError | OSError) -> str:
     """What an error says, in one line that begins with the file's name where it has one."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:

@@ -1,12 +1,13 @@
-"""Files that another process removes while this one looks at them."""
+"""Folders made whole, and files that another process removes while this one looks at them."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from utils.files import remove_temporary
+from utils.files import folder_made_whole, remove_temporary
 
 
 def test_temporary_files_that_another_process_removes_first_are_no_error(
@@ -45,3 +46,26 @@ def test_a_temporary_folder_is_gone_whoever_removes_its_parts(
     remove_temporary(tmp_path)
     assert not list(tmp_path.iterdir())
     assert len(calls) == 2
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_no_hindrance(tmp_path: Path) -> None:
+    """In a container every process may have number 1."""
+    left = tmp_path / f".model.{os.getpid()}.tmp"
+    left.mkdir()
+    (left / "half").touch()
+    with folder_made_whole(tmp_path / "model") as work:
+        (work / "sub").mkdir()
+        (work / "sub" / "whole").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "sub", "whole"]
+
+
+def test_a_folder_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old").touch()
+    with pytest.raises(OSError, match="not empty"), folder_made_whole(folder) as work:
+        (work / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
+    with folder_made_whole(folder, replace=True) as work:
+        (work / "new").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "new"]

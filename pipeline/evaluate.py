@@ -1,6 +1,5 @@
 """A saved model on any text: what `python -m tools.evaluate` does between reading and printing."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +25,10 @@ from model.saving import check_no_pickle, shapes_of_architecture
 from pipeline.devices import find_device
 from pipeline.resources import memory_bytes
 from pipeline.retrain import MODEL
+from pipeline.run_files import result_of_model
 from training.evaluation import Evaluation, evaluate
 from training.step import Forward
+from utils.files import read_object
 
 # How a text is cut where the model's own test does not say.
 CUT = {"streams": 8, "segment": 64, "context": 0}
@@ -92,18 +93,16 @@ def describe(folder: Path) -> Saved:
 
 
 def _cut_of_test(folder: Path) -> dict[str, int]:
-    """From the result.json in or above the folder; `CUT` where there is none or it says nothing."""
-    for path in (folder / "result.json", folder.parent / "result.json"):
-        if not path.is_file():
-            continue
-        try:
-            cut = json.loads(path.read_bytes()).get("evaluation", CUT)
-            if {name: type(value) for name, value in cut.items()} != dict.fromkeys(CUT, int):
-                raise ValueError(f"evaluation: {cut!r:.60}")
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{path}: damaged ({error}); delete it or copy it again") from None
-        return {name: cut[name] for name in CUT}
-    return dict(CUT)
+    """From its result.json; `CUT` where there is none or it says nothing."""
+    path, remedy = result_of_model(folder), "delete it or copy it again"
+    if path is None:
+        return dict(CUT)
+    cut = read_object(path, remedy).get("evaluation", CUT)
+    if not isinstance(cut, dict) or {name: type(cut[name]) for name in cut} != dict.fromkeys(
+        CUT, int
+    ):
+        raise ValueError(f"{path}: damaged (evaluation: {cut!r:.60}); {remedy}")
+    return {name: cut[name] for name in CUT}
 
 
 def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bool) -> Text:

@@ -80,6 +80,12 @@ class _Result(_Part):
     test: _Scores
 
 
+def result_of_model(folder: Path) -> Path | None:
+    """The result.json in or above a model folder; None where there is none."""
+    paths = (folder / "result.json", folder.parent / "result.json")
+    return next((path for path in paths if path.is_file()), None)
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """The content of a result.json.
 

@@ -59,7 +59,7 @@ def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> Non
     early = trained["long early 0.65x"].nats[0]
     assert f"| `aadadddd` | | {early:.4f} | {base - early:.4f} less |" in page
     less = base - trained["long first 0.65x"].nats[0]
-    assert f"With twice as many `aaaaddd` has {less:.3f} less (one seed)" in words_of("README.md")
+    assert f"With twice the tokens `aaaaddd` has {less:.3f} less (one seed)" in words_of("README.md")
 
 
 def test_the_page_of_the_headline_says_what_counts() -> None:

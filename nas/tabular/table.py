@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from model import BLOCKS, Network, default_candidates
 from nas.derivation.base import Networks
-from utils.files import csv_of
+from utils.files import csv_of, read_object
 
 
 @dataclass(frozen=True, order=True)
@@ -163,14 +162,10 @@ def read_table(path: Path) -> LayoutTable:
 def _tie_slots(path: Path) -> int | None:
     if not path.exists():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no JSON, or not even text
-        raise ValueError(
-            f"{path}: {error}; it says what the table's rows belong to: repair it, or make a table "
-            "of your own and give --table"
-        ) from None
-    model = content.get("model") if isinstance(content, dict) else None
+    content = read_object(
+        path, "it says what the table's rows belong to: repair it, or make a table of your own"
+    )
+    model = content.get("model")
     period = model.get("tie_slots") if isinstance(model, dict) else None
     # Taken for anything else, it would merge networks that differ, or tell equal ones apart.
     if period is not None and (type(period) is not int or period < 1):

@@ -86,11 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) -> None:
     """Write the architecture and print what speaks for it."""
+    from pipeline.derivation_text import considered_text, describe, tried_text
     from pipeline.derive import choose, chosen_before, others_left_out
     from pipeline.experiment import carried
-    from pipeline.probing import tried_text
     from pipeline.reports import show_report
-    from pipeline.supernet_scores import considered_text, describe
     from report.trainings import write_trainings_figure
 
     experiment, run_dir = plan.experiment, plan.run_dir

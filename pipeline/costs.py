@@ -26,9 +26,8 @@ from nas.costs.table import (
 from nas.costs.workloads import WORKLOADS, Shapes
 from pipeline.context import RunPlan, say
 from pipeline.summary import parameter_count
-from pipeline.supernet_scores import source_digest
 from training.distributed import ALONE
-from training.run_dir import machine
+from training.run_dir import machine, source_digest
 from utils.files import named
 
 # Whole layouts, beside the reference, that the correction of a table is fitted to.
@@ -93,7 +92,7 @@ def table_key(plan: RunPlan) -> dict[str, Any]:
             *(name for name in _STEP_OPTIONS if getattr(optimiser, name)),
         ],
         **plan.inputs(),
-        "sources": source_digest(packages=_TIMED_SOURCES),
+        "sources": source_digest(_TIMED_SOURCES),
     }
 
 

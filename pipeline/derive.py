@@ -40,12 +40,13 @@ from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved, say
 from pipeline.costs import budget_of
+from pipeline.derivation_text import considered_csv, front_csv, tried_csv
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.fill import fill_width
-from pipeline.probing import Probes, front_csv, tried_csv
+from pipeline.probing import Probes
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
-from pipeline.supernet_scores import SupernetScores, considered_csv, with_gap
+from pipeline.supernet_scores import SupernetScores, with_gap
 from pipeline.within_budget import budget_words, within_budget
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole

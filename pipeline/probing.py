@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from statistics import fmean
 
 from model import layout_letters
-from nas.derivation import Expected, Trial, Tried
+from nas.derivation import Trial
 from pipeline.context import RunPlan, say
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import (
@@ -23,7 +22,7 @@ from pipeline.jobs import (
 from pipeline.run_files import read_result, remove_weights
 from training.run_dir import commit
 from training.signals import StopRequest
-from utils.files import csv_of, read_object, write_whole
+from utils.files import read_object, write_whole
 
 PROBES, FINALS, KEY = "probes", "finals", "key.json"
 _DIVERGED = "diverged.json"
@@ -99,62 +98,6 @@ def seeds_trained(run_dir: Path) -> list[int]:
     folders = (folder for kind in (PROBES, FINALS) for folder in (run_dir / kind).glob("*/seed-*"))
     numbers = {folder.name.removeprefix("seed-") for folder in folders}
     return sorted(int(number) for number in numbers if number.isdecimal())
-
-
-def tried_csv(tried: Sequence[Tried]) -> str:
-    """What was trained, in order: what it came to, and what is expected of it at full length."""
-    rows = [
-        {
-            "layout": layout_letters(one.trial.layout),
-            "length": "half" if one.trial.half else "full",
-            "seed": one.trial.seed,
-            "valid_nats": one.nats,
-            "expected_nats": round(one.expected_nats, 6),
-            "expected_sd": round(one.expected_sd, 6),
-            "rule": one.rule,
-            "flops_per_token": round(one.flops_per_token, 1),
-            "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
-            "answer": "yes" if one.is_answer else "",
-        }
-        for one in tried
-    ]
-    return csv_of(rows, list(rows[0]))
-
-
-def front_csv(front: Sequence[Expected]) -> str:
-    """The networks that no cheaper one is expected to beat, the cheapest first."""
-    rows = [
-        {
-            "layout": layout_letters(one.layout),
-            "flops_per_token": round(one.flops_per_token, 1),
-            "expected_nats": round(one.nats, 6),
-            "expected_sd": round(one.sd, 6),
-        }
-        for one in front
-    ]
-    return csv_of(rows, list(rows[0]))
-
-
-def tried_text(tried: Sequence[Tried]) -> str:
-    """The layouts that were trained, the best expected one first, for the screen."""
-    by_layout: dict[str, list[Tried]] = {}
-    for one in sorted(tried, key=lambda one: one.expected_nats):
-        by_layout.setdefault(layout_letters(one.trial.layout), []).append(one)
-    width = max(map(len, ["layout", *by_layout]))
-    lines = [f"{'layout':<{width}}  {'half':>7}  {'full':>7}  expected"]
-    for letters, rows in by_layout.items():
-        half = _mean([one.nats for one in rows if one.trial.half])
-        full = _mean([one.nats for one in rows if not one.trial.half])
-        first = rows[0]
-        lines.append(
-            f"{letters:<{width}}  {half:>7}  {full:>7}  {first.expected_nats:.4f} "
-            f"(sd {first.expected_sd:.4f})  {first.rule}".rstrip()
-        )
-    return "\n".join(lines)
-
-
-def _mean(nats: Sequence[float]) -> str:
-    return f"{fmean(nats):.4f}" if nats else ""
 
 
 def _nats_of(job: Job) -> float | None:

@@ -1,15 +1,11 @@
 """Scores of layouts by the weights of a SuperNet, kept as they come."""
 
 import hashlib
-import json
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -17,185 +13,26 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data import EvaluationStreams, TokenArray
-from model import (
-    Architecture,
-    Evidence,
-    LanguageModel,
-    Mix,
-    Network,
-    TimedCost,
-    layout_letters,
-    network_of,
-)
+from model import LanguageModel, Mix, Network, network_of
 from model.saving import tensors_digest
-from nas.costs.budget import tokens_per_second
-from nas.derivation import Considered, Derived, Layout, Request
+from nas.derivation import Derived, Layout, Request
 from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.context import RunPlan, say
 from pipeline.resources import check_supernet_size
+from pipeline.score_file import Labels, ScoreCache, open_scores
 from training.checkpoint import read_weights, restore_weights
 from training.checkpoints import LAST
 from training.evaluation import evaluate_cells
-from training.run_dir import identity_hash, machine
+from training.run_dir import identity_hash, machine, source_digest
 from training.state import TrainState
-from utils.files import append_line, csv_of, words_of
+from utils.files import words_of
 
-_SHOWN = 10
-Labels = tuple[str, ...]
-_ROOT = Path(__file__).resolve().parent.parent
 # All that a score by a SuperNet's weights passes through.
-_PACKAGES = ("data", "model", "nas", "pipeline", "training", "utils")
+_SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")
 _EVERY_S = 10.0
-
-
-def considered_csv(considered: Sequence[Considered]) -> str:
-    """All scored layouts in the order in which they were scored; differences paired by text."""
-    best = min(considered, key=_nats)
-    rows = []
-    for scored in considered:
-        less, error = scored.score.less(best.score)
-        rows.append(
-            {
-                "layout": layout_letters(scored.layout),
-                "log_pi": round(scored.log_pi, 6),
-                "nats_per_token": round(scored.score.nats_per_token, 6),
-                "standard_error": round(scored.score.standard_error, 6),
-                "less_best": round(less, 6),
-                "less_best_error": round(error, 6),
-                "flops_per_token": scored.flops_per_token,
-            }
-        )
-    return csv_of(rows, list(rows[0]))
-
-
-def considered_text(considered: Sequence[Considered]) -> str:
-    """The best of them for the screen."""
-    ranked = sorted(considered, key=_nats)
-    letters = [layout_letters(scored.layout) for scored in ranked[:_SHOWN]]
-    width = max(map(len, ["layout", *letters]))
-    lines = [f"{'layout':<{width}}  {'log pi':>8}  {'nats':>8}  {'error':>7}  less the best"]
-    for layout, scored in zip(letters, ranked, strict=False):
-        score, (less, error) = scored.score, scored.score.less(ranked[0].score)
-        lines.append(
-            f"{layout:<{width}}  {scored.log_pi:>8.3f}  "
-            f"{score.nats_per_token:>8.4f}  {score.standard_error:>7.4f}  "
-            f"{less:+.4f} ({error:.4f})"
-        )
-    if len(ranked) > _SHOWN:
-        lines.append(f"and {len(ranked) - _SHOWN} more")
-    return "\n".join(lines)
-
-
-def _nats(scored: Considered) -> float:
-    return scored.score.nats_per_token
-
-
-def describe(architecture: Architecture) -> str:
-    """Layout, confidence per slot, costs, gap and caveats, for the screen."""
-    evidence = architecture.evidence or Evidence(method="unknown")
-    costs = architecture.costs
-    lines = [f"layout {architecture.letters()}   ({architecture.name})"]
-    alike = evidence.agreement.slots if evidence.agreement else None
-    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
-        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
-        agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"
-        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}{agree}")
-    if costs is not None:
-        lines.append(
-            f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
-        )
-        lines += map(_timed_text, costs.times)
-    if evidence.budget is not None:
-        lines.append(f"within {evidence.budget}")
-    if (gap := evidence.gap) is not None:
-        nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
-        parts = ", ".join(
-            f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
-            for name, measured in nets.items()
-        )
-        lines += [
-            f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over "
-            f"the text, not over searches): {parts}",
-            f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
-        ]
-    return "\n".join([*lines, *evidence.caveats])
-
-
-def _timed_text(time: TimedCost) -> str:
-    tokens = [time.key.get(name, "") for name in ("batch", "segment")]
-    # A file from elsewhere may hold any words there.
-    if time.name == "throughput" and all(one.isdecimal() and len(one) < 10 for one in tokens):
-        count = tokens_per_second(math.prod(map(int, tokens)), time.ms)
-        shown, side = f"{count} tokens per second", "least"
-        parts = [time.reference_ms / ms for ms in (time.ms, time.most_ms)]
-    else:
-        shown, side = f"{time.ms:.4g} ms", "most"
-        parts = [ms / time.reference_ms for ms in (time.ms, time.most_ms)]
-    return (
-        f"{time.name} {shown}, {parts[0]:.3f}x of {time.reference} (at {side} {parts[1]:.3f}x), "
-        "measured in turn"
-    )
-
-
-@dataclass
-class ScoreCache:
-    """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
-
-    The file at `path` may hold lines of other keys too. `key` is the hash of all that a score
-    depends on but the layout.
-    """
-
-    path: Path
-    key: str
-    scores: dict[Labels, Score] = field(default_factory=dict)
-
-    def add(self, labels: Labels, score: Score) -> None:
-        """Keep a score, and append it to the file."""
-        row = {
-            "key": self.key,
-            "layout": list(labels),
-            "nats": score.nats_P.tolist(),
-            "tokens": score.tokens_P.tolist(),
-        }
-        append_line(self.path, json.dumps(row | {"crc32": _checksum(row)}))
-        self.scores[labels] = score
-
-
-def open_scores(path: Path, key: str) -> ScoreCache:
-    """The scores of a key that a file holds; an empty cache where there is no file.
-
-    Lines whose checksum does not hold are left out, so what they said is scored again: a kill may
-    have torn the last one, which then gets its line end.
-
-    Raises:
-        ValueError: something else than a file is there.
-    """
-    if not path.exists():
-        return ScoreCache(path, key)
-    if not path.is_file():
-        raise ValueError(f"{path}: is not a file; remove it")
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        append_line(path, "")
-    return ScoreCache(path, key, dict(_scores_of(content, key)))
-
-
-def _scores_of(content: bytes, key: str) -> Iterator[tuple[Labels, Score]]:
-    for line in content.splitlines():
-        try:
-            row = json.loads(line)
-            if row.pop("crc32") == _checksum(row) and row["key"] == key:
-                nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
-                yield tuple(row["layout"]), Score(nats_P, tokens_P)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue
-
-
-def _checksum(row: Mapping[str, Any]) -> int:
-    return crc32(json.dumps(row, sort_keys=True).encode())
 
 
 @dataclass
@@ -294,7 +131,7 @@ class SupernetScores:
             "tokens": hashlib.sha256(np.ascontiguousarray(self._text).tobytes()).hexdigest(),
             "cut": self.plan.cut(),
             "machine": machine(self.plan.device),
-            "sources": source_digest(),
+            "sources": source_digest(_SCORED_SOURCES),
         }
         return identity_hash(parts)
 
@@ -351,22 +188,3 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
             "says what is wrong"
         ) from None
     return state.model.eval()
-
-
-@cache
-def source_digest(root: Path = _ROOT, packages: tuple[str, ...] = _PACKAGES) -> str:
-    """SHA-256 of the Python files that decide a score, as they were at the first call.
-
-    What `packages` names may be a folder or a single file.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(path for part in packages for path in _python_files(root / part)):
-        content = path.read_bytes()
-        # With the length, so that no text can move from one file to the next unseen.
-        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
-        digest.update(content)
-    return digest.hexdigest()
-
-
-def _python_files(place: Path) -> list[Path]:
-    return [place] if place.is_file() else [*place.rglob("*.py")]

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from utils.files import named, read_object, write_whole
 from utils.text import masked
 
 Identity = Mapping[str, Any]
+_ROOT = Path(__file__).resolve().parent.parent
 # What a person calls a recorded fact.
 WORDS = {"commit": "program"}
 # What older versions did and did not say.
@@ -235,3 +237,23 @@ def commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return f"{head}-changed" if dirty else head
+
+
+@cache
+def source_digest(parts: tuple[str, ...], root: Path = _ROOT) -> str:
+    """SHA-256 of the program's Python files in these parts, as they were at the first call.
+
+    A part is a folder or a single file below the program's root. Unlike a commit this tells two
+    changed trees apart.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(path for part in parts for path in _python_files(root / part)):
+        content = path.read_bytes()
+        # With the length, so that no text can move from one file to the next unseen.
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _python_files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else [*place.rglob("*.py")]

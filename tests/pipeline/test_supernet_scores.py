@@ -1,4 +1,4 @@
-"""Scores by a SuperNet's weights: what they are of, how they are kept, and what is said of them."""
+"""Scores by a SuperNet's weights: what they are of, which are kept, and what is said of them."""
 
 import csv
 import json
@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,8 @@ from nas.derivation import Layout
 from nas.statistics.paired_scores import Score
 from pipeline import supernet_scores
 from pipeline.context import RunPlan
-from pipeline.supernet_scores import (
-    SupernetScores,
-    describe,
-    load_supernet,
-    open_scores,
-    source_digest,
-)
+from pipeline.supernet_scores import SupernetScores, load_supernet
 from tests.conftest import copy_of_run, without_figures, write_experiment
-from tests.model.test_architecture import SCORED, architecture
 from tests.pipeline.conftest import plan_of_run
 from tests.refusal import refused
 from tests.runs import settings
@@ -38,7 +30,6 @@ from tools import rank
 from utils.pi import softmax
 
 SCORES = "search/seed-0/scores.jsonl"
-PARTS = np.array([16.0, 15.0, 16.0])
 
 
 def layout_of(plan: RunPlan, letters: str) -> Layout:
@@ -208,70 +199,6 @@ def test_weights_that_are_gone_or_damaged_are_named(
     assert re.match(missing, evidence.caveats[0])
 
 
-def score(seed: int) -> Score:
-    return Score(np.random.default_rng(seed).random(3), PARTS)
-
-
-def filled(path: Path) -> list[tuple[str, ...]]:
-    cache = open_scores(path, "k")
-    layouts = [("a", "d"), ("d", "d"), ("d", "a")]
-    for seed, labels in enumerate(layouts):
-        cache.add(labels, score(seed))
-    return layouts
-
-
-def test_a_score_comes_back_to_its_last_bit_and_under_its_own_key_alone(tmp_path: Path) -> None:
-    layouts = filled(tmp_path / "s.jsonl")
-    cache = open_scores(tmp_path / "s.jsonl", "k")
-    assert list(cache.scores) == layouts
-    for seed, labels in enumerate(layouts):
-        kept = cache.scores[labels]
-        assert kept.nats_P.tobytes() == score(seed).nats_P.tobytes()
-        assert kept.tokens_P.tobytes() == PARTS.tobytes()
-    assert not open_scores(tmp_path / "s.jsonl", "other").scores
-
-
-@pytest.mark.parametrize("length", [1, 30, -1])
-def test_a_torn_last_line_is_left_out_and_takes_no_other_line_along(
-    tmp_path: Path, length: int
-) -> None:
-    path = tmp_path / "s.jsonl"
-    layouts = filled(path)
-    whole = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(whole[:2]) + whole[2].removesuffix(b"\n")[:length])
-    cache = open_scores(path, "k")
-    assert list(cache.scores) == layouts[:2]
-    cache.add(layouts[2], score(2))
-    assert list(open_scores(path, "k").scores) == layouts
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda line: line.replace(b"0.", b"1.", 1),
-        lambda line: line.replace(b'"a"', b'"d"', 1),
-        lambda line: b"\0" * (len(line) - 1) + b"\n",
-        lambda line: b"[]\n",
-        lambda line: b"7\n",
-        lambda line: b"[" * 100_000 + b"\n",
-        lambda line: b'{"key": "k", "crc32": 0}\n',
-    ],
-)
-def test_a_damaged_line_is_scored_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    path = tmp_path / "s.jsonl"
-    layouts = filled(path)
-    first, *others = path.read_bytes().splitlines(keepends=True)
-    assert damage(first) != first
-    path.write_bytes(b"".join([damage(first), *others]))
-    assert list(open_scores(path, "k").scores) == layouts[1:]
-
-
-def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").mkdir()
-    with pytest.raises(ValueError, match=r"s\.jsonl: is not a file; remove it"):
-        open_scores(tmp_path / "s.jsonl", "k")
-
-
 class Passes:
     """Counts passes over the text; at one of them Ctrl-C is pressed."""
 
@@ -354,7 +281,7 @@ def test_a_kept_score_serves_the_same_text_weights_machine_and_sources_alone(
     assert passes.count == 1
     with monkeypatch.context() as patched:
         # Two changed trees have one commit; a tree without git has none.
-        patched.setattr("pipeline.supernet_scores.source_digest", lambda: "other")
+        patched.setattr("pipeline.supernet_scores.source_digest", lambda parts: "other")
         scored(searched)
     assert passes.count == 2
 
@@ -367,53 +294,3 @@ def test_a_kept_score_serves_the_same_text_weights_machine_and_sources_alone(
     monkeypatch.setattr("pipeline.supernet_scores.load_supernet", of_another_search)
     assert scored(searched).nats_per_token != whole.nats_per_token
     assert passes.count == 3
-
-
-def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: Path) -> None:
-    def digest() -> str:
-        return source_digest.__wrapped__(tmp_path)
-
-    for name in ("model/blocks/attention.py", "nas/search/plan.py", "report/page.py"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True)
-        path.write_text("1\n")
-    seen = [digest()]
-    for change in (
-        lambda: (tmp_path / "model/blocks/attention.py").write_text("2\n"),
-        lambda: (tmp_path / "nas/search/plan.py").rename(tmp_path / "nas/other.py"),
-        lambda: (tmp_path / "nas/new.py").write_text(""),
-    ):
-        change()
-        seen.append(digest())
-    assert len(set(seen)) == len(seen)
-    (tmp_path / "report/page.py").write_text("2\n")
-    (tmp_path / "model/notes.txt").write_text("2\n")
-    assert digest() == seen[-1]
-    assert source_digest() == source_digest.__wrapped__() != digest()
-    one_file = partial(source_digest.__wrapped__, tmp_path, ("model", "report/page.py"))
-    before = one_file()
-    (tmp_path / "report/page.py").write_text("3\n")
-    assert one_file() != before
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"evidence": None},
-        {"costs": None},
-        {"costs": None, "evidence": {"method": "x"}},
-        {"evidence": {"method": "x", **SCORED}},
-        {"evidence": {"method": "x", "gap": {**SCORED["gap"], "ratio": 1.5}}},
-        {"evidence": {"method": "x", "agreement": {**SCORED["agreement"], "kappa": None}}},
-        {"evidence": {"method": "x", "agreement": {**SCORED["agreement"], "interval": None}}},
-        {"evidence": {"method": "x", "caveats": ["warning: so"]}},
-        {"evidence": {"method": "x", "pi": [{"a": 1.0}] * 5, "margins": [1.0] * 5}},
-        {"evidence": {"method": "x", "pi": [{"a": 0.9995, "b": 0}] * 5, "margins": [1.0] * 5}},
-    ],
-)
-def test_whatever_an_architecture_file_may_hold_is_described(changes: dict[str, Any]) -> None:
-    value = json.loads(architecture().to_json()) | changes
-    said = describe(Architecture.from_json(json.dumps(value), "x"))
-    assert said.startswith("layout a d i wide near")
-    caveats = (value["evidence"] or {}).get("caveats", [])
-    assert said.endswith("\n".join(caveats))

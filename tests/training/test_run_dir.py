@@ -3,14 +3,23 @@
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from training.run_dir import claim, commit, environment, record_resume, record_start
+from training.run_dir import (
+    claim,
+    commit,
+    environment,
+    record_resume,
+    record_start,
+    source_digest,
+)
 
 CPU = torch.device("cpu")
+PARTS = ("model", "nas")
 
 
 @pytest.mark.parametrize(
@@ -82,3 +91,30 @@ def test_asking_for_the_commit_never_writes_into_the_repository(
     assert index.read_bytes() == before
     file.write_text("b")
     assert commit() == f"{said}-changed"
+
+
+def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: Path) -> None:
+    def digest() -> str:
+        return source_digest.__wrapped__(PARTS, tmp_path)
+
+    for name in ("model/blocks/attention.py", "nas/search/plan.py", "report/page.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text("1\n")
+    seen = [digest()]
+    for change in (
+        lambda: (tmp_path / "model/blocks/attention.py").write_text("2\n"),
+        lambda: (tmp_path / "nas/search/plan.py").rename(tmp_path / "nas/other.py"),
+        lambda: (tmp_path / "nas/new.py").write_text(""),
+    ):
+        change()
+        seen.append(digest())
+    assert len(set(seen)) == len(seen)
+    (tmp_path / "report/page.py").write_text("2\n")
+    (tmp_path / "model/notes.txt").write_text("2\n")
+    assert digest() == seen[-1]
+    assert source_digest(PARTS) == source_digest.__wrapped__(PARTS) != digest()
+    one_file = partial(source_digest.__wrapped__, ("model", "report/page.py"), tmp_path)
+    before = one_file()
+    (tmp_path / "report/page.py").write_text("3\n")
+    assert one_file() != before

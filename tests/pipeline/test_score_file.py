@@ -1,0 +1,76 @@
+"""How scores of layouts are kept: to the last bit, by key, with torn and damaged lines left out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nas.statistics.paired_scores import Score
+from pipeline.score_file import open_scores
+
+PARTS = np.array([16.0, 15.0, 16.0])
+
+
+def score(seed: int) -> Score:
+    return Score(np.random.default_rng(seed).random(3), PARTS)
+
+
+def filled(path: Path) -> list[tuple[str, ...]]:
+    cache = open_scores(path, "k")
+    layouts = [("a", "d"), ("d", "d"), ("d", "a")]
+    for seed, labels in enumerate(layouts):
+        cache.add(labels, score(seed))
+    return layouts
+
+
+def test_a_score_comes_back_to_its_last_bit_and_under_its_own_key_alone(tmp_path: Path) -> None:
+    layouts = filled(tmp_path / "s.jsonl")
+    cache = open_scores(tmp_path / "s.jsonl", "k")
+    assert list(cache.scores) == layouts
+    for seed, labels in enumerate(layouts):
+        kept = cache.scores[labels]
+        assert kept.nats_P.tobytes() == score(seed).nats_P.tobytes()
+        assert kept.tokens_P.tobytes() == PARTS.tobytes()
+    assert not open_scores(tmp_path / "s.jsonl", "other").scores
+
+
+@pytest.mark.parametrize("length", [1, 30, -1])
+def test_a_torn_last_line_is_left_out_and_takes_no_other_line_along(
+    tmp_path: Path, length: int
+) -> None:
+    path = tmp_path / "s.jsonl"
+    layouts = filled(path)
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:2]) + whole[2].removesuffix(b"\n")[:length])
+    cache = open_scores(path, "k")
+    assert list(cache.scores) == layouts[:2]
+    cache.add(layouts[2], score(2))
+    assert list(open_scores(path, "k").scores) == layouts
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line.replace(b"0.", b"1.", 1),
+        lambda line: line.replace(b'"a"', b'"d"', 1),
+        lambda line: b"\0" * (len(line) - 1) + b"\n",
+        lambda line: b"[]\n",
+        lambda line: b"7\n",
+        lambda line: b"[" * 100_000 + b"\n",
+        lambda line: b'{"key": "k", "crc32": 0}\n',
+    ],
+)
+def test_a_damaged_line_is_scored_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "s.jsonl"
+    layouts = filled(path)
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    assert damage(first) != first
+    path.write_bytes(b"".join([damage(first), *others]))
+    assert list(open_scores(path, "k").scores) == layouts[1:]
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").mkdir()
+    with pytest.raises(ValueError, match=r"s\.jsonl: is not a file; remove it"):
+        open_scores(tmp_path / "s.jsonl", "k")

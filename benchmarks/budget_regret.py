@@ -25,8 +25,8 @@ from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derivation
 from pipeline.experiment import load_experiment
-from pipeline.jobs import key_of
 from pipeline.layoutbench import check_table
+from pipeline.table_key import key_of
 from training.run_dir import commit
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

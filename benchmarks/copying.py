@@ -33,8 +33,8 @@ from pipeline import cli
 from pipeline.context import set_up
 from pipeline.evaluate import describe
 from pipeline.experiment import load_experiment
-from pipeline.jobs import check_key
 from pipeline.run_files import read_result
+from pipeline.table_key import check_key
 from training.run_dir import commit
 from utils.files import write_whole
 

@@ -29,7 +29,8 @@ from model import LanguageModel, parse_layout
 from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment, with_settings
-from pipeline.jobs import Job, check_key, layout_job
+from pipeline.jobs import Job, layout_job
+from pipeline.table_key import check_key
 from report.plotting import png
 from training.signals import StopRequest
 from utils.files import read_object, write_whole

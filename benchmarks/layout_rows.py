@@ -12,8 +12,9 @@ from model import LanguageModel
 from nas.costs.table import Measurement
 from pipeline import cli, exit_codes
 from pipeline.context import RunPlan
-from pipeline.jobs import Job, check_key, key_of, run_all, training_result
+from pipeline.jobs import Job, run_all, training_result
 from pipeline.run_files import read_result
+from pipeline.table_key import claim_key, key_of
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
@@ -60,12 +61,8 @@ def rows_of(path: Path) -> list[Row]:
 
 def claim(path: Path, plan: RunPlan) -> None:
     """Say beside a CSV what its rows belong to; ValueError where that is something else."""
-    key_file, key = path.with_suffix(".json"), key_of(plan.experiment, plan.inputs())
-    if key_file.exists():
-        check_key(key_file, key, "give another --csv")
-        return
-    key_file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(key_file, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+    key = key_of(plan.experiment, plan.inputs())
+    claim_key(path.with_suffix(".json"), key, "give another --csv")
 
 
 def train_rows(

@@ -1,6 +1,5 @@
 """Several runs of scripts at a time, each in a process of its own; layouts trained alone."""
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -14,11 +13,10 @@ from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import Watcher
 from pipeline.sweep.trial import Failed, Limits, run_scripts
+from pipeline.table_key import check_key, claim_key
 from training.endings import Diverged, Stopped
-from training.run_dir import commit
 from training.signals import StopRequest
 from utils.cores import usable_cores
-from utils.files import read_object, write_whole
 
 _SILENT_S = 24 * 3600.0
 
@@ -141,12 +139,11 @@ def train_layouts(
         Stopped: a signal came; everything is saved.
         OSError: a file cannot be written.
     """
-    known = check_key(key_file, key) if key_file.exists() else {}
     if not jobs:
+        if key_file.exists():
+            check_key(key_file, key)
         return
-    key_file.parent.mkdir(parents=True, exist_ok=True)
-    begun_by = say_other_program(key_file, known)
-    write_whole(key_file, json.dumps({**known, **key, "commit": begun_by}, indent=1) + "\n")
+    claim_key(key_file, key)
     lock, count = threading.Lock(), total - len(jobs)
 
     def done(job: Job) -> None:
@@ -162,58 +159,3 @@ def train_layouts(
             print(f"{count}/{total} {job.name}: validation {nats:.4f} nats", flush=True)
 
     run_all(jobs, workers=workers, stop=stop, done=done)
-
-
-def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """What a table belongs to: rows under another key are not comparable with its rows."""
-    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
-    data, model = experiment.data.model_dump(mode="json"), experiment.model.identity()
-    return {
-        "run": run,
-        "data": data,
-        "model": model,
-        "retrain": experiment.retrain.identity(),
-        **inputs,
-    }
-
-
-def say_other_program(path: Path, known: Mapping[str, Any]) -> str | None:
-    """The version of the program that began the results of a key file, of new ones this one.
-
-    Where that is another one a line says so: theirs and ours may differ in more than their key.
-    """
-    now: str | None = commit()
-    begun_by: str | None = known.get("commit", now)
-    if begun_by != now:
-        print(
-            f"{path}: was begun by another version of the program ({begun_by or 'unknown'} there, "
-            f"{now or 'unknown'} here), whose results may differ for that",
-            flush=True,
-        )
-    return begun_by
-
-
-def check_key(
-    path: Path, key: Mapping[str, Any], remedy: str = "give another --run"
-) -> dict[str, Any]:
-    """The content of a key file; ValueError where its results belong to another key."""
-    known = read_object(path, remedy)
-    ours: Any = json.loads(json.dumps(key))
-    theirs: Any = {name: known.get(name) for name in ours}
-    names = list[str]()
-    # Down to the first value that differs.
-    while isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
-        both = sorted(theirs.keys() | ours.keys())
-        name = next((name for name in both if theirs.get(name) != ours.get(name)), None)
-        if name is None:  # null on one side, absent on the other
-            break
-        names.append(name)
-        theirs, ours = theirs.get(name), ours.get(name)
-    if theirs == ours:
-        return known
-    # A key may be left out where it is at its default.
-    was, now = ("not given" if value is None else value for value in (theirs, ours))
-    raise ValueError(
-        f"{path}: {'.'.join(names)} is {was}, now {now}; rows under another key are no "
-        f"comparison: {remedy}"
-    )

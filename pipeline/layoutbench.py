@@ -35,9 +35,10 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive, reference_layout, request_of
 from pipeline.experiment import Experiment
-from pipeline.jobs import Job, check_key, key_of, layout_job, run_all, train_layouts
+from pipeline.jobs import Job, layout_job, run_all, train_layouts
 from pipeline.search import VALIDATED
 from pipeline.seeds import seeded
+from pipeline.table_key import check_key, key_of
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole

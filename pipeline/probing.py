@@ -10,17 +10,9 @@ from model import layout_letters
 from nas.derivation import Trial
 from pipeline.context import RunPlan, say
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import (
-    Job,
-    check_key,
-    key_of,
-    layout_job,
-    run_all,
-    say_other_program,
-    training_result,
-)
+from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.run_files import read_result, remove_weights
-from training.run_dir import commit
+from pipeline.table_key import claim_key, key_of
 from training.signals import StopRequest
 from utils.files import read_object, write_whole
 
@@ -62,14 +54,10 @@ class Probes:
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
     def _claim(self, half: bool) -> None:
-        path = self._folder(half) / KEY
+        folder = self._folder(half)
         key = key_of(self._experiment(half), self.plan.inputs())
-        if path.exists():
-            remedy = f"give another --run, or remove {path.parent} to train again"
-            say_other_program(path, check_key(path, key, remedy))
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+        remedy = f"give another --run, or remove {folder} to train again"
+        claim_key(folder / KEY, key, remedy)
 
     def _folder(self, half: bool) -> Path:
         return self.plan.run_dir / (PROBES if half else FINALS)

@@ -19,10 +19,11 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, check_key, key_of, layout_job, train_layouts, training_result
+from pipeline.jobs import Job, layout_job, train_layouts, training_result
 from pipeline.layoutbench import LAYOUTS
 from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.supernet_scores import SupernetScores
+from pipeline.table_key import check_key, key_of
 from training.signals import StopRequest
 
 TOLERANCE = 0.03

@@ -18,9 +18,9 @@ from nas.tabular.table import LayoutTable, read_table
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
 from pipeline.experiment import with_settings
-from pipeline.jobs import check_key, key_of
 from pipeline.layoutbench import flops_limit
 from pipeline.proposals import Proposal
+from pipeline.table_key import check_key, key_of
 from training.run_dir import commit
 from utils.files import write_whole
 from utils.text import aligned

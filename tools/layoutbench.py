@@ -143,8 +143,8 @@ def again(arguments: argparse.Namespace) -> int:
     with exit_codes.user_errors():
         import numpy as np
 
-        from pipeline.jobs import key_of
         from pipeline.layoutbench import check_table, remake
+        from pipeline.table_key import key_of
         from training.signals import StopRequest
 
         plan = _plan(arguments)
@@ -179,8 +179,8 @@ def again(arguments: argparse.Namespace) -> int:
 def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
     with exit_codes.user_errors():
-        from pipeline.jobs import key_of
         from pipeline.layoutbench import REGRET_FILE, check_table, search_all, weigh
+        from pipeline.table_key import key_of
         from training.signals import StopRequest
 
         plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds

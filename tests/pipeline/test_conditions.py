@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from pipeline import jobs
 from pipeline.conditions import unlike_conditions
 from tests.packs import write_json
 
@@ -71,16 +70,3 @@ def test_a_lost_record_is_said(tmp_path: Path) -> None:
     (tmp_path / "b/seed-0/environment.json").write_text("{")
     line = unlike_conditions({name: [tmp_path / name / "seed-0"] for name in "ab"})
     assert line.startswith(f"{HEAD}program {'0' * 12} (a), not recorded (b); torch 2.13.0 (a), not")
-
-
-def test_tables_and_probes_of_another_version_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(jobs, "commit", lambda: "new")
-    assert jobs.say_other_program(tmp_path, {}) == "new"
-    assert jobs.say_other_program(tmp_path, {"commit": "new"}) == "new"
-    assert capsys.readouterr().out == ""
-    assert jobs.say_other_program(tmp_path, {"commit": "old"}) == "old"
-    assert "begun by another version of the program (old there, new here)" in (
-        capsys.readouterr().out
-    )

@@ -14,7 +14,6 @@ from nas.costs.latency import Latencies
 from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
-from pipeline.jobs import key_of
 from pipeline.layoutbench import (
     flops_limit,
     layouts_of,
@@ -22,6 +21,7 @@ from pipeline.layoutbench import (
     make_table,
     remake,
 )
+from pipeline.table_key import key_of
 from tests.refusal import refused
 from tools import layoutbench
 from training.signals import StopRequest

@@ -66,7 +66,7 @@ class Probes:
         settings: dict[str, object] = {"run.threads": 1}
         if not half:
             return with_settings(self.plan.experiment, settings)
-        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
+        steps = settings["retrain.steps"] = self.plan.half_length
         try:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
         except ValueError as error:

@@ -188,7 +188,7 @@ class Ranked:
     @property
     def training_steps(self) -> int:
         """Steps of a training, without a fine-tuning that may follow."""
-        return self.steps or max(1, self.plan.stages.first // 2)
+        return self.steps or self.plan.half_length
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
         """Train every layout with every seed as `train_layouts` does; those that are done stay."""

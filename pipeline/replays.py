@@ -44,7 +44,7 @@ def read_tables(plan: RunPlan, full: Path, half: Path) -> Tables:
     Raises:
         ValueError: they do not, one is damaged, or a layout lacks a seed.
     """
-    steps = {"retrain.steps": plan.stages.first // 2}
+    steps = {"retrain.steps": plan.half_length}
     of_half = with_settings(plan.experiment, steps, ["retrain.epochs"])
     tables = Tables(read_table(full), read_table(half))
     every = tables.full.layouts

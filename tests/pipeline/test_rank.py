@@ -43,6 +43,11 @@ def test_a_search_without_alpha_takes_the_median_cost(plan_with: PlanWith) -> No
     assert sample == sample_of(plan, [0], 3, 4, 0)
 
 
+def test_half_of_one_step_is_a_step(plan_with: PlanWith) -> None:
+    short = plan_with("retrain.steps=1", "retrain.optimiser.warmup_steps=0")
+    assert (short.half_length, plan_with("retrain.steps=9").half_length) == (1, 4)
+
+
 @pytest.mark.parametrize("settings", [(), (SPOS,)])
 def test_free_layouts_alone_need_no_cost(plan_with: PlanWith, settings: tuple[str, ...]) -> None:
     sample = sample_of(plan_with(*settings), [0], 0, 4, 0)

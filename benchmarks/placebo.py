@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     import search
     from benchmarks.harness import write_result
+    from pipeline.run_files import search_folder
 
     rows = []
     for variant, *varied in arguments.variant or [["."]]:
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if code := search.main(command):
                     return code
                 place = {"variant": variant, "settings": varied, "side": side, "seed": seed}
-                rows.append({**place, **figures_of(run / "search" / f"seed-{seed}")})
+                rows.append({**place, **figures_of(search_folder(run, seed))})
     summary = [
         summary_of([row for row in rows if (row["variant"], row["side"]) == (variant, side)])
         for variant, *_ in arguments.variant or [["."]]

@@ -17,7 +17,7 @@ from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
-from pipeline.run_files import check_validations, read_result
+from pipeline.run_files import check_validations, read_result, retrain_folder
 from pipeline.seeds import check_fresh, seeded
 from pipeline.sweep.trial import SCRIPTS
 from training.signals import StopRequest
@@ -81,7 +81,7 @@ def train_sides(
             f"{side.name}, seed {seed}",
             seeded(side.experiment, seed),
             SCRIPTS,
-            run / side.name / f"seed-{seed}",
+            _folder(run, side, seed),
         )
         for seed in seeds
         for side in sides
@@ -94,6 +94,10 @@ def train_sides(
     run_all(jobs, workers=workers, stop=stop, done=done)
 
 
+def _folder(run: Path, side: Side, seed: int) -> Path:
+    return run / side.name / f"seed-{seed}"
+
+
 def result_of(folder: Path, seed: int) -> dict[str, Any]:
     """The result of a run's chosen architecture."""
     return read_result(_training(folder, seed) / "result.json")
@@ -101,16 +105,13 @@ def result_of(folder: Path, seed: int) -> dict[str, Any]:
 
 def _training(folder: Path, seed: int) -> Path:
     name = load_architecture(folder / "architecture.json").name
-    return folder / "retrain" / name / f"seed-{seed}"
+    return retrain_folder(folder, name, seed)
 
 
 def unlike_trainings(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> str:
     """In what the conditions of the trainings differ, in a line; nothing where in nothing."""
     return unlike_conditions(
-        {
-            side.name: [_training(run / side.name / f"seed-{seed}", seed) for seed in seeds]
-            for side in sides
-        }
+        {side.name: [_training(_folder(run, side, seed), seed) for seed in seeds] for side in sides}
     )
 
 
@@ -123,7 +124,7 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
     """
     rows = []
     for side in sides:
-        results = [result_of(run / side.name / f"seed-{seed}", seed) for seed in seeds]
+        results = [result_of(_folder(run, side, seed), seed) for seed in seeds]
         check_validations({side.name: results})
         rows += [
             {
@@ -173,7 +174,7 @@ def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
 
 
 def _architecture(run: Path, side: Side, seed: int) -> Architecture:
-    return load_architecture(run / side.name / f"seed-{seed}" / "architecture.json")
+    return load_architecture(_folder(run, side, seed) / "architecture.json")
 
 
 def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:

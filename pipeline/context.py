@@ -25,7 +25,7 @@ from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
 from pipeline.devices import find_device, gpu_of
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.run_files import run_folders
+from pipeline.run_files import retrain_folder, run_folders, search_folder
 from pipeline.softmax import cluster_mass, softmax_of
 from training.config import steps_in
 from training.distributed import ALONE, Ranks
@@ -289,7 +289,7 @@ class RunPlan:
 
     def search_folder(self, seed: int) -> Path:
         """Where the search of a seed writes."""
-        return self.run_dir / "search" / f"seed-{seed}"
+        return search_folder(self.run_dir, seed)
 
     def searched_folder(self, seed: int) -> Path:
         """The folder of a search to read pi or the SuperNet from.
@@ -311,7 +311,7 @@ class RunPlan:
 
     def retrain_folder(self, name: str) -> Path:
         """Where the retraining of one architecture, with the plan's seed, writes."""
-        return self.run_dir / "retrain" / name / f"seed-{self.seed}"
+        return retrain_folder(self.run_dir, name, self.seed)
 
     def trackers(self, folder: Path, identity: Identity) -> list[Opener]:
         """What opens the trackers of a phase that the experiment names.

@@ -29,9 +29,9 @@ from pipeline.run_commands import (
     commands_of,
     compared_names,
     environment_of,
-    phase_folders,
 )
 from pipeline.run_difference import is_compared
+from pipeline.run_files import phase_folders
 from training.checkpoints import PREVIOUS, REFUSED
 from utils.archives import seal, write_sealed
 from utils.files import MAX_JSON_BYTES, check_is_file, read_object

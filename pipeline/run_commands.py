@@ -17,7 +17,7 @@ from pipeline.compare import EXPERIMENT as COMPARED
 from pipeline.experiment import load_experiment
 from pipeline.pareto import EXPERIMENT as PARETO
 from pipeline.pareto import SUMMARY
-from pipeline.run_files import MODEL_FOLDER, read_result
+from pipeline.run_files import MODEL_FOLDER, phase_folders, read_result, retrain_folder
 from utils.files import read_object
 
 _LAST_WRITTEN = "architectures/experiment.yaml"
@@ -75,13 +75,6 @@ def commands_of(run: Path) -> list[Command]:
             "each can be packed"
         )
     return found
-
-
-def phase_folders(run: Path) -> list[Path]:
-    """The folders of the searches and trainings of a run, by name."""
-    return [path.parent for path in sorted(run.glob("search/seed-*/identity.json"))] + [
-        path.parent for path in sorted(run.glob("retrain/*/seed-*/identity.json"))
-    ]
 
 
 def environment_of(folder: Path) -> dict[str, Any]:
@@ -220,7 +213,7 @@ def _carried(run: Path) -> Path | None:
     if not path.exists() or not (run / "architecture.json").exists():
         return None
     result = read_result(path)
-    folder = run / "retrain" / result["name"] / f"seed-{result['seed']}"
+    folder = retrain_folder(run, result["name"], result["seed"])
     chosen = load_architecture(run / "architecture.json").name
     known = folder in phase_folders(run)
     return folder if known and result["name"] == chosen else None
@@ -233,7 +226,7 @@ def _comparison(run: Path) -> Iterator[Command]:
     experiment = _kept(run, COMPARED)
     seed = load_experiment(run / experiment).compare.seeds[0]
     # The last one that was trained by it: of the chosen one retrain.py may have had others.
-    facts = environment_of(run / "retrain" / names[-1] / f"seed-{seed}")
+    facts = environment_of(retrain_folder(run, names[-1], seed))
     rows = read_object(run / "comparison.json", _REMEDY).get("rows")
     front = '"role": "front"' in json.dumps(rows)
     threads = facts.get("threads")

@@ -38,6 +38,23 @@ def layout_name(layout: str) -> str:
     return short_text(("" if all(len(word) == 1 for word in words) else "-").join(words))
 
 
+def search_folder(run: Path, seed: int) -> Path:
+    """Where the search of a seed writes."""
+    return run / "search" / f"seed-{seed}"
+
+
+def retrain_folder(run: Path, name: str, seed: int) -> Path:
+    """Where the retraining of an architecture, by its name, with a seed writes."""
+    return run / "retrain" / name / f"seed-{seed}"
+
+
+def phase_folders(run: Path) -> list[Path]:
+    """The folders of the searches and trainings that a run has, by name."""
+    return [path.parent for path in sorted(run.glob("search/seed-*/identity.json"))] + [
+        path.parent for path in sorted(run.glob("retrain/*/seed-*/identity.json"))
+    ]
+
+
 def run_folders(run_dir: Path) -> Callable[[Path], bool]:
     """Whether a folder is a run folder: this command's, also before it is written, or another."""
     here = run_dir.resolve()

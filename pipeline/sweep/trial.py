@@ -13,7 +13,7 @@ from typing import Any
 
 from model import load_architecture
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.run_files import read_result
+from pipeline.run_files import read_result, retrain_folder, search_folder
 from pipeline.sweep.child import LEFT_ALONE
 from pipeline.sweep.process import FolderBusy, TrialProcess, Watcher
 from training.metrics import read_rows
@@ -49,18 +49,13 @@ class SeedOutcome:
     architecture: str
 
 
-def search_folder(run: Path, seed: int) -> Path:
-    """Where the search of a run writes."""
-    return run / "search" / f"seed-{seed}"
-
-
-def phase_folders(run: Path, seed: int) -> list[Path]:
+def expected_folders(run: Path, seed: int) -> list[Path]:
     """Where the phases of a run write; that of the retraining once its architecture is chosen."""
     folders = [search_folder(run, seed)]
     # Not chosen yet; or damaged, which is for the phases to say.
     with suppress(OSError, ValueError):
         name = load_architecture(run / CHOSEN).name
-        folders.append(run / "retrain" / name / f"seed-{seed}")
+        folders.append(retrain_folder(run, name, seed))
     return folders
 
 
@@ -83,7 +78,7 @@ def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> SeedOutcome
     if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
         values["onehot"] = _last(onehot, run)
     if "retrained" in objectives:
-        path = run / "retrain" / architecture.name / f"seed-{seed}" / "result.json"
+        path = retrain_folder(run, architecture.name, seed) / "result.json"
         values["retrained"] = _bits(read_result(path)["valid"], path)
     return SeedOutcome(
         objectives=values,
@@ -129,7 +124,7 @@ def reason_of(code: int, log: Path) -> str:
 def _resumes(run: Path, seed: int) -> list[str]:
     """From which steps the phases of a run went on."""
     resumes = []
-    for folder in phase_folders(run, seed):
+    for folder in expected_folders(run, seed):
         path = folder / "environment.json"
         if not path.exists():  # nothing was searched, or retrained
             continue
@@ -282,7 +277,7 @@ def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher:
     """Poll a process to its end; its exit code."""
     metrics = search_folder(run, seed) / METRICS
     curve_state, chosen_state = None, None
-    folders = phase_folders(run, seed)
+    folders = expected_folders(run, seed)
     while (code := process.poll()) is None:
         watcher.check(process)
         if watcher.prunes and curve_state != (curve_state := _size_and_time(metrics)):
@@ -290,7 +285,7 @@ def _watch(process: TrialProcess, run: Path, seed: int, limits: Limits, watcher:
                 curve = search_curve(run, seed, "soft")
             watcher.report(curve)
         if chosen_state != (chosen_state := _size_and_time(run / CHOSEN)):
-            folders = phase_folders(run, seed)
+            folders = expected_folders(run, seed)
         if words := limits.broken([process.log, *(folder / METRICS for folder in folders)]):
             process.show_stacks()
             raise Failed(f"{words}; trial.log ends with where it was")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model import load_architecture
-from pipeline.sweep.trial import last_words, phase_folders, read_outcome, reason_of, search_curve
+from pipeline.sweep.trial import expected_folders, last_words, read_outcome, reason_of, search_curve
 from utils.files import write_whole
 
 
@@ -74,16 +74,16 @@ def test_the_last_words_are_those_of_the_last_attempt(
 def test_the_folders_of_the_phases_are_known_by_name(run: Path) -> None:
     search = run / "search" / "seed-0"
     (result,) = run.glob("retrain/*/seed-0/result.json")
-    assert phase_folders(run, 0) == [search, result.parent]
-    assert all((folder / "metrics.jsonl").exists() for folder in phase_folders(run, 0))
+    assert expected_folders(run, 0) == [search, result.parent]
+    assert all((folder / "metrics.jsonl").exists() for folder in expected_folders(run, 0))
     (run / "architecture.json").write_text("{")
-    assert phase_folders(run, 0) == [search]
+    assert expected_folders(run, 0) == [search]
     (run / "architecture.json").unlink()
-    assert phase_folders(run, 0) == [search]
+    assert expected_folders(run, 0) == [search]
 
 
 def test_steps_that_a_run_went_on_from_are_those_of_its_own_phases(run: Path) -> None:
-    search, retrained = phase_folders(run, 0)
+    search, retrained = expected_folders(run, 0)
     for folder, step in ((search, 7), (retrained, 14)):
         environment = json.loads((folder / "environment.json").read_text())
         environment["resumed"] = [{"step": step}]

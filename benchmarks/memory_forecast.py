@@ -141,7 +141,7 @@ def forecast_bytes(sizes: dict[str, Any], device: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from nas.search.step import SearchStep
-    from pipeline.resources import retrain_memory, search_memory
+    from pipeline.memory import retrain_memory, search_memory
 
     step, state = build(sizes, device)
     began_s = time.process_time()

@@ -23,7 +23,7 @@ from data.text import to_utf8_text
 from model import Architecture, adjusted, load_architecture, load_model
 from model.saving import check_no_pickle, shapes_of_architecture
 from pipeline.devices import find_device
-from pipeline.resources import memory_bytes
+from pipeline.memory import memory_bytes
 from pipeline.retrain import MODEL
 from pipeline.run_files import result_of_model
 from training.evaluation import Evaluation, evaluate

@@ -9,11 +9,11 @@ from typing import Any
 
 from pipeline.exit_codes import DIVERGED
 from pipeline.experiment import Experiment, with_settings
-from pipeline.resources import too_many_threads
 from pipeline.run_files import layout_name, read_result
 from pipeline.sweep.process import Watcher
 from pipeline.sweep.trial import Failed, Limits, run_scripts
 from pipeline.table_key import check_key, claim_key
+from pipeline.threads import too_many_threads
 from training.endings import Diverged, Stopped
 from training.signals import StopRequest
 from utils.cores import usable_cores

@@ -12,7 +12,7 @@ from data import load_tokenizer
 from model import Architecture, build_model, load_model, save_model
 from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
-from pipeline.resources import busy_lines, check_architecture_size, memory_notes, retrain_memory
+from pipeline.memory import check_architecture_size, memory_notes, retrain_memory
 from pipeline.run_files import read_result
 from pipeline.summary import (
     fine_tune_lines,
@@ -23,6 +23,7 @@ from pipeline.summary import (
     text_summary,
     tying_lines,
 )
+from pipeline.threads import busy_lines
 from training.console import announce, bits
 from training.layer_dropout import LayerDropoutStep
 from training.optim import build_optimiser

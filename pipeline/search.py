@@ -18,7 +18,7 @@ from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory
 from pipeline.context import RunPlan
 from pipeline.experiment import Experiment
-from pipeline.resources import busy_lines, check_supernet_size, memory_notes, search_memory
+from pipeline.memory import check_supernet_size, memory_notes, search_memory
 from pipeline.search_cost import constraints_of, costs_file, guards_of, search_costs
 from pipeline.summary import (
     optimiser_line,
@@ -28,6 +28,7 @@ from pipeline.summary import (
     text_summary,
     tying_lines,
 )
+from pipeline.threads import busy_lines
 from training.console import announce
 from training.evaluation import Evaluation, joined
 from training.optim import build_optimiser, rate_of

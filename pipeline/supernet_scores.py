@@ -21,7 +21,7 @@ from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.context import RunPlan, say
-from pipeline.resources import check_supernet_size
+from pipeline.memory import check_supernet_size
 from pipeline.score_file import Labels, ScoreCache, open_scores
 from training.checkpoint import read_weights, restore_weights
 from training.checkpoints import LAST

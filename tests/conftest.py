@@ -205,7 +205,7 @@ def _without_what_takes_long(
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
     if "forecast" not in request.keywords:
         nothing = Forecast(0, 0, 0, 0, 0, 0)
-        monkeypatch.setattr("pipeline.resources.forecast", lambda *_: nothing)
+        monkeypatch.setattr("pipeline.memory.forecast", lambda *_: nothing)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -214,14 +214,14 @@ def test_law_11_the_forecast_of_memory_changes_no_byte(
         return capsys.readouterr().out
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.resources.memory_bytes", lambda device: 100_000)
+        patched.setattr("pipeline.memory.memory_bytes", lambda device: 100_000)
         said = both_phases(tmp_path / "with")
     warning = " MB of memory are needed, and cpu has 0.1 MB: set run.recompute=true, raise "
     assert said.count("\nmemory: about ") == said.count(warning) == 2
     assert "\nmemory: about 0 MB" not in said
     nothing = Forecast(0, 0, 0, 0, 0, 0)
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.resources.forecast", lambda *_: nothing)
+        patched.setattr("pipeline.memory.forecast", lambda *_: nothing)
         said = both_phases(tmp_path / "without")
     assert "\nmemory: about 0 MB beyond start (weights 0, " in said
     assert "and cpu has" not in said

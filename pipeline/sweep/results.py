@@ -15,7 +15,7 @@ from nas.costs.latency import Latencies
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
-from pipeline.resources import FLOAT32_BYTES, memory_bytes
+from pipeline.memory import FLOAT32_BYTES, memory_bytes
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline
 from utils.pareto import dominates

@@ -11,12 +11,12 @@ from hpo.queue import Queue
 from hpo.retry import is_transient
 from pipeline.context import RunPlan, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.resources import too_many_threads
 from pipeline.sweep import study
 from pipeline.sweep.attempt import ResourceSlice
 from pipeline.sweep.finish import finish
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.pool import Pool
+from pipeline.threads import too_many_threads
 from training.endings import Stopped
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import StopRequest

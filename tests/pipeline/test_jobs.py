@@ -1,0 +1,73 @@
+"""Several runs at a time: their share of the cores, and how they end together."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import jobs
+from pipeline.experiment import load_experiment
+from pipeline.jobs import Job, run_all
+from pipeline.sweep.trial import Failed
+from training.endings import Diverged
+from training.signals import StopRequest
+
+
+def test_several_runs_with_asked_threads_are_warned_of_once(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(jobs, "usable_cores", lambda: 2)
+    monkeypatch.setattr(jobs, "run_scripts", lambda *arguments: None)
+
+    def said(workers: int, **settings: Any) -> str:
+        overrides = [f"{key}={value}" for key, value in settings.items()]
+        experiment = load_experiment(experiment_file, overrides)
+        jobs = [Job(name, experiment, ("derive",), tmp_path / name) for name in "abc"]
+        run_all(jobs, workers=workers, stop=StopRequest(), done=lambda job: None)
+        return capsys.readouterr().out
+
+    assert said(2, **{"run.threads": 1}) == ""
+    assert said(2, **{"run.threads": "null"}) == ""
+    warning = said(2, **{"run.threads": 2})
+    assert warning.startswith("warning: 2 x 2 threads for 2 cores")
+    assert warning.count("\n") == 1
+    # There are three jobs, however many may run at a time.
+    assert said(9, **{"run.threads": 1}).startswith("warning: 3 x 1 threads")
+
+
+@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (None, ValueError)])
+def test_a_run_that_diverged_ends_all_as_divergence_does(
+    experiment_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int | None,
+    ending: type[Exception],
+) -> None:
+    def failing(*arguments: Any) -> None:
+        raise Failed("no number", code)
+
+    monkeypatch.setattr(jobs, "run_scripts", failing)
+    one = Job("one", load_experiment(experiment_file, []), ("retrain",), tmp_path / "one")
+    with pytest.raises(ending, match=r"^one: no number$"):
+        run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
+
+
+@pytest.mark.parametrize("own", [(), ("--run", "elsewhere")])
+def test_a_job_with_its_own_arguments_gets_its_share_of_the_cores_and_no_setting(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: tuple[str, ...]
+) -> None:
+    """Without threads in the experiment, which later commands would take from its folder."""
+    monkeypatch.setattr(jobs, "usable_cores", lambda: 6)
+    given = list[Any]()
+    monkeypatch.setattr(jobs, "run_scripts", lambda *arguments: given.append(arguments))
+    experiment = load_experiment(experiment_file, ["run.threads=null"])
+    todo = [Job("one", experiment, ("retrain",), tmp_path / "one", own)]
+    run_all(todo, workers=2, stop=StopRequest(), done=lambda job: None)
+    ((used, _, _, _, watcher, arguments),) = given
+    assert arguments == own
+    assert used.run.threads == (None if own else 3)
+    assert (used == experiment) == bool(own)
+    assert watcher.environment == ({"OMP_NUM_THREADS": "3"} if own else {})

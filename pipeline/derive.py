@@ -1,4 +1,4 @@
-"""From an experiment and a method to an architecture JSON; imported by scripts and tools only."""
+"""From an experiment and a method to an architecture JSON, which a run may choose."""
 
 import hashlib
 import json

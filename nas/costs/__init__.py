@@ -1,1 +1,1 @@
-"""costs."""
+"""What layouts cost: amounts and budgets, and times measured of passes and training steps."""

@@ -1,1 +1,1 @@
-"""search."""
+"""The search: its step, estimators, schedules and bounds, and the path that pi takes."""

@@ -3,6 +3,8 @@
 import re
 import statistics
 
+import pytest
+
 from benchmarks.arms import arms_of, choice_nats
 from benchmarks.arms_report import (
     TrainedArm,
@@ -59,7 +61,8 @@ def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> Non
     early = trained["long early 0.65x"].nats[0]
     assert f"| `aadadddd` | | {early:.4f} | {base - early:.4f} less |" in page
     less = base - trained["long first 0.65x"].nats[0]
-    assert f"With twice the tokens `aaaaddd` has {less:.3f} less (one seed)" in words_of("README.md")
+    says = f"With twice the tokens `aaaaddd` has {less:.3f} less (one seed)"
+    assert says in words_of("README.md")
 
 
 def test_the_page_of_the_headline_says_what_counts() -> None:
@@ -77,31 +80,53 @@ def test_the_page_of_the_headline_says_what_counts() -> None:
             assert (figures[-1] if comparison.margin_nats else figures[0]) in page, said
 
 
-def test_the_page_of_the_headline_says_what_half_the_latency_gives() -> None:
-    """Mean test nats with their deviation, and Welch's intervals, which all contain 0."""
+@pytest.mark.parametrize("budget", ["0.5x", "0.8x"])
+def test_the_page_of_the_headline_says_what_other_budgets_give(budget: str) -> None:
+    """Mean test nats with their deviation, and Welch's intervals."""
     page, trained = words_of(PAGE), trained_by_name()
-    for name in ("chosen 0.5x", "cut 0.5x"):
-        nats = [*trained[name].nats.values()]
+    choice, cut = trained[f"chosen {budget}"], trained[f"cut {budget}"]
+    for one in (choice, cut):
+        nats = [*one.nats.values()]
         figures = f"{statistics.fmean(nats):.4f} | {statistics.stdev(nats):.4f}"
-        assert f"| `{trained[name].layout}` | {figures} |" in page
+        assert f"| `{one.layout}` | {figures} |" in page
         assert len(nats) == 4
     intervals = []
-    for other in ("interleaved", "cut 0.5x"):
-        difference = difference_of(trained["chosen 0.5x"], [trained[other]])
+    for other in (trained["interleaved"], cut):
+        difference = difference_of(choice, [other])
         assert difference is not None
-        mean, half, _ = difference
-        intervals.append(f"{mean:+.4f} +- {half:.4f}")
-        assert abs(mean) < half
-    says = "the choice less the whole `interleaved` {} nats, less `adada` {}."
-    assert says.format(*intervals) in page
-    group = next(group for group in ARMS.groups if group.name == "0.5x")
+        intervals.append(f"{difference.mean_nats:+.4f} +- {difference.half_nats:.4f}")
+    says = "the choice less the whole `interleaved` {} nats, less `{}` {}."
+    assert says.format(intervals[0], cut.layout, intervals[1]) in page
+
+
+def choice_words(name: str) -> dict[str, str]:
+    """By layout: the validation nats of the seeds that chose, as the page has them."""
+    group = next(group for group in ARMS.groups if group.name == name)
     choice = choice_nats(ARMS, group, rows_of(RESULTS / "headline.csv"))
-    says = "is **`aadddd`**: {aadddd}. `aaadd` has {aaadd}, `adaddd` {adaddd}, `adada` {adada}; "
-    says += "`addadd` ({addadd}) and `adddddd` ({adddddd})"
-    words = {
+    return {
         layout: " and ".join(f"{nats:.4f}" for nats in of.values()) for layout, of in choice.items()
     }
-    assert says.format(**words) in page
+
+
+def test_the_page_of_the_headline_says_how_half_the_latency_was_chosen() -> None:
+    says = "is **`aadddd`**: {aadddd}. `aaadd` has {aaadd}, `adaddd` {adaddd}, `adada` {adada}; "
+    says += "`addadd` ({addadd}) and `adddddd` ({adddddd})"
+    assert says.format(**choice_words("0.5x")) in words_of(PAGE)
+
+
+def test_the_page_of_the_headline_says_how_four_fifths_were_chosen_and_came_out() -> None:
+    page, trained, words = words_of(PAGE), trained_by_name(), choice_words("0.8x")
+    says = "is **`aaaaadddd`**: {aaaaadddd}. `aadaaddddd` has {aadaaddddd}, `adadadada` "
+    says += "{adadadada}, `aaaaaad` {aaaaaad}; the other ten, with seed 200 alone, have "
+    assert says.format(**words) + "3.3905 to 3.5523" in page
+    once = sorted(nats for nats in words.values() if "and" not in nats)
+    assert (len(once), once[0], once[-1]) == (10, "3.3905", "3.5523")
+    opponents = [*trained["cut 0.8x"].nats.values(), *trained["interleaved"].nats.values()]
+    assert max(trained["chosen 0.8x"].nats.values()) < min(opponents), "as the page says"
+    assert all(
+        sorted(layout) == list(layout)
+        for layout in (trained[f"chosen {of}"].layout for of in ("0.5x", "0.65x", "0.8x"))
+    ), "attention first"
 
 
 def test_the_page_of_the_headline_says_that_half_the_latency_was_chosen_for_its_luck_too() -> None:
@@ -174,13 +199,17 @@ def test_the_page_of_the_headline_has_the_verdicts_of_all_comparisons_planned() 
         for head in ("chosen 0.65x less narrow", "chosen 0.65x less SuperNet", "equal time")
     )
     random = p_of("chosen 0.65x less the mean", not_shown)
-    half = [p_of(f"chosen 0.5x less {other}", not_shown) for other in ("interleaved", "cut")]
+    half, more = (
+        [p_of(f"chosen {budget} less {other}", not_shown) for other in ("interleaved", "cut")]
+        for budget in ("0.5x", "0.8x")
+    )
     for words in (
         f"-0.2581 +- 0.0875 nats, p {narrow:.4f}: better",
         f"-0.3097 +- 0.0855 nats, p {alone:.4f}: better",
         f"-0.4694 +- 0.2207 nats, p {equal:.3f}: better",
         f"-0.1403 +- 0.1230, p {random:.2f}: not shown",
         f"*No difference is shown* (p {half[0]:.2f} and {half[1]:.2f})",
+        f"*No difference is shown* (p {more[0]:.2f} and {more[1]:.2f})",
     ):
         assert words in page
 

@@ -14,6 +14,8 @@ from utils.validation import Section
 
 JOURNAL = "journal"
 _KINDS = "journal, postgresql://user:password@host:5432/database or grpc://host:13000"
+# Of pruner wilcoxon without a `p`.
+WILCOXON_P = 0.1
 _NEEDS = {"startup": ("tpe", "gp"), "population": ("nsga2",)}
 _PRUNER_NEEDS = {
     "startup": ("median",),
@@ -322,7 +324,7 @@ class SweepConfig(Section):
                 f"pruner.kind: {kind} follows one run, found {seeds} seeds; use wilcoxon or none"
             )
         if kind == "wilcoxon":
-            p = 0.1 if self.pruner.p is None else self.pruner.p
+            p = WILCOXON_P if self.pruner.p is None else self.pruner.p
             least = next(n for n in range(3, 2000) if 0.5 ** (n - 1) < p or n == 1999)
             if seeds < least:
                 raise ValueError(

@@ -20,14 +20,13 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from hpo.config import PrunerConfig, SweepConfig
+from hpo.config import WILCOXON_P, PrunerConfig, SweepConfig
 
 STARTUP = 10
 POPULATION = 10
 PRUNER_STARTUP = 5
 PRUNER_WARMUP = 1
 PRUNER_FACTOR = 3
-WILCOXON_P = 0.1
 
 
 def _tpe(config: SweepConfig, seed: int) -> BaseSampler:

@@ -6,37 +6,43 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from nas.costs.config import BudgetConfig
+from nas.probing.predictor import CAP_PER_KIND, Predictor
 from utils.validation import Section
 
 
 class ProbesConfig(Section):
     """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
 
+    # Defaults are the method's own: what `layoutbench replay` judges is what they derive.
     most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         default="auto",
-        description="Trainings of half length at most, the first design included; auto: 10, and 3 "
-        "for every candidate beside attention, dense and what adds nothing.",
+        description="Trainings of half length at most, the first design included; auto: "
+        f"{Predictor.cap}, and {CAP_PER_KIND} for every candidate beside attention, dense and what "
+        "adds nothing.",
     )
     margin_nats: float = Field(
-        default=0.01,
+        default=Predictor.margin_nats,
         ge=0,
         description="By how much a layout must be better than the best one to be worth a probe.",
     )
     least_chance: float = Field(
-        default=0.1,
+        default=Predictor.least_chance,
         ge=0,
         le=1,
         description="Where the chance of such a layout is smaller there are no more probes.",
     )
     finalists: int = Field(
-        default=3,
+        default=Predictor.finalists,
         ge=1,
         le=100,
         description="Layouts that predictor trains at full length, and finals with every seed; the "
         "best rule comes on top.",
     )
     final_seeds: int = Field(
-        default=2, ge=1, le=100, description="Trainings of each finalist, with the same seeds."
+        default=len(Predictor.final_seeds),
+        ge=1,
+        le=100,
+        description="Trainings of each finalist, with the same seeds.",
     )
 
 

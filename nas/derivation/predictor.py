@@ -20,7 +20,7 @@ from nas.derivation.trained import (
 )
 from nas.probing.base import Answer, Results, Training
 from nas.probing.features import features_of
-from nas.probing.predictor import Predictor
+from nas.probing.predictor import CAP_PER_KIND, Predictor
 
 
 def predictor(request: Request) -> Derived:
@@ -62,7 +62,7 @@ def _proposals(request: Request) -> list[Layout]:
 def _method(request: Request, candidates: LayoutSpace) -> Predictor:
     config = request.config.probes
     further = set(candidates.space.kinds) - {candidates.attention, candidates.dense}
-    most = 10 + 3 * len(further) if config.most == "auto" else config.most
+    most = Predictor.cap + CAP_PER_KIND * len(further) if config.most == "auto" else config.most
     method = Predictor(
         cap=most,
         margin_nats=config.margin_nats,

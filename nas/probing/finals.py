@@ -10,6 +10,7 @@ from statistics import fmean
 
 from nas.probing.base import Answer, Results, Space, Training
 from nas.probing.noise import training_noise
+from nas.probing.predictor import Predictor
 from nas.probing.regression import Deviations
 
 # Of all orders of the same blocks the last one, in both tables, whatever their number.
@@ -27,8 +28,8 @@ class Finals:
             where the repeated trainings lie further apart (`training_noise`).
     """
 
-    again: int = 3
-    seeds: tuple[int, ...] = (1, 2)
+    again: int = Predictor.finalists
+    seeds: tuple[int, ...] = Predictor.final_seeds
     noise_nats: float = Deviations.noise_full
 
     def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:

@@ -1,7 +1,7 @@
 """Methods that `predictor` must beat for as much training: each spends what it is given.
 
 A full training of a network of mean FLOPs costs 1, one of half length 1/2. Seeds of trainings that
-choose are 1 and 2, as the finals' of `predictor`.
+choose are those of the finals of `predictor`.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.probing.base import Answer, Length, Results, Space, Training
-from nas.probing.predictor import PROBE_SEED
+from nas.probing.predictor import PROBE_SEED, Predictor
 
-FIRST, SECOND = 1, 2
+FIRST, SECOND = Predictor.final_seeds
 Integers = NDArray[np.int64]
 
 

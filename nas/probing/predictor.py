@@ -23,6 +23,8 @@ from nas.probing.regression import Deviations, Posterior, posterior
 from nas.probing.rules import KIND_RULES
 
 PROBE_SEED = 0
+# So many probes more, beside the `cap`, for each kind beside attention and dense.
+CAP_PER_KIND = 3
 # Proposals of a search that are probed.
 _PROPOSED = 2
 # Where rules and proposals are fewer, others make up for them.

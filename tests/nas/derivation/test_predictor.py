@@ -1,5 +1,6 @@
 """The method `predictor` on made-up nats: what it asks for, what it says, when it refuses."""
 
+import importlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ import pytest
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial
 from nas.derivation.config import DeriveConfig
+from nas.probing.base import Method
+from nas.probing.finals import Finals
+from nas.probing.predictor import Predictor
 from tests import tiny
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
@@ -33,15 +37,21 @@ class Training:
         self.asked.append([*trials])
         return [nats_of(trial.layout) + 0.3 * trial.half for trial in trials]
 
-    def derive(self, budget: float | None = 14.0, slots: int = 6, **probes: Any) -> Derived:
+    def derive(
+        self,
+        budget: float | None = 14.0,
+        slots: int = 6,
+        method: str = "predictor",
+        **probes: Any,
+    ) -> Derived:
         """The answer within so many FLOPs."""
-        config = DeriveConfig.model_validate({"method": "predictor", "probes": probes})
+        config = DeriveConfig.model_validate({"method": method, "probes": probes})
         candidates = tiny.candidates("attention", "dense", "identity")
         limits = () if budget is None else (Limit(COST, budget),)
         request = Request(
             config, candidates, slots, COST, limits=limits, train=self, say=self.said.append
         )
-        return DERIVATIONS["predictor"](request)
+        return DERIVATIONS[method](request)
 
 
 def test_it_finds_the_best_network_of_a_budget() -> None:
@@ -58,6 +68,23 @@ def test_it_finds_the_best_network_of_a_budget() -> None:
     assert not any(trial.half for trial in finals)
     assert {trial.seed for trial in finals} == {1, 2}
     assert COST(derived.layout) <= 12.5
+
+
+@pytest.mark.parametrize("judged", [Predictor(), Finals()], ids=["predictor", "finals"])
+def test_by_default_it_is_the_method_that_a_replay_judges(
+    judged: Predictor | Finals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = type(judged).__name__.lower()
+    module = importlib.import_module(f"nas.derivation.{name}")
+    asked, train = list[Method](), module.train_until_answer
+
+    def watched(request: Request, candidates: Any, method: Method, progress: Any) -> Any:
+        asked.append(method)
+        return train(request, candidates, method, progress)
+
+    monkeypatch.setattr(module, "train_until_answer", watched)
+    Training().derive(method=name)
+    assert asked == [judged]
 
 
 def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from model import Architecture, Measured, Network, TimedCost, layout_letters, network_of
+from model import Architecture, Network, TimedCost, layout_letters, network_of
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import RULES, Derived, Layout, Request
@@ -18,8 +18,7 @@ from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
 from pipeline.context import RunPlan, as_saved, say
-from pipeline.costs import Measured as MeasuredTimes
-from pipeline.costs import budget_of, costs_of, measure_whole, over
+from pipeline.costs import Measured, budget_of, costs_of, measure_whole, over
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
 from pipeline.experiment import dump_experiment
 from pipeline.run_files import layout_name
@@ -142,7 +141,7 @@ class Front:
         measured = measure_whole(self.plan, self.budget, [point.layout for point in chosen])
         return [self._measured(point, measured) for point in chosen]
 
-    def _measured(self, point: Point, measured: MeasuredTimes) -> Point:
+    def _measured(self, point: Point, measured: Measured) -> Point:
         times, share = measured.costs(point.layout), measured.share(point.layout)
         ms = next((timed.ms for timed in times if timed.name == self.name), point.cost)
         limited = {name: part for name, part in share.items() if name != self.name}
@@ -156,11 +155,8 @@ class Front:
             f"pareto: beaten by none of {scored} networks in {self.cost.name} and nats by the "
             f"SuperNet's weights, of {self.searched.averaged}"
         )
-        inherited = Measured(
-            nats_per_token=round(point.score.nats_per_token, 6),
-            standard_error=round(point.score.standard_error, 6),
-        )
-        derived = Derived(point.layout, evidence.model_copy(update={"inherited": inherited}))
+        update = {"inherited": point.score.measured()}
+        derived = Derived(point.layout, evidence.model_copy(update=update))
         name = f"pareto-{layout_name(layout_letters(point.layout))}"
         return architecture_of(self.plan, derived, name, seeds, point.times)
 

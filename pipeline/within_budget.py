@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model import Measured, TimedCost, layout_letters
+from model import TimedCost, layout_letters
 from nas.costs.budget import Budget
 from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, Derived, Layout, Request
 from nas.derivation.base import NoLayout
@@ -66,13 +66,7 @@ def _chosen(derived: Derived, layout: Layout) -> Derived:
     place = derived.ranked.index(layout) + 1
     method = f"{derived.evidence.method}; number {place}, as those before it were over the budget"
     score = next((one.score for one in derived.considered if one.layout == layout), None)
-    inherited = None
-    if score is not None:
-        inherited = Measured(
-            nats_per_token=round(score.nats_per_token, 6),
-            standard_error=round(score.standard_error, 6),
-        )
-    update = {"method": method, "inherited": inherited}
+    update = {"method": method, "inherited": None if score is None else score.measured()}
     return replace(derived, layout=layout, evidence=derived.evidence.model_copy(update=update))
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from model import Measured, Network, layout_letters
+from model import Network, layout_letters
 from nas.derivation.base import Choice, Considered, Derived, NoLayout, Request
 from nas.derivation.ranking import Ranked, networks_by_score
 from nas.derivation.searched import Array, Searched, check_method, read_searches
@@ -250,13 +250,9 @@ class Scores:
             f"{self.method}: best of {count} by the SuperNet's weights, {words} "
             f"{self.searched.averaged}"
         )
-        measured = Measured(
-            nats_per_token=round(best.score.nats_per_token, 6),
-            standard_error=round(best.score.standard_error, 6),
-        )
         return Derived(
             layout=best.layout,
-            evidence=evidence.model_copy(update={"inherited": measured}),
+            evidence=evidence.model_copy(update={"inherited": best.score.measured()}),
             considered=tuple(self.considered.values()),
             ranked=tuple(layouts),
         )

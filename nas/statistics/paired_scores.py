@@ -42,6 +42,13 @@ class Score:
         """Of the nats per token, from the spread over the parts of the text."""
         return _error(self.nats_P, self.tokens_P)
 
+    def measured(self, error: float | None = None) -> Measured:
+        """The nats as an architecture keeps them, rounded, with this standard error or its own."""
+        return Measured(
+            nats_per_token=round(self.nats_per_token, 6),
+            standard_error=round(self.standard_error if error is None else error, 6),
+        )
+
     def less(self, other: "Score") -> tuple[float, float]:
         """Difference to another score in nats per token and its standard error, paired by part."""
         assert np.array_equal(self.tokens_P, other.tokens_P), "scores of different texts"
@@ -96,16 +103,11 @@ def discretisation_gap(soft: Score, drawn: Sequence[Score], one_hot: Score) -> G
     """
     difference, error = one_hot.less(soft)
     ratio = math.exp(difference)
-
-    def measured(score: Score, error: float) -> Measured:
-        nats = round(score.nats_per_token, 6)
-        return Measured(nats_per_token=nats, standard_error=round(error, 6))
-
     return Gap(
         tokens=soft.tokens,
-        soft=measured(soft, soft.standard_error),
-        sampled=measured(mean_score(drawn), error_of_mean(drawn)),
-        one_hot=measured(one_hot, one_hot.standard_error),
+        soft=soft.measured(),
+        sampled=mean_score(drawn).measured(error_of_mean(drawn)),
+        one_hot=one_hot.measured(),
         draws=len(drawn),
         ratio=round(ratio, 6),
         ratio_error=round(ratio * error, 6),

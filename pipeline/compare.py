@@ -12,15 +12,15 @@ from pipeline.comparison_rows import COLUMNS, intervals_of, reference_of, rows_o
 from pipeline.conditions import unlike_conditions
 from pipeline.contest import equal_cost
 from pipeline.contestants import Contestant
-from pipeline.context import RunPlan, as_saved, say
+from pipeline.context import RunPlan, as_saved
 from pipeline.costs import measurement_of, time_models
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Job, run_all
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
-from training.console import announce
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole
+from utils.screen import announce, say
 
 _TRAIN_STEP = "train_step"
 EXPERIMENT = "comparison.yaml"

@@ -12,10 +12,11 @@ from nas.costs.latency import unchecked
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import Derived, Layout
 from nas.opponents import OPPONENTS, Contest, NoOpponent
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.costs import costs_of, counted_cost, measurement_of, table_key
 from pipeline.derive import architecture_of, request_of
 from utils.files import read_object, write_whole
+from utils.screen import say
 
 FILE = "opponents.json"
 # A name that no layout has.

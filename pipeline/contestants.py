@@ -9,11 +9,12 @@ from model import Architecture, ModelOptions, load_architecture
 from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.derive import check_tokenizer, derive, write_architecture
 from pipeline.pareto import SUMMARY
 from pipeline.retrain import retrain_trainer
 from utils.files import read_object
+from utils.screen import say
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """The plan of a run: what an experiment and its text come to, resolved once for all phases."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,6 +35,7 @@ from training.run_dir import Identity, environment, identity_hash, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
+from utils.screen import say
 
 
 class NetworkSizes(TypedDict):
@@ -370,8 +370,3 @@ def set_up(experiment: Experiment, run_dir: Path, ranks: Ranks = ALONE) -> RunPl
     if not ranks.local_rank:
         ranks.wait()
     return RunPlan(experiment, run_dir, prepared, device, ranks)
-
-
-def say(line: str) -> None:
-    """A line of progress, beside what the command answers."""
-    print(line, file=sys.stderr, flush=True)

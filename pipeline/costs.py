@@ -24,11 +24,12 @@ from nas.costs.table import (
     write_table,
 )
 from nas.costs.workloads import WORKLOADS, Shapes
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.summary import parameter_count
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
 from utils.files import named
+from utils.screen import say
 
 # Whole layouts, beside the reference, that the correction of a table is fitted to.
 _FITTED, _FITTED_SEED, _HELD_OUT_SEED = 9, 0, 1

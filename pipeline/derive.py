@@ -38,7 +38,7 @@ from nas.derivation import (
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
-from pipeline.context import RunPlan, as_saved, say
+from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
 from pipeline.derivation_text import considered_csv, front_csv, tried_csv
 from pipeline.experiment import Experiment, dump_experiment
@@ -50,6 +50,7 @@ from pipeline.supernet_scores import SupernetScores, with_gap
 from pipeline.within_budget import budget_words, within_budget
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
+from utils.screen import say
 
 Train = Callable[[Sequence[Trial]], Sequence[float]]
 

@@ -10,8 +10,9 @@ from model import TimedCost, layout_letters
 from nas.costs.budget import Budget
 from nas.costs.table import Layout
 from nas.opponents.width import dense_widths, with_width
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.costs import counted_share, measure_whole, over, over_text
+from utils.screen import say
 
 _TRIES, _NARROWER = 4, 0.95
 

@@ -21,9 +21,9 @@ from pipeline.context import RunPlan
 from pipeline.derive import request_of
 from pipeline.search_cost import finish_costs
 from pipeline.summary import text_warnings
-from training.console import announce
 from training.run_dir import FolderLock
 from utils.pi import entropy_share, margins, softmax
+from utils.screen import announce
 
 
 def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from model import layout_letters
 from nas.derivation import Trial
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.run_files import read_result, remove_weights
 from pipeline.table_key import claim_key, key_of
 from training.signals import StopRequest
 from utils.files import read_object, write_whole
+from utils.screen import say
 
 PROBES, FINALS, KEY = "probes", "finals", "key.json"
 _DIVERGED = "diverged.json"

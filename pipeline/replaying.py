@@ -15,7 +15,6 @@ from safetensors.torch import load
 
 from data import prepare
 from pipeline.conditions import facts_in
-from pipeline.context import say
 from pipeline.devices import find_device
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.pack_file import WEIGHTS, Pack, PackedPhase
@@ -28,12 +27,12 @@ from pipeline.run_difference import (
     tensor_difference,
 )
 from pipeline.run_files import run_folders
-from training.console import announce
 from training.endings import Stopped
 from training.run_dir import environment
 from training.signals import StopRequest
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
+from utils.screen import announce, say
 from utils.text import shorten, visible
 
 ROOT = Path(__file__).resolve().parents[1]

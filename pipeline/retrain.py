@@ -24,7 +24,7 @@ from pipeline.summary import (
     tying_lines,
 )
 from pipeline.threads import busy_lines
-from training.console import announce, bits
+from training.console import bits
 from training.layer_dropout import LayerDropoutStep
 from training.optim import build_optimiser
 from training.run_dir import FolderLock
@@ -33,6 +33,7 @@ from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.files import folder_made_whole, words_of, write_whole
+from utils.screen import announce
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 

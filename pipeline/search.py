@@ -29,7 +29,6 @@ from pipeline.summary import (
     tying_lines,
 )
 from pipeline.threads import busy_lines
-from training.console import announce
 from training.evaluation import Evaluation, joined
 from training.optim import build_optimiser, rate_of
 from training.run_dir import is_claimed
@@ -38,6 +37,7 @@ from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.pi import entropy_share, margins, softmax
+from utils.screen import announce
 
 # The layouts that are validated where alpha does not move: the same in every search.
 VALIDATED, _VALIDATED_SEED = 4, 0

@@ -19,10 +19,10 @@ from nas.search.trajectory import load_pi
 from pipeline.context import RunPlan
 from pipeline.costs import costs_of
 from pipeline.derive import reference_layout, request_of
-from training.console import announce
 from training.state import Metrics, TrainState
 from utils.files import append_line, csv_of, read_object, write_whole
 from utils.pi import log_softmax, softmax
+from utils.screen import announce
 from utils.validation import Section, dotted, explain
 
 FILE, PATH = "costs.json", "cost.csv"

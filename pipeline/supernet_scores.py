@@ -20,7 +20,7 @@ from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.memory import check_supernet_size
 from pipeline.score_file import Labels, ScoreCache, open_scores
 from training.checkpoint import read_weights, restore_weights
@@ -29,6 +29,7 @@ from training.evaluation import evaluate_cells
 from training.run_dir import identity_hash, machine, source_digest
 from training.state import TrainState
 from utils.files import words_of
+from utils.screen import say
 
 # All that a score by a SuperNet's weights passes through.
 _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")

@@ -14,7 +14,7 @@ from nas.costs.table import MOST_MS
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial, blocks_of
 from nas.derivation.base import NoLayout
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.costs import (
     REFERENCE,
     Measured,
@@ -25,6 +25,7 @@ from pipeline.costs import (
     table_key,
 )
 from utils.files import read_object, write_whole
+from utils.screen import say
 from utils.validation import Section, dotted, explain
 
 FILE = "whole_times.json"

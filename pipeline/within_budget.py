@@ -9,9 +9,10 @@ from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, Derived, Layou
 from nas.derivation.base import NoLayout
 from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import pool
-from pipeline.context import RunPlan, say
+from pipeline.context import RunPlan
 from pipeline.costs import counted_share, measure_whole, over, over_text
 from pipeline.trained_budget import trained_within_budget
+from utils.screen import say
 
 # How often limits are tightened, and how many layouts and how often are measured whole for each.
 _TIGHTENED, _POOL, _POOLS = 3, 16, 4

@@ -53,10 +53,11 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
     from data import load_corpus, prepare_corpus
     from pipeline.run_files import run_folders
     from pipeline.summary import tokenizer_line
+    from utils.screen import say
 
     whole = experiment.data.model_copy(update={"validation_tokens": None, "test_tokens": None})
-    corpus = load_corpus(whole, Path.cwd(), progress=_say, is_run=run_folders(run_dir))
-    prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=_say)
+    corpus = load_corpus(whole, Path.cwd(), progress=say, is_run=run_folders(run_dir))
+    prepared = prepare_corpus(corpus, whole, Path.cwd(), progress=say)
     parts = [
         f"corpus: {corpus.name}\ndigest: {corpus.digest}",
         "\n".join(aligned(list(split_rows(prepared)), 1)),
@@ -162,10 +163,6 @@ def pieces(prepared: "Prepared") -> str:
             lines.append("")
         lines[-1] += f" {piece}"
     return "\n".join(f" {line}" for line in lines)
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
     from nas.costs.table import write_table
     from nas.costs.workloads import dtype_of
-    from pipeline.context import say
     from pipeline.costs import (
         cached_table,
         check_cache,
@@ -76,6 +75,7 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path
         table_path,
     )
     from utils.files import words_of
+    from utils.screen import say
 
     key, in_cache = table_key(plan), True
     if out is not None:

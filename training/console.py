@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from utils.files import append_line, named
+from utils.files import append_line
+from utils.screen import announce
 from utils.text import duration
 
 _MOST_SHOWN = 16
@@ -19,13 +20,6 @@ def bits(row: Mapping[str, Any]) -> str:
     """', 1.2345 bits/byte' of an evaluation's row; nothing where text may be lost."""
     value = row["bits_per_byte"]
     return "" if value is None else f", {value:.4f} bits/byte"
-
-
-def announce(text: str) -> None:
-    """One line on the screen, now: what follows takes long, or is another part."""
-    with named("standard output"):
-        # In one write: several threads say something.
-        print(f"{text}\n", end="", flush=True)
 
 
 def _in_short(values: Sequence[float]) -> str:

@@ -28,11 +28,6 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def print_line(text: str) -> None:
-    """Print a line at once, and whole where several threads print: `print` writes its end apart."""
-    print(f"{text}\n", end="", flush=True)
-
-
 def shorten(text: str, most: int) -> str:
     """A text of at most `most` characters, with dots where something is missing."""
     return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."

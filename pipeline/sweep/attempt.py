@@ -25,7 +25,7 @@ from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, run_seed
 from training.run_dir import commit
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
-from utils.text import print_line
+from utils.screen import announce
 
 # After this part of a lease without a sign a trial's own process ends; with its grace period that
 # is before the lease ends, and so before another worker takes the trial.
@@ -183,10 +183,10 @@ class Attempt(Watcher):
         identity = {"study": self._queue.study_id, "params": self.trial.params}
         if self.root != self.trial.number and not folder.exists():
             self._anew = [f"the start, since {folder} is not on this machine"]
-            print_line(f"trial {self.root}: goes on from {self._anew[0]}")
+            announce(f"trial {self.root}: goes on from {self._anew[0]}")
         if folder.exists() and not _says(mark, identity):
             aside = folder.with_name(f"{folder.name}.of-another-{secrets.token_hex(4)}")
-            print_line(f"{folder}: of another trial, moved to {aside}")
+            announce(f"{folder}: of another trial, moved to {aside}")
             folder.rename(aside)
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(mark, json.dumps(identity, indent=1) + "\n")

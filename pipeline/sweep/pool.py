@@ -19,7 +19,7 @@ from pipeline.sweep.results import clean
 from training.endings import Stopped
 from training.signals import StopRequest
 from utils.files import words_of
-from utils.text import print_line
+from utils.screen import announce
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class Pool:
         except LeaseLost:
             assert trial is not None
             root = trial.user_attrs.get(ROOT, trial.number)
-            print_line(f"trial {root}: was given to another worker")
+            announce(f"trial {root}: was given to another worker")
         except (Interrupted, OSError):
             if trial is not None:
                 number = trial.number
@@ -191,7 +191,7 @@ class Pool:
             raise ValueError(
                 f"{count} errors without a trial that ended in between, the last: {words_of(error)}"
             )
-        print_line(f"{words_of(error)}; what could not be done is tried again")
+        announce(f"{words_of(error)}; what could not be done is tried again")
 
     def _is_ending(self) -> bool:
         return self._ending.is_set() or self.stop.number is not None

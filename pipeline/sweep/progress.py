@@ -12,7 +12,7 @@ from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.results import layouts_of, objectives
 from report.sweep.trials import parse_objectives
-from utils.text import print_line
+from utils.screen import announce
 
 
 @dataclass
@@ -43,9 +43,9 @@ class Progress:
             self._shown.add(trial.number)
             if trial is entry.last:
                 done = sum(other.last.number in self._shown for other in entries)
-                print_line(f"[{done}/{len(entries)}] {self._line(entry)}")
+                announce(f"[{done}/{len(entries)}] {self._line(entry)}")
             elif trial.user_attrs.get(LOST) != STOPPED:
-                print_line(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
+                announce(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
 
     def show_left(self, queue: Queue) -> None:
         """Print about how long the rest takes, once a trial was done since the start."""
@@ -54,7 +54,7 @@ class Progress:
         done = len(entries) - rest - self._before
         if done and rest:
             left_s = (time.monotonic() - self._began_s) / done * rest
-            print_line(f"about {hours_and_minutes(left_s)} left")
+            announce(f"about {hours_and_minutes(left_s)} left")
 
     def _line(self, entry: Entry) -> str:
         last = entry.last

@@ -16,7 +16,7 @@ from hpo.storage import open_storage
 from nas.derivation import SEEDED
 from pipeline.sweep.plan import Sweep, points, why_no_baseline
 from training.run_dir import commit, identity_hash
-from utils.text import print_line
+from utils.screen import announce
 
 # Written last: until it is there, no worker joins.
 IDENTITY = "parnas:identity"
@@ -117,7 +117,7 @@ def _queue(
 def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
     warnings.simplefilter("ignore", ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return open_storage(sweep.config.storage, sweep.paths.journal, create=make, say=print_line)
+    return open_storage(sweep.config.storage, sweep.paths.journal, create=make, say=announce)
 
 
 def _check(sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study) -> None:

@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from hpo.heartbeat import own_lease
 from hpo.queue import Queue
 from hpo.storage import open_storage
-from utils.text import print_line
+from utils.screen import announce
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
                 value = 0.0 if trial is None else trial.suggest_float("x", 0, 100)
             if trial is None:
                 return
-            print_line(str(trial.number))
+            announce(str(trial.number))
             queue.beat(trial.number, own_lease())
             queue.note(trial.number, {"host": "h"})
             queue.is_pruned_at(trial, value, 1)

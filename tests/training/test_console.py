@@ -1,14 +1,12 @@
 """What a person sees while a phase runs."""
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from training import console
-from training.console import Screen, announce
+from training.console import Screen
 
 
 def row(step: int) -> dict[str, Any]:
@@ -61,13 +59,3 @@ def test_what_blocks_say_stands_in_a_line_for_each_name(tmp_path: Path) -> None:
         "retrain     10/20  spans, keys: slot 0: 1 256; slot 4: 0 to 16 (17)",
         "retrain     10/20  spans, load: slot 0: 0.125",
     ]
-
-
-def test_a_line_is_written_at_once_as_several_threads_say_something(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written: list[str] = []
-    stream = SimpleNamespace(write=written.append, flush=lambda: None)
-    monkeypatch.setattr(sys, "stdout", stream)
-    announce("done")
-    assert [text for text in written if text] == ["done\n"]

@@ -1,8 +1,13 @@
-"""Text for people."""
+"""Lines on the screen."""
+
+import errno
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from utils.text import print_line
+from tests.runs import Capture
+from utils.screen import announce, say
 
 
 def test_a_line_is_one_write_so_that_no_other_thread_s_comes_in_between(
@@ -19,5 +24,19 @@ def test_a_line_is_one_write_so_that_no_other_thread_s_comes_in_between(
             writes.append("flush")
 
     monkeypatch.setattr("sys.stdout", Screen())
-    print_line("trial 3: stopped")
+    announce("trial 3: stopped")
     assert writes == ["trial 3: stopped\n", "flush"]
+
+
+def test_a_full_disk_behind_standard_output_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is left in its buffer cannot be written when it is closed either.
+    with suppress(OSError), Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="standard output") as caught:
+            announce("trial 3: stopped")
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_what_is_said_stands_beside_the_answer(capsys: Capture) -> None:
+    say("reading the text")
+    assert capsys.readouterr() == ("", "reading the text\n")

@@ -21,6 +21,7 @@ from model.cutoffs import optimal_cutoffs
 from model.generation import generate
 from model.language_model import LanguageModel, Mix
 from model.layout import (
+    Layout,
     Network,
     block_options,
     default_candidates,
@@ -47,6 +48,7 @@ __all__ = [
     "FlopsKey",
     "Gap",
     "LanguageModel",
+    "Layout",
     "Measured",
     "Mix",
     "ModelConfig",

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from model.blocks import BLOCKS, Candidate
 
+# The candidate of each slot.
+Layout = tuple[Candidate, ...]
+
 
 def default_candidates() -> tuple[Candidate, ...]:
     """What the letters stand for, without options."""
@@ -24,7 +27,7 @@ def layout_letters(slots: Sequence[Candidate]) -> str:
     )
 
 
-def parse_layout(text: str, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
     """The candidate of each slot.
 
     The text holds labels, or letters of the default candidates, separated by spaces; letters may

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from model import Architecture, Evidence, Network, layout_letters
+from model import Architecture, Evidence, Layout, Network, layout_letters
 from nas.costs.latency import unchecked
 from nas.costs.workloads import WORKLOADS
-from nas.derivation import Derived, Layout
+from nas.derivation import Derived
 from nas.opponents import OPPONENTS, Contest, NoOpponent
 from pipeline.context import RunPlan
 from pipeline.costs import costs_of, counted_cost, measurement_of, table_key

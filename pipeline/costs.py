@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from data.cache import cache_errors, default_cache, key_hash
-from model import BLOCKS, Candidate, LanguageModel, SoftmaxConfig, TimedCost, layout_letters
+from model import BLOCKS, Candidate, LanguageModel, Layout, SoftmaxConfig, TimedCost, layout_letters
 from nas.costs.budget import ROUNDING, Amount, Budget, LayoutCost
 from nas.costs.latency import Latencies, measure_latency, unchecked
 from nas.costs.table import (
     CostTable,
-    Layout,
     Measurement,
     WorkloadTimes,
     read_table,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpo.config import SweepConfig
 from hpo.space import Space, space_faults
-from nas.derivation import RULES, Layout, Request, check_method
+from nas.derivation import RULES, Request, check_method
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
         yield ("sweep", "pruner"), f"{sweep.pruner.kind}: {why}; take none or wilcoxon"
 
 
-def _no_cost(layout: Layout) -> float:
+def _no_cost(layout: object) -> float:
     raise AssertionError(layout)
 
 

@@ -6,9 +6,8 @@ latency, and one number ranks them.
 
 from dataclasses import dataclass
 
-from model import TimedCost, layout_letters
+from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget
-from nas.costs.table import Layout
 from nas.opponents.width import dense_widths, with_width
 from pipeline.context import RunPlan
 from pipeline.costs import counted_share, measure_whole, over, over_text

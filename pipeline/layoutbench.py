@@ -262,9 +262,8 @@ def weigh(
     folders = [plan.run_dir / f"seed-{seed}" for seed in seeds]
     chosen = [load_architecture(folder / "architecture.json") for folder in folders]
     layouts = tuple(_letters(architecture) for architecture in chosen)
-    slots, flops = len(plan.slots), [*plan.costs.by_label.values()]
-    of_mean = plan.costs.rest + slots * sum(flops) / len(flops)
-    cost = max(_cost_of(plan, folder, len(table.layouts)) for folder in folders) / of_mean
+    dearest = max(_cost_of(plan, folder, len(table.layouts)) for folder in folders)
+    cost = dearest / _mean_flops(plan)
     trainings = min(math.ceil(cost + 1.0), len(table.layouts))
     random = random_search(table, trainings, replays=replays, seed=0)
     weighed = SearchRegrets(
@@ -299,6 +298,12 @@ def _rules(plan: RunPlan, table: LayoutTable) -> dict[str, tuple[str, float]]:
     return regrets
 
 
+def _mean_flops(plan: RunPlan) -> float:
+    """Of a layout of the experiment, per token: the mean over all of them."""
+    flops = plan.costs.by_label.values()
+    return plan.costs.rest + len(plan.slots) * sum(flops) / len(flops)
+
+
 def _letters(architecture: Architecture) -> str:
     return architecture.letters().replace(" ", "")
 
@@ -325,7 +330,7 @@ def search_cost(plan: RunPlan, scored: int) -> float:
     """
     experiment, costs = plan.experiment, plan.costs
     flops, slots = list(costs.by_label.values()), len(plan.slots)
-    layout = costs.rest + slots * sum(flops) / len(flops)
+    layout = _mean_flops(plan)
     schedules = plan.schedules()
     tokens = experiment.data.batch * experiment.data.segment
     valid = len(plan.prepared.tokens["valid"])

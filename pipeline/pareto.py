@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from model import Architecture, Network, TimedCost, layout_letters, network_of
+from model import Architecture, Layout, Network, TimedCost, layout_letters, network_of
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
 from nas.costs.workloads import WORKLOADS
-from nas.derivation import RULES, Derived, Layout, Request
+from nas.derivation import RULES, Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from model import Network, layout_letters, network_of
+from model import Layout, Network, layout_letters, network_of
 from nas.costs.latency import Latencies
-from nas.derivation import Layout
 from nas.derivation.base import Choice, Networks
 from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
@@ -22,6 +21,7 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, train_layouts, training_result
 from pipeline.layoutbench import LAYOUTS
 from pipeline.run_files import check_validations, read_result, remove_weights
+from pipeline.seeds import check_fresh
 from pipeline.supernet_scores import SupernetScores
 from pipeline.table_key import check_key, key_of
 from training.signals import StopRequest
@@ -153,12 +153,8 @@ class Ranked:
             ValueError: the weights are not there, a training seed is a search's, a training is too
                 short for its warm-up, or the folder has rows of other settings.
         """
-        if both := sorted(set(self.seeds) & set(self.searches)):
-            seeds, searches = (", ".join(map(str, some)) for some in (self.seeds, self.searches))
-            raise ValueError(
-                f"training seeds {seeds}: {both[0]} is a seed of the searches ({searches}); give "
-                "--seeds that took no part in them"
-            )
+        why = "by which layouts are scored; give --seeds that took no part in them"
+        check_fresh(self.seeds, "training seeds", self.searches, "the searches' seeds", why)
         key = self._key  # also where there is no file yet: it refuses what cannot be trained
         if self._key_file.exists():
             check_key(self._key_file, key)

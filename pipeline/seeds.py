@@ -19,18 +19,21 @@ def seeded(experiment: Experiment, seed: int) -> Experiment:
     return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
 
 
-def check_fresh(seeds: Sequence[int], option: str, chose: Sequence[int], whose: str) -> None:
-    """Refuse seeds for a claim, which `option` gives, where they took part in the choice.
+def check_fresh(
+    seeds: Sequence[int],
+    option: str,
+    used: Sequence[int],
+    whose: str,
+    why: str = "which took part in the choice; give seeds that did not",
+) -> None:
+    """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`.
 
     Raises:
-        ValueError: one of them is among those that `chose`, which are `whose`.
+        ValueError: one of them is; the message ends with `why` it must not.
     """
-    if both := [seed for seed in seeds if seed in chose]:
-        given, theirs = (", ".join(map(str, some)) for some in (seeds, chose))
-        raise ValueError(
-            f"{option} {given}: {both[0]} is one of {whose} ({theirs}), which took part in the "
-            "choice; give seeds that did not"
-        )
+    if both := [seed for seed in seeds if seed in used]:
+        given, others = (", ".join(map(str, some)) for some in (seeds, used))
+        raise ValueError(f"{option} {given}: {both[0]} is one of {whose} ({others}), {why}")
 
 
 def check_comparison(plan: RunPlan) -> None:

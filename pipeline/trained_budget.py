@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from model import TimedCost, layout_letters
+from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget
 from nas.costs.table import MOST_MS
 from nas.costs.workloads import WORKLOADS
-from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial, blocks_of
+from nas.derivation import DERIVATIONS, Derived, Request, Trial, blocks_of
 from nas.derivation.base import NoLayout
 from pipeline.context import RunPlan
 from pipeline.costs import (

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model import TimedCost, layout_letters
+from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget
-from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, Derived, Layout, Request
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED, Derived, Request
 from nas.derivation.base import NoLayout
 from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import pool

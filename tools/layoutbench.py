@@ -180,16 +180,14 @@ def search(arguments: argparse.Namespace) -> int:
     """Search with several seeds and weigh what they choose."""
     with exit_codes.user_errors():
         from pipeline.layoutbench import REGRET_FILE, check_table, search_all, weigh
+        from pipeline.seeds import check_fresh
         from pipeline.table_key import key_of
         from training.signals import StopRequest
 
         plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds
         table = check_table(arguments.table, key_of(plan.experiment, plan.inputs()))
-        if shared := set(seeds) & set(table.seeds):
-            raise ValueError(
-                f"--seeds {min(shared)}: the table's trainings have the seeds {table.seeds}; give "
-                "others, so that no search begins as one of them did"
-            )
+        why = "and a search would begin as one of them did; give others"
+        check_fresh(seeds, "--seeds", table.seeds, "the seeds of the table's trainings", why)
 
     with exit_codes.run_errors() as ending:
         with stop.listening():

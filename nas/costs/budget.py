@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from model import Candidate, layout_letters
+from model import Candidate, Layout, layout_letters
 
 Number = TypeVar("Number", float, Any)
 # What rounding may add to a sum of costs that is just the limit.
@@ -135,7 +135,7 @@ class Budget:
 
     amounts: Mapping[str, Amount]
     costs: Mapping[str, LayoutCost]
-    reference: tuple[Candidate, ...]
+    reference: Layout
     reference_name: str
     pass_tokens: int
     key: str = "derive.budget.{}"
@@ -177,7 +177,7 @@ class Budget:
             f"which costs 0; give {unit}"
         )
 
-    def _refusal(self, limit: Limit, end: str, layout: tuple[Candidate, ...]) -> str:
+    def _refusal(self, limit: Limit, end: str, layout: Layout) -> str:
         name, cheapest = limit.cost.name, end == "cheapest"
         given, costs = (self.shown(name, value) for value in (limit.most, limit.cost(layout)))
         letters, effect = layout_letters(layout), "it has no effect: leave it out"
@@ -212,7 +212,7 @@ def tokens_per_second(tokens: int, ms: float) -> str:
 
 def _extremes(
     cost: LayoutCost, candidates: Sequence[Candidate], slots: int
-) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+) -> tuple[Layout, Layout]:
     """A cheapest and a dearest layout."""
     ordered = sorted(candidates, key=lambda one: cost.by_label[one.label], reverse=True)
     cheapest = (ordered[-1],) * slots

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from model import Candidate, LanguageModel, layout_letters
+from model import Candidate, LanguageModel, Layout, layout_letters
 from nas.costs.budget import LayoutCost, check_labels
 from nas.costs.latency import time_in_turn
 from nas.costs.workloads import WORKLOADS, Shapes
@@ -23,7 +23,6 @@ from nas.statistics.kendall import kendall
 from utils.files import read_object, write_whole
 from utils.validation import Section, dotted, explain
 
-Layout = tuple[Candidate, ...]
 # Above this mean error, or below this rank correlation, of whole layouts a table is warned of.
 MOST_ERROR, LEAST_TAU = 0.08, 0.9
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from model import BLOCKS, Candidate, Evidence, Network, block_options, network_from
+from model import BLOCKS, Candidate, Evidence, Layout, Network, block_options, network_from
 from nas.costs.budget import Limit
 from nas.derivation.config import DeriveConfig
 from nas.statistics.paired_scores import Score
@@ -17,7 +17,6 @@ from nas.statistics.paired_scores import Score
 Choice = tuple[int, ...]
 # Of more layouts than these no list is made.
 MOST_LISTED = 100_000
-Layout = tuple[Candidate, ...]
 
 
 def blocks_of(layout: Layout) -> str:

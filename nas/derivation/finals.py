@@ -5,8 +5,8 @@ See `nas.probing.finals` for the method; here it meets an experiment's layouts a
 
 from math import inf
 
-from model import Evidence
-from nas.derivation.base import Derived, Expected, Layout, NoLayout, Request, Tried
+from model import Evidence, Layout
+from nas.derivation.base import Derived, Expected, NoLayout, Request, Tried
 from nas.derivation.from_search import beam, top_k
 from nas.derivation.space import LayoutSpace, layout_space
 from nas.derivation.trained import (

@@ -8,8 +8,8 @@ from math import inf
 
 import numpy as np
 
-from model import Evidence, layout_letters
-from nas.derivation.base import Derived, Expected, Layout, Request, Tried
+from model import Evidence, Layout, layout_letters
+from nas.derivation.base import Derived, Expected, Request, Tried
 from nas.derivation.from_search import argmax, beam, top_k
 from nas.derivation.space import LayoutSpace, layout_space
 from nas.derivation.trained import (

@@ -7,6 +7,7 @@ import numpy as np
 from model import Candidate, Evidence, parse_layout
 from nas.derivation.base import Choice, Derived, NoLayout, Request
 from nas.derivation.config import DeriveConfig
+from nas.probing.rules import PLACES
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
@@ -36,8 +37,7 @@ def interleaved(request: Request) -> Derived:
 def par(request: Request) -> Derived:
     """One attention slot per p slots, spread over the first two thirds (Mandava et al. 2020)."""
     count = max(1, round(request.slots / request.config.p))
-    reach = max(count, 2 * request.slots // 3)
-    slots = {slot * reach // count for slot in range(count)}
+    slots = PLACES["early"](count, request.slots)
     return _by_rule(request, f"par, p = {request.config.p}", slots)
 
 

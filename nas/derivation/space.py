@@ -7,13 +7,14 @@ from itertools import chain, islice, product
 
 import numpy as np
 
+from model import Layout
 from model.blocks import BLOCKS
-from nas.derivation.base import Choice, Layout, NoLayout, Request
+from nas.derivation.base import Choice, NoLayout, Request
 from nas.probing.base import NONE, Space
 from nas.probing.rules import PLACES, kind_rows, rules_of, rules_of_kinds
 
-# Of so many layouts all are taken; of more, so many are drawn, in at most so many tries.
-MOST_LISTED, DRAWN, _TRIES = 150_000, 20_000, 200_000
+# Of so many networks all are taken; of more, so many are drawn, in at most so many tries.
+MOST_NETWORKS, DRAWN, _TRIES = 150_000, 20_000, 200_000
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class _Builder:
         """Whether all networks are listed."""
         if self.request.tie_slots is not None:
             return self.request.networks.listed(self.request.slots)
-        return sum(len(self.adding) ** blocks for blocks in self._lengths) <= MOST_LISTED
+        return sum(len(self.adding) ** blocks for blocks in self._lengths) <= MOST_NETWORKS
 
     @property
     def _lengths(self) -> range:

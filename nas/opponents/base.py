@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from model import Network, network_of
-from nas.derivation.base import Layout, Request
+from model import Layout, Network, network_of
+from nas.derivation.base import Request
+from nas.derivation.rules import interleaved
 
 # A layout counts as equal where its cost lies so near to the chosen one's.
 TOLERANCE = 0.03
@@ -64,14 +65,11 @@ class Contest:
                 yield layout
 
     def interleaved(self) -> Layout:
-        """Attention and dense in turn; NoOpponent where a kind is no candidate."""
-        first: dict[str, Layout] = {}
-        for candidate in self.request.candidates:
-            first.setdefault(candidate.kind, (candidate,))
-        if missing := {"attention", "dense"} - first.keys():
-            raise NoOpponent(f"interleaved needs a candidate of kind {min(missing)}")
-        pair = first["attention"] + first["dense"]
-        return (pair * self.request.slots)[: self.request.slots]
+        """The layout of that rule; NoOpponent where a kind is no candidate."""
+        try:
+            return interleaved(self.request).layout
+        except ValueError as error:
+            raise NoOpponent(str(error)) from None
 
 
 def is_equal(share: float) -> bool:

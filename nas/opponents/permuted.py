@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 
-from nas.derivation.base import Layout
+from model import Layout
 from nas.opponents.base import TRIES, Contest, NoOpponent, Opponent, is_equal
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nas.derivation.base import Layout
+from model import Layout
 from nas.derivation.rules import sandwich
 from nas.opponents.base import TOLERANCE, Contest, NoOpponent, Opponent
 from nas.opponents.interleaved_short import most_slots

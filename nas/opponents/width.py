@@ -1,8 +1,7 @@
 """Layouts with wider or narrower dense blocks."""
 
-from model import Candidate
+from model import Candidate, Layout
 from model.blocks.dense import DenseOptions
-from nas.derivation.base import Layout
 
 # Widths are multiples of this: matrix products are no faster for what lies between.
 GRAIN = 8

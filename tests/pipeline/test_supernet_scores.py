@@ -15,8 +15,7 @@ import torch
 
 import derive
 import search
-from model import Architecture, build_model, load_architecture, parse_layout
-from nas.derivation import Layout
+from model import Architecture, Layout, build_model, load_architecture, parse_layout
 from nas.statistics.paired_scores import Score
 from pipeline import supernet_scores
 from pipeline.context import RunPlan

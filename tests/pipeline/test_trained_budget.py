@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from model import layout_letters
-from nas.derivation import Layout, Trial, blocks_of
+from model import Layout, layout_letters
+from nas.derivation import Trial, blocks_of
 from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
 from pipeline.trained_budget import FILE

@@ -231,7 +231,9 @@ def test_seeds_of_the_table_are_refused(
     table = write_table(experiment_file, tmp_path)
     arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
     said = refused(layoutbench.main, capsys, "search", *arguments, "--seeds", "7", "1")
-    assert "--seeds 1: the table's trainings have the seeds [0, 1]; give others" in said
+    assert (
+        "--seeds 7, 1: 1 is one of the seeds of the table's trainings (0, 1), and a search" in said
+    )
 
 
 def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_nothing(

@@ -109,7 +109,7 @@ def test_a_run_without_a_search_is_told_before_anything_trains(
 
 def test_a_seed_of_the_search_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(rank.main, capsys, run, "--seeds", "0,100")
-    assert "training seeds 0, 100: 0 is a seed of the searches (0)" in said
+    assert "training seeds 0, 100: 0 is one of the searches' seeds (0), by which" in said
     assert not (run / "rank").exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model import Network, layout_letters, network_of
+from model import Layout, Network, layout_letters, network_of
 from nas.costs.budget import Limit
 from nas.derivation import (
     DERIVATIONS,
@@ -17,7 +17,6 @@ from nas.derivation import (
     SEEDED,
     TRAINED,
     Derived,
-    Layout,
     Request,
 )
 from nas.derivation.config import DeriveConfig

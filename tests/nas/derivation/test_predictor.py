@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from model import Layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Layout, Request, Trial
+from nas.derivation import DERIVATIONS, Derived, Request, Trial
 from nas.derivation.config import DeriveConfig
 from nas.probing.base import Method
 from nas.probing.finals import Finals

@@ -111,7 +111,7 @@ def test_further_kinds_have_rules_of_their_own() -> None:
 def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(layout_spaces, "MOST_LISTED", 1000)
+    monkeypatch.setattr(layout_spaces, "MOST_NETWORKS", 1000)
     monkeypatch.setattr(layout_spaces, "DRAWN", 500)
     asked = request(10, 22.0)
     one, again = layout_space(asked), layout_space(asked)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from model import layout_letters, network_of, parse_layout
+from model import Layout, layout_letters, network_of, parse_layout
 from nas.costs.budget import LayoutCost
-from nas.derivation.base import Layout, Request
+from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
 from nas.opponents.base import TOLERANCE, is_equal

@@ -138,9 +138,11 @@ def _search(run: Path, folder: Path, seeds: Sequence[int] = ()) -> Command:
 
 
 def _threads(run: Path) -> int | None:
-    """Those of the trainings that a derivation asked for, or else of the first phase."""
-    probes = sorted(run.glob("probes/*/seed-*/retrain/*/seed-*/environment.json"))
-    folders = [*(path.parent for path in probes), *phase_folders(run)]
+    """Those of the first phase: a derivation scores layouts on as many as its process has.
+
+    What it trains says nothing of them: each of its trainings has one thread at any setting.
+    """
+    folders = phase_folders(run)
     return environment_of(folders[0]).get("threads") if folders else None
 
 

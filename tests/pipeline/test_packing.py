@@ -13,7 +13,7 @@ from pipeline.pack_file import opened_pack
 from pipeline.packing import write_pack
 from pipeline.run_commands import commands_of
 from tests.conftest import write_experiment
-from tests.packs import CHOSEN, RIVAL, crafted, made_up_run, members_of, reseal, write_json
+from tests.packs import CHOSEN, FACTS, RIVAL, crafted, made_up_run, members_of, reseal, write_json
 from tests.runs import Capture, refused
 from tools import pack, replay
 
@@ -53,6 +53,14 @@ def test_the_commands_are_those_that_made_the_run(made: Path) -> None:
         "f/retrain/layout-aa/seed-3/architecture.json --set run.threads=2",
         "python compare.py f/comparison.yaml --run r --set run.threads=2",
     ]
+
+
+def test_a_derivation_has_the_threads_of_the_search_whatever_its_trainings_had(made: Path) -> None:
+    """It scores the SuperNet in its process; what it trains has one thread each at any setting."""
+    for kind in ("probes", "finals"):
+        training = made / kind / "a d" / "seed-1000/retrain/layout-ad/seed-1000"
+        write_json(training / "environment.json", FACTS | {"threads": 1})
+    assert lines(made)[1].endswith("--run r --set run.threads=2")
 
 
 def test_searches_with_other_threads_come_one_by_one_and_ranks_by_torchrun(made: Path) -> None:

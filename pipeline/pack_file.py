@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pipeline.run_commands import Command, first_problem
+from pipeline.run_commands import Command
 from utils.archives import (
     ArchiveError,
     check_total,
@@ -20,6 +20,7 @@ from utils.archives import (
     read_member,
 )
 from utils.files import MAX_BYTES, MAX_JSON_BYTES
+from utils.validation import first_problem
 
 MANIFEST, FOLDER = "manifest.json", "run/"
 LOCKS = ("requirements.lock", "requirements-extras.lock")

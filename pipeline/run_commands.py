@@ -19,6 +19,7 @@ from pipeline.pareto import EXPERIMENT as PARETO
 from pipeline.pareto import SUMMARY
 from pipeline.run_files import MODEL_FOLDER, phase_folders, read_result, retrain_folder
 from utils.files import read_object
+from utils.validation import first_problem
 
 _LAST_WRITTEN = "architectures/experiment.yaml"
 _REMEDY = "repair it, or run the command that writes it again"
@@ -98,12 +99,6 @@ def _command(run: Path, folder: Path, **parts: Any) -> Command:
         )
     except ValidationError as error:
         raise ValueError(f"{folder / 'environment.json'}: {first_problem(error)}") from None
-
-
-def first_problem(error: ValidationError) -> str:
-    """The first of the problems, as `key: what is wrong`."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def _seed(folder: Path) -> int:

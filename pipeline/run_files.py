@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.cli import SAVED
 from utils.files import read_object
+from utils.validation import first_problem
 
 MOST_NAME = 60
 MODEL_FOLDER = "model"
@@ -114,9 +115,7 @@ def read_result(path: Path) -> dict[str, Any]:
     try:
         _Result.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{path}: {where}: {first['msg']}; {remedy}") from None
+        raise ValueError(f"{path}: {first_problem(error)}; {remedy}") from None
     return content
 
 

@@ -15,6 +15,7 @@ from training.distributed import Ranks
 from training.optim import slots_of
 from training.state import Best, TrainState
 from training.tensor_file import read_tensors, write_tensors
+from utils.validation import first_problem
 
 FOREIGN = "belongs to another experiment"
 Form = tuple[torch.dtype, tuple[int, ...]]
@@ -166,9 +167,7 @@ def _read(
     try:
         return tensors, header_type.model_validate(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise ValueError(f"{path}: {key}: {problem['msg']}") from error
+        raise ValueError(f"{path}: {first_problem(error)}") from error
 
 
 def _weights_of(state: TrainState) -> dict[str, Tensor]:

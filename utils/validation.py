@@ -8,7 +8,7 @@ from itertools import groupby
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from utils.strict_yaml import Key
@@ -94,6 +94,13 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
         else:
             explained.append(_explain_key(key, at_key, root))
     return explained
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first of the problems of a file that nobody edits, as `key: what is wrong`."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "content"
+    return f"{where:.60}: {first['msg']}"
 
 
 def dotted(key: Key) -> str:

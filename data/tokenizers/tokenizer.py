@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from utils.files import read_regular
+from utils.validation import first_problem
 
 if TYPE_CHECKING:
     from data.config import TokenizerConfig
@@ -187,10 +188,8 @@ def read_tokenizer_file(folder: Path) -> TokenizerFile:
     try:
         saved = TokenizerFile.model_validate_json(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"][:4]) or "content"
         raise ValueError(
-            f"{path}: {where:.60}: {first['msg']} (this program reads version {VERSION}); {_REMEDY}"
+            f"{path}: {first_problem(error)} (this program reads version {VERSION}); {_REMEDY}"
         ) from error
     # JSON lets the second of two equal keys win silently.
     names = [name for name, _ in json.loads(content, object_pairs_hook=list)]

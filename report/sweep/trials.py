@@ -11,6 +11,7 @@ from report.comparison import tight_layout
 from report.plotting import compact
 from report.run_files import read_json
 from utils.pareto import LEARNED, dominates
+from utils.validation import first_problem
 
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
 
@@ -110,9 +111,7 @@ def read_sweep(path: Path) -> Sweep:
     try:
         sweep = Sweep.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{path}: {where}: {first['msg']}; run sweep.py again") from error
+        raise ValueError(f"{path}: {first_problem(error)}; run sweep.py again") from error
     wrong = [
         row.number for row in done(sweep.rows) if len(row.values or []) != len(sweep.objectives)
     ]

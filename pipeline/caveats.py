@@ -101,13 +101,10 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
     """
     path, entry = folder / FILE, {"searches": sorted(seeds), "caveats": list(caveats)}
     # Searches of other seeds may end at this moment, and what they add must not get lost.
-    lock = FolderLock(folder, wait=True)
-    try:
+    with FolderLock(folder, wait=True):
         others = [other for other in _joint(path) if other["searches"] != entry["searches"]]
         entries = sorted([*others, entry], key=lambda one: one["searches"])
         write_whole(path, json.dumps({"together": entries}, indent=1) + "\n")
-    finally:
-        lock.release()
 
 
 def _joint(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """What a search came to: pi in words, tables and figures, warnings, and the next command."""
 
 import errno
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from nas.derivation import NEED_PI
@@ -61,18 +60,13 @@ def _draw(run_dir: Path, searches: Sequence[Path]) -> None:
         raise OSError(error.errno or errno.EIO, words, error.filename) from error
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> FolderLock:
     """Keep others out of the folder of a search that is done; nobody trains there for long."""
     try:
-        lock = FolderLock(folder)
+        return FolderLock(folder)
     except ValueError:
         announce(f"waiting for another process that has {folder}")
-        lock = FolderLock(folder, wait=True)
-    try:
-        yield
-    finally:
-        lock.release()
+        return FolderLock(folder, wait=True)
 
 
 def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:

@@ -180,8 +180,8 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
 
     Returns a line that says where the model is.
     """
-    target, lock = run_dir / "model", FolderLock(run_dir, wait=True)
-    try:
+    target = run_dir / "model"
+    with FolderLock(run_dir, wait=True):
         if (target / "result.json").exists():
             before, result = read_result(target / "result.json"), read_result(path)
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
@@ -191,5 +191,3 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
             shutil.copytree(path.parent / "model", work, dirs_exist_ok=True)
             shutil.copy(path, work)
         return f"model: {target}"
-    finally:
-        lock.release()

@@ -84,6 +84,14 @@ class FolderLock:
                 f"{folder}: another process is training here; wait for it or use another --run"
             ) from None
 
+    def __enter__(self) -> "FolderLock":
+        """The lock, which is released at the end of the block."""
+        return self
+
+    def __exit__(self, *ending: object) -> None:
+        """Let others in."""
+        self.release()
+
     def release(self) -> None:
         """Let others in."""
         self._file.close()

@@ -27,7 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 # How far the probabilities of a slot may be from 1 in all; files hold them rounded.
 _ROUNDED = 1e-3
 # A file larger than this is not read: the largest that the schema allows is smaller.
-MAX_BYTES = 16 * 2**20
+MAX_ARCHITECTURE_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
 
 
@@ -316,7 +316,8 @@ def load_architecture(path: Path | str) -> Architecture:
     """Read an architecture file; ValueError has a line for each problem of the file."""
     path = Path(path)
     try:
-        text = read_regular(path, MAX_BYTES, "give the path of an architecture").decode("utf-8")
+        content = read_regular(path, MAX_ARCHITECTURE_BYTES, "give the path of an architecture")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     return Architecture.from_json(text, str(path))

@@ -290,7 +290,7 @@ SECTIONS = "run, data, model, search, derive, retrain, compare, costs, sweep"
 EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
 NO_SECTION = f"no experiment file: down to here no section begins ({SECTIONS}); read as YAML: "
 ARCHITECTURE = '{"version": 1, "name": "x", "d_model": 8, "slots": [], "vocabulary_size": 9}'
-UTF_16 = "UTF-16, UTF-32 or a binary file; save the experiment as UTF-8"
+UTF_16 = "UTF-16, UTF-32 or a binary file; save it as UTF-8"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import yaml
 
 Key = tuple[str | int, ...]
 
-MAX_BYTES = 1_000_000
+MAX_YAML_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_VALUES = 20_000
 
@@ -64,19 +64,19 @@ class Document:
     unread: set[Key] = field(default_factory=set)
 
 
-def read_text(path: Path) -> str:
-    """The text of a file; YamlError where it is larger than 1 MB or not UTF-8."""
+def read_text(path: Path, kind: str = "experiment file") -> str:
+    """The text of a file of a `kind`; YamlError where it is larger than 1 MB or not UTF-8."""
     with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise YamlError(f"larger than {MAX_BYTES} bytes; this is no experiment file")
+        raw = file.read(MAX_YAML_BYTES + 1)
+    if len(raw) > MAX_YAML_BYTES:
+        raise YamlError(f"larger than {MAX_YAML_BYTES} bytes; this is no {kind}")
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or 3 * raw.count(0) > len(raw):
-        raise YamlError("UTF-16, UTF-32 or a binary file; save the experiment as UTF-8")
+        raise YamlError("UTF-16, UTF-32 or a binary file; save it as UTF-8")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if b"\0" in raw:
-            raise YamlError("no experiment file: a binary file") from None
+            raise YamlError(f"no {kind}: a binary file") from None
         line, _ = _place(raw[: error.start].decode("latin-1"))
         raise YamlError(
             f"not UTF-8 text (byte 0x{raw[error.start]:02x}); save the file as UTF-8", line

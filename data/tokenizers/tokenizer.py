@@ -29,7 +29,7 @@ MODEL_FILE = "tokenizer.model"
 VERSION = 2
 _REMEDY = "save the tokenizer again"
 # No file of a tokenizer is larger; what claims to be is not read.
-MAX_BYTES = 2**28
+MAX_TOKENIZER_BYTES = 2**28
 _LARGEST = 2**24
 _Rank = Annotated[int, Field(ge=0, lt=_LARGEST)]
 CHANGED = "some of this text came back changed"
@@ -205,7 +205,7 @@ def read_tokenizer_file(folder: Path) -> TokenizerFile:
 
 def read_file(path: Path) -> bytes:
     """The bytes of one of a tokenizer's files."""
-    return read_regular(path, MAX_BYTES, _REMEDY)
+    return read_regular(path, MAX_TOKENIZER_BYTES, _REMEDY)
 
 
 @dataclass(frozen=True)

@@ -146,13 +146,14 @@ def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
         ("{rates: [1e-3", "expected"),
         ("{rates: [1e-3], rates: [2e-3]}", "rates: "),
         ("[]", "expected a mapping of keys, found a list"),
+        ("rates:\0\xff", "no file of arms: a binary file"),
         ("{rates: [1e-3], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arm: []}]}",
          "groups[0].arm: "),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_file_of_arms_is_one_line(tmp_path: Path, given: str, words: str) -> None:
     file = tmp_path / "arms.yaml"
-    file.write_text(given)
+    file.write_text(given, encoding="latin-1")
     with pytest.raises(ValueError, match=re.escape(words)) as refused:
         arms_of(file)
     assert str(refused.value).startswith(f"{file}:")

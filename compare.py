@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
-            return cli.checked(arguments.experiment)
+            return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir)
         check_comparison(plan)
         entries = contestants(plan, front_of(plan) if arguments.pareto else ())

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_layout(experiment, arguments.layout)
         check_trackers(experiment.run.trackers)
         if arguments.check:
-            return cli.checked(arguments.experiment)
+            return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
         trainer = open_retraining(plan, architecture)

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_searchable(experiment)
         check_trackers(experiment.run.trackers)
         if arguments.check:
-            return cli.checked(arguments.experiment)
+            return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)
         seeds = arguments.seeds or [experiment.run.seed]
         opened = open_first(plan, seeds)

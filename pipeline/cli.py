@@ -281,9 +281,11 @@ def _seeds(text: str) -> list[int]:
     return seeds
 
 
-def checked(file: Path) -> int:
-    """Say that an experiment is valid; the exit code of --check."""
+def checked(file: Path, warnings: Sequence[str] = ()) -> int:
+    """Say that an experiment is valid, and what is seldom meant; the exit code of --check."""
     if (launch := launched()) is None or not launch.rank:
+        for line in warnings:
+            print(line)
         print(f"{file}: valid; no text was read and nothing was run")
     return 0
 

@@ -41,7 +41,7 @@ from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
 from pipeline.derivation_text import considered_csv, front_csv, tried_csv
-from pipeline.experiment import Experiment, dump_experiment
+from pipeline.experiment import Experiment, dump_experiment, idle_clusters
 from pipeline.fill import fill_width
 from pipeline.probing import Probes
 from pipeline.run_files import layout_name, short_text
@@ -268,7 +268,7 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     The first process finds it and tells the others.
 
     Raises:
-        ValueError: there is none, or it is damaged or of another tokenizer.
+        ValueError: there is none, or it is damaged, of another tokenizer, or needs more tokens.
         Lost: another process of the run is gone.
     """
     if not plan.ranks.is_first:
@@ -283,6 +283,8 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
             remedy = "" if file else f"; run derive.py {plan.run_dir} first, or give --layout"
             raise ValueError(f"{path}: not found{remedy}")
         architecture = load_architecture(path)
+        for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):
+            raise ValueError(f"{path}: {problem}")
     plan.ranks.broadcast_str(architecture.to_json())
     return architecture
 

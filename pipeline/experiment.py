@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from data.config import DataConfig
 from hpo.config import SweepConfig
-from model.blocks import BLOCKS
+from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS
@@ -219,22 +219,12 @@ class TextExperiment(Section):
                 softmax.check_vocabulary(ids)
             except ValueError as error:
                 problems.append(f"model.{error}")
-        problems += self._idle_clusters()
+        if self.model is not None:
+            candidates = self.model.completed_candidates()
+            problems += idle_clusters("model.candidates", candidates, self.data.segment)
         if problems:
             raise ValueError("\n".join(problems))
         return self
-
-    def _idle_clusters(self) -> Iterator[str]:
-        """Candidates with more clusters than a segment and its memory have tokens."""
-        segment = self.data.segment
-        for number, candidate in enumerate(self.model.completed_candidates() if self.model else ()):
-            options = candidate.model_dump()
-            clusters, memory = options.get("clusters", 1), options.get("memory") or 0
-            if clusters > memory + segment:
-                yield (
-                    f"model.candidates[{number}].clusters: {clusters} for {memory + segment} "
-                    f"tokens (memory {memory} and data.segment {segment}); give fewer"
-                )
 
 
 class Experiment(TextExperiment):
@@ -243,6 +233,31 @@ class Experiment(TextExperiment):
     model: ModelConfig
     search: SearchConfig
     retrain: RetrainConfig
+
+    def warnings(self) -> list[str]:
+        """What is allowed but seldom meant: windows that reach beyond their memory."""
+        lines = []
+        for candidate in self.model.completed_candidates():
+            options = candidate.model_dump()
+            window, memory = options.get("window"), options.get("memory")
+            if window is not None and memory is not None and memory < window - 1:
+                lines.append(
+                    f"warning: {candidate.label}: window {window} needs memory {window - 1}, found "
+                    f"{memory}: results depend on how the text is cut"
+                )
+        return lines
+
+
+def idle_clusters(key: str, candidates: Sequence[Candidate], segment: int) -> Iterator[str]:
+    """Those of a list called `key` with more clusters than a segment and its memory have tokens."""
+    for number, candidate in enumerate(candidates):
+        options = candidate.model_dump()
+        clusters, memory = options.get("clusters", 1), options.get("memory") or 0
+        if clusters > memory + segment:
+            yield (
+                f"{key}[{number}].clusters: {clusters} for {memory + segment} tokens (memory "
+                f"{memory} and data.segment {segment}); give fewer"
+            )
 
 
 Kind = TypeVar("Kind", bound=TextExperiment)

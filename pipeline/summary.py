@@ -1,14 +1,14 @@
 """What a phase says before its first step; train.log keeps it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from data import Prepared, Tokenizer
-from model import AutoSoftmaxConfig, Candidate, LanguageModel, SoftmaxConfig
+from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
 from pipeline.context import RunPlan
 from pipeline.softmax import cluster_mass
 from training.config import OptimiserConfig
@@ -48,7 +48,7 @@ def text_summary(plan: RunPlan) -> str:
         + ("; slots computed again in the backward pass" if run.recompute else ""),
         f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
-    return "\n".join(lines + text_warnings(prepared, plan.candidates))
+    return "\n".join([*lines, *text_warnings(prepared), *plan.experiment.warnings()])
 
 
 def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
@@ -64,7 +64,7 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def text_warnings(prepared: Prepared, candidates: Sequence[Candidate]) -> list[str]:
+def text_warnings(prepared: Prepared) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
@@ -77,14 +77,6 @@ def text_warnings(prepared: Prepared, candidates: Sequence[Candidate]) -> list[s
         for split, ids in prepared.tokens.items()
         if len(ids) < LEAST_TOKENS
     ]
-    for candidate in candidates:
-        options = candidate.model_dump()
-        window, memory = options.get("window"), options.get("memory")
-        if window is not None and memory is not None and memory < window - 1:
-            lines.append(
-                f"warning: {candidate.label}: window {window} needs memory {window - 1}, found "
-                f"{memory}: results depend on how the text is cut"
-            )
     return lines
 
 

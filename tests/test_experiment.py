@@ -526,9 +526,14 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["mein Versuch ü.yaml", "--check", "--set", "model.slots=0"])
     assert stop.value.code == 2
-    complaint = capsys.readouterr().err
-    assert complaint == "--set model.slots=0: model.slots: must be at least 1, found 0\n"
+    said = capsys.readouterr()
+    assert "window" not in said.out
+    assert said.err == "--set model.slots=0: model.slots: must be at least 1, found 0\n"
     assert not Path("runs").exists()
+    assert main(["mein Versuch ü.yaml", "--check", "--set", "model.window=999"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("warning: attention: window 999 needs memory 998")
+    assert first.endswith("results depend on how the text is cut")
 
 
 def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):

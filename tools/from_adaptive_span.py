@@ -1,7 +1,8 @@
 """Make a model folder of a checkpoint of facebookresearch/adaptive-span.
 
-FILE is what its training writes, or one of its released enwik8.pt, enwik8_large.pt and text8.pt. It
-is read without unpickling it. OUT is a new folder, which `tools.evaluate` and `load_model` take.
+FILE is what its training writes, or one of its released enwik8.pt, enwik8_large.pt, text8.pt and
+text8_large.pt. It is read without unpickling it. OUT is a new folder, which `tools.evaluate` and
+`load_model` take.
 
     python -m tools.from_adaptive_span enwik8.pt models/enwik8 --corpus enwik8
     python -m tools.from_adaptive_span my.pt models/my --text train.txt valid.txt test.txt

@@ -45,7 +45,8 @@ class RoutingOptions(HeadOptions):
         default=32,
         ge=1,
         le=2**20,
-        description="Keys a query reads: the latest of its cluster, or in a local head of all.",
+        description="The latest keys of its cluster that a query reads, or in a local head of all. "
+        "Its own is one of them, which in a cluster counts only where there is no other.",
     )
     memory: int = Field(default=LEFT_OUT, ge=0, le=2**20, description="Rows of memory.")
     decay: float = Field(
@@ -74,8 +75,9 @@ class RoutingBlock(nn.Module):
     """Attention of a query to the latest W keys of its own cluster, beside local heads.
 
     By head, q = W_q x, k = q / |q|, a token's cluster is that of the largest k . mu_c, and the
-    weights are softmax(q . k_j / sqrt(K)) over the keys up to the query. Centres mu follow the mean
-    of the keys that choose them, in training alone; `commitment_loss` draws keys to them.
+    weights are softmax(q . k_j / sqrt(K)) over the keys before the query, or its own where there
+    is none. Centres mu follow the mean of the keys that choose them, in training alone;
+    `commitment_loss` draws keys to them.
 
     Differs from the paper: there each cluster takes its best tokens of the whole sequence, later
     ones included, so what a token reads depends on its future. Here tokens choose their cluster and

@@ -9,9 +9,9 @@ from typing import Any
 
 from pipeline.exit_codes import DIVERGED
 from pipeline.experiment import Experiment, with_settings
+from pipeline.processes.run_scripts import Failed, Limits, run_scripts
+from pipeline.processes.script_process import Watcher
 from pipeline.run_files import layout_name, read_result
-from pipeline.sweep.process import Watcher
-from pipeline.sweep.trial import Failed, Limits, run_scripts
 from pipeline.table_key import check_key, claim_key
 from pipeline.threads import too_many_threads
 from training.endings import Diverged, Stopped
@@ -19,6 +19,7 @@ from training.signals import StopRequest
 from utils.cores import usable_cores
 
 _SILENT_S = 24 * 3600.0
+_SILENT_HINT = "the same command again goes on from its last checkpoint"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _run(
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment, environment = with_settings(job.experiment, settings), {}
     watcher = Watcher(is_ending=lambda: stop.number is not None, environment=environment)
-    limits = Limits(None, _SILENT_S)
+    limits = Limits(None, _SILENT_S, silent_hint=_SILENT_HINT)
     try:
         run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
     except Failed as failed:

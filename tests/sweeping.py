@@ -36,7 +36,7 @@ class Clock:
         return self.now
 
 
-CHILD = "pipeline.sweep.child"
+CHILD = "pipeline.processes.child"
 # Of a search that is to be met in its middle.
 SLOW_STEPS = 300
 

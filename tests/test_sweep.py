@@ -95,7 +95,7 @@ def eats(arguments):
     torch.zeros(10**10)
 
 words = " ".join(sys.orig_argv)
-if "pipeline.sweep.child" in words:
+if "pipeline.processes.child" in words:
     for place, main in {"trials/0001/": raises, "trials/0004/": eats}.items():
         if place in words:
             sys.modules["search"] = types.ModuleType("search")
@@ -287,7 +287,7 @@ def is_running(entries: list[Entry]) -> bool:
 
 def end_process_of(folder: Path, number: int) -> None:
     """SIGTERM the process of a trial with all that it started."""
-    for pid in processes("pipeline.sweep.child", f"{folder}/trials/{number:04d}/"):
+    for pid in processes("pipeline.processes.child", f"{folder}/trials/{number:04d}/"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 

@@ -1,1 +1,1 @@
-"""A sweep put together: trials in processes of their own, the threads that watch them, results."""
+"""A sweep put together: its trials, the threads that run them, what they came to."""

@@ -18,10 +18,11 @@ from hpo.heartbeat import Lease
 from hpo.queue import REASON, ROOT, Queue
 from hpo.retry import retry_transient, try_once
 from pipeline.experiment import Experiment
+from pipeline.processes.run_scripts import Failed, Limits
+from pipeline.processes.script_process import ScriptProcess, Watcher
 from pipeline.seeds import seeded
 from pipeline.sweep.plan import Sweep, asked_threads, trial_experiment
-from pipeline.sweep.process import TrialProcess, Watcher
-from pipeline.sweep.trial import Failed, Limits, Pruned, SeedOutcome, run_seed
+from pipeline.sweep.trial import SeedOutcome, faults_of_the_trial, run_seed, search_curve
 from training.run_dir import commit
 from utils.cores import usable_cores
 from utils.files import read_object, write_whole
@@ -58,6 +59,10 @@ class ResourceSlice:
         else:
             gpus = [str(number) for number in range(torch.cuda.device_count())]
         return {"CUDA_VISIBLE_DEVICES": gpus[self.place % len(gpus)]} if gpus else {}
+
+
+class Pruned(Exception):
+    """The trial was not promising."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,8 @@ class Attempt(Watcher):
             is_ending=is_ending,
             alive_s=_ALIVE * config.lease_s,
             wait_s=config.lease_s + _GRACE_S,
-            prunes=config.pruner.kind not in ("none", "wilcoxon"),
         )
+        self._prunes = config.pruner.kind not in ("none", "wilcoxon")
         self.trial, self.sweep, self.share = trial, sweep, share
         self._values, self._queue = values, queue
         self._lease, self._wait, self._clock = lease, wait, clock
@@ -126,7 +131,12 @@ class Attempt(Watcher):
             self._take_folder()
             config = self.sweep.config
             minutes = config.trial_minutes
-            limits = Limits(minutes and 60 * minutes, 60 * config.silent_minutes)
+            limits = Limits(
+                minutes and 60 * minutes,
+                60 * config.silent_minutes,
+                total_hint="sweep.trial_minutes",
+                silent_hint="sweep.silent_minutes",
+            )
             for place, seed in enumerate(config.seeds):
                 self._outcomes[seed] = run_seed(
                     seeded(experiment, seed),
@@ -143,7 +153,7 @@ class Attempt(Watcher):
         values = [self._mean(name) for name in self.sweep.config.objectives]
         return AttemptResult(TrialState.COMPLETE, values, self._facts())
 
-    def sign(self, process: TrialProcess | None) -> None:
+    def sign(self, process: ScriptProcess | None) -> None:
         """Write into the storage and to the process that this trial is watched, where it is due.
 
         The process hears only what the storage has heard: it must end before the lease does.
@@ -156,6 +166,13 @@ class Attempt(Watcher):
     def confirm(self) -> None:
         """Wait until the storage has heard a sign; raises LeaseLost."""
         retry_transient(self._beat, self._wait)
+
+    def search_wrote(self, metrics: Path) -> None:
+        """Report the search's validation where a pruner asks; where it is damaged, raise Failed."""
+        if self._prunes:
+            with faults_of_the_trial():
+                curve = search_curve(metrics, "soft")
+            self.report(curve)
 
     def report(self, curve: Mapping[int, float]) -> None:
         """Tell Optuna the search's own validation; raise Pruned where it gives up."""

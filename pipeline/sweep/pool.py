@@ -11,9 +11,9 @@ from optuna.trial import TrialState
 from hpo.heartbeat import HeartbeatMonitor, now_s, own_lease
 from hpo.queue import ROOT, STOPPED, LeaseLost, Queue, lease_lost, stale_trials
 from hpo.retry import retry_transient, try_once
+from pipeline.processes.script_process import Interrupted
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep
-from pipeline.sweep.process import Interrupted
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import clean
 from training.endings import Stopped

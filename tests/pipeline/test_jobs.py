@@ -8,7 +8,7 @@ import pytest
 from pipeline import jobs
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Job, run_all
-from pipeline.sweep.trial import Failed
+from pipeline.processes.run_scripts import Failed, Limits
 from training.endings import Diverged
 from training.signals import StopRequest
 
@@ -71,3 +71,21 @@ def test_a_job_with_its_own_arguments_gets_its_share_of_the_cores_and_no_setting
     assert used.run.threads == (None if own else 3)
     assert (used == experiment) == bool(own)
     assert watcher.environment == ({"OMP_NUM_THREADS": "3"} if own else {})
+
+
+def test_a_silent_job_is_told_what_helps_it_and_no_key_of_sweeps(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_SILENT_S", 0.0)
+
+    def silent(experiment: Any, scripts: Any, run: Path, limits: Limits, *rest: Any) -> None:
+        words = None
+        while words is None:  # until the clock has moved on
+            words = limits.broken([])
+        raise Failed(words)
+
+    monkeypatch.setattr(jobs, "run_scripts", silent)
+    one = Job("one", load_experiment(experiment_file, []), ("retrain",), tmp_path / "one")
+    with pytest.raises(ValueError, match=r"silent for .* \(the same command again goes on") as told:
+        run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
+    assert "sweep." not in str(told.value)

@@ -10,9 +10,10 @@ from optuna.trial import TrialState
 from hpo.heartbeat import now_s, own_lease
 from hpo.queue import LEASE, REASON, Queue
 from pipeline.experiment import Experiment, load_experiment
+from pipeline.processes.run_scripts import Failed
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep, sweep_of
-from pipeline.sweep.trial import Failed, SeedOutcome
+from pipeline.sweep.trial import SeedOutcome
 from tests.sweeping import Clock, add_sweep, memory_queue
 
 Run = Callable[..., SeedOutcome]
@@ -179,11 +180,36 @@ def test_without_a_pruner_nothing_is_reported(
     def run(
         experiment: Experiment, objectives: Any, folder: Path, limits: Any, watcher: Any
     ) -> SeedOutcome:
-        assert not watcher.prunes
+        watcher.search_wrote(tmp_path)  # a folder, which nobody can read
         return outcome(1.0)
 
     ((_, ended),) = attempt_of(sweep, run, monkeypatch)
     assert ended.values == [2.0, 5.0]
+
+
+DAMAGES = {
+    "an array": "[1]\n",
+    "nested": "[" * 100_000 + "\n",
+    "no bits": '{"step": 10, "kind": "valid", "net": "soft"}\n',
+    "a word": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": "two"}\n',
+    "no number": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": NaN}\n',
+    "endless": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": 1e999}\n',
+    "too large": f'{{"step": 9, "kind": "valid", "net": "soft", "bits_per_byte": {10**400}}}\n',
+    "lossy": '{"step": 10, "kind": "valid", "net": "soft", "bits_per_byte": null}\n',
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_curve_that_cannot_be_read_fails_the_trial_and_nobody_else(
+    experiment_file: Path, tmp_path: Path, damage: str
+) -> None:
+    more = "  pruner: {kind: median, startup: 2, warmup: 0}\n"
+    sweep = sweep_with(experiment_file, tmp_path, more)
+    attempt = claimed_attempt(sweep, memory_queue(sweep), ResourceSlice())
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(DAMAGES[damage])
+    with pytest.raises(Failed, match=r"metrics\.jsonl.*damaged|no bits per byte"):
+        attempt.search_wrote(metrics)
 
 
 def test_a_trial_that_goes_on_where_its_folder_is_not_says_so(

@@ -15,10 +15,11 @@ from hpo.heartbeat import own_lease
 from hpo.queue import LOST, STOPPED, Queue
 from hpo.retry import StorageAway, is_transient
 from pipeline.experiment import Experiment, load_experiment
+from pipeline.processes.run_scripts import Failed
+from pipeline.processes.script_process import Interrupted
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.pool import Pool
-from pipeline.sweep.process import Interrupted
-from pipeline.sweep.trial import Failed, SeedOutcome
+from pipeline.sweep.trial import SeedOutcome
 from tests.pipeline.sweep.test_attempt import outcome
 from tests.sweeping import Clock, add_sweep, memory_queue, wait_for
 from training.endings import Stopped

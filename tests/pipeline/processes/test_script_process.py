@@ -1,4 +1,4 @@
-"""A trial's process: it never outlives its worker, and no folder has two."""
+"""A process that runs scripts: it never outlives its worker, and no folder has two."""
 
 import itertools
 import os
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.sweep.process import FolderBusy, Interrupted, TrialProcess, Watcher
-from pipeline.sweep.trial import reason_of
-from tests.pipeline.sweep.scripts import plant
+from pipeline.processes.run_scripts import reason_of
+from pipeline.processes.script_process import FolderBusy, Interrupted, ScriptProcess, Watcher
+from tests.pipeline.processes.scripts import plant
 
-Start = Callable[..., TrialProcess]
+Start = Callable[..., ScriptProcess]
 
 
 def watcher_with(is_ending: Callable[[], bool] = lambda: False, **more: Any) -> Watcher:
@@ -25,14 +25,14 @@ def watcher_with(is_ending: Callable[[], bool] = lambda: False, **more: Any) -> 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a stand-in script as a trial's process; ends what is left of it."""
+    """Starts a stand-in script in a process; ends what is left of it."""
     plant(tmp_path / "scripts", monkeypatch)
     started = []
 
     def begin(
         script: str, *arguments: str, folder: str = "trial", alive_s: float = 60, wait_s: float = 0
-    ) -> TrialProcess:
-        process = TrialProcess(
+    ) -> ScriptProcess:
+        process = ScriptProcess(
             tmp_path / folder,
             [*arguments, "--scripts", *script.split()],
             watcher_with(environment={"GIVEN": "yes"}, alive_s=alive_s, wait_s=wait_s),
@@ -45,7 +45,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         process.kill()
 
 
-def ended(process: TrialProcess) -> int:
+def ended(process: ScriptProcess) -> int:
     until = time.monotonic() + 60
     while (code := process.poll()) is None:
         assert time.monotonic() < until
@@ -53,7 +53,7 @@ def ended(process: TrialProcess) -> int:
     return code
 
 
-def spoke(process: TrialProcess, word: str) -> None:
+def spoke(process: ScriptProcess, word: str) -> None:
     until = time.monotonic() + 60
     while word not in process.log.read_text():
         assert time.monotonic() < until
@@ -102,9 +102,9 @@ def test_the_stacks_of_one_that_hangs_are_in_its_log(start: Start) -> None:
 
 
 def test_one_that_hears_nothing_is_killed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.sweep.process._GRACE_S", 0.5)
-    monkeypatch.setattr("pipeline.sweep.process._STACKS_S", 0.5)
-    for way in (TrialProcess.stop, TrialProcess.show_stacks):
+    monkeypatch.setattr("pipeline.processes.script_process._GRACE_S", 0.5)
+    monkeypatch.setattr("pipeline.processes.script_process._STACKS_S", 0.5)
+    for way in (ScriptProcess.stop, ScriptProcess.show_stacks):
         process = start("deaf", folder=way.__name__)
         spoke(process, "hears nothing")
         way(process)
@@ -128,10 +128,10 @@ def test_it_ends_with_its_state_saved_when_its_worker_gives_no_sign(
 WORKER = """
 import sys, time
 from pathlib import Path
-from pipeline.sweep.process import TrialProcess, Watcher
+from pipeline.processes.script_process import ScriptProcess, Watcher
 folder = Path(sys.argv[1])
 watcher = Watcher(is_ending=lambda: False)
-TrialProcess(folder / "trial", [str(folder / "state"), "--scripts", "saves"], watcher)
+ScriptProcess(folder / "trial", [str(folder / "state"), "--scripts", "saves"], watcher)
 print("started", flush=True)
 time.sleep(600)
 """
@@ -166,10 +166,10 @@ def test_a_folder_has_one_process_at_a_time(start: Start) -> None:
     looks = itertools.count()
     waits = watcher_with(lambda: next(looks) < 0, wait_s=0.5)
     with pytest.raises(FolderBusy):
-        TrialProcess(first.log.parent, [], waits)
+        ScriptProcess(first.log.parent, [], waits)
     assert next(looks) > 0
     with pytest.raises(Interrupted):
-        TrialProcess(first.log.parent, [], watcher_with(lambda: True))
+        ScriptProcess(first.log.parent, [], watcher_with(lambda: True))
     start("hangs", folder="other")
     first.kill()
     start("hangs")

@@ -1,7 +1,8 @@
-"""What runs in a trial's process: the scripts one after another, guarded.
+"""What the process does that is started: it runs the scripts one after another, guarded.
 
-One process and not one per script, so that torch is imported once. It ends when its worker does:
-the worker holds the other end of its standard input and sends a byte with every sign of life.
+One process and not one per script, so that torch is imported once. It ends when the worker does
+that watches it: the worker holds the other end of its standard input and sends a byte with every
+sign of life.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _go_first_where_memory_ends() -> None:
-    """Ask the kernel to end this process, and not `sweep.py`."""
+    """Ask the kernel to end this process, and not the command that started it."""
     if _OOM_SCORE.exists():
         _OOM_SCORE.write_text("1000")
 

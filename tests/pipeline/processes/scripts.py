@@ -1,4 +1,4 @@
-"""Stand-ins for search.py and its like, run by a trial's real process: they fail in many ways."""
+"""Stand-ins for search.py and its like, run by a real process: they fail in many ways."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ SCRIPTS = {
 
 
 def plant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let trials' processes find the stand-ins."""
+    """Let processes find the stand-ins."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in SCRIPTS.items():
         lines = "\n    ".join(body.split("; "))

@@ -1,4 +1,4 @@
-"""A run's process as its watcher sees it: start, signs of life, end."""
+"""A process that runs scripts, as its watcher sees it: start, signs of life, end."""
 
 import fcntl
 import os
@@ -12,29 +12,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pipeline.sweep.child import PROGRAM
+from pipeline.processes.child import PROGRAM
 
-_CHILD = (sys.executable, "-P", "-m", "pipeline.sweep.child")
+_CHILD = (sys.executable, "-P", "-m", "pipeline.processes.child")
 _STACKS_S = 5.0
 _GRACE_S = 15.0
 
 
 class FolderBusy(Exception):
-    """Another process still trains in the trial's folder."""
+    """Another process still trains in the folder."""
 
 
 class Interrupted(Exception):
     """The watcher was asked to stop; the run's process has saved its state."""
 
 
-class TrialProcess:
+class ScriptProcess:
     """A process that runs scripts for one run directory; `log` has everything that it prints.
 
     It holds a lock on the folder for as long as it lives, also past its watcher's death.
     """
 
     def __init__(self, folder: Path, arguments: Sequence[str], watcher: "Watcher") -> None:
-        """Start it with arguments of `pipeline.sweep.child`.
+        """Start it with arguments of `pipeline.processes.child`.
 
         Raises:
             FolderBusy: an earlier process has held the folder for longer than the watcher waits.
@@ -108,16 +108,14 @@ class Watcher:
         environment: variables of the process, e.g. its GPU.
         alive_s: the process ends by itself when nobody gave it a sign for so long.
         wait_s: how long the process of a dead watcher may still hold the folder.
-        prunes: whether `report` is called.
     """
 
     is_ending: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
     alive_s: float = 60.0
     wait_s: float = 75.0
-    prunes: bool = False
 
-    def check(self, process: "TrialProcess | None") -> None:
+    def check(self, process: "ScriptProcess | None") -> None:
         """Give a sign of life; called several times a second, with the process once there is one.
 
         Raises:
@@ -129,7 +127,7 @@ class Watcher:
             raise Interrupted
         self.sign(process)
 
-    def sign(self, process: "TrialProcess | None") -> None:
+    def sign(self, process: "ScriptProcess | None") -> None:
         """Tell the process that its watcher is alive."""
         if process is not None:
             process.beat()
@@ -137,8 +135,8 @@ class Watcher:
     def confirm(self) -> None:
         """Return once the run is known to be still this watcher's; called before a second start."""
 
-    def report(self, curve: Mapping[int, float]) -> None:
-        """Hear the search's validation by step, as it grows; raises Pruned."""
+    def search_wrote(self, metrics: Path) -> None:
+        """Hear that the search's file of metrics has changed; what it raises ends the process."""
 
 
 def _take(lock: IO[str], watcher: Watcher) -> None:

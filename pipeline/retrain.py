@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from data import load_tokenizer
-from model import Architecture, build_model, load_model, save_model
+from model import Architecture, LanguageModel, build_model, load_model, save_model
 from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.memory import check_architecture_size, memory_notes, retrain_memory
@@ -68,14 +68,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         architecture=architecture_hash(architecture),
     )
     summary = [
-        text_summary(plan),
-        softmax_line(plan, architecture.softmax),
-        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
-        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
-        *tying_lines(model),
-        *options_lines(model, config.layer_dropout),
-        optimiser_line(config.optimiser, stages.first),
-        *fine_tune_lines(stages),
+        *_retrain_summary(plan, model, architecture),
         *memory.lines,
         *busy_lines(plan.forward, began),
     ]
@@ -94,6 +87,20 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         ranks=plan.ranks,
         refusal=memory.refusal,
     )
+
+
+def _retrain_summary(plan: RunPlan, model: LanguageModel, architecture: Architecture) -> list[str]:
+    stages, config = plan.stages, plan.stages.config
+    return [
+        text_summary(plan),
+        softmax_line(plan, architecture.softmax),
+        f"layout {architecture.letters()}: {parameter_count(model):,} parameters, "
+        f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
+        *tying_lines(model),
+        *options_lines(model, config.layer_dropout),
+        optimiser_line(config.optimiser, stages.first),
+        *fine_tune_lines(stages),
+    ]
 
 
 def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:

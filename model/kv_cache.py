@@ -1,7 +1,8 @@
 """Keys and values that an evaluation caches, and attention that reads them where they lie.
 
 B batch   T segment length   M memory length   S = M + T keys   H heads   K head dim
-G heads of keys and values   N = H / G   P pairs of stream and group   R rows of queries
+G heads of keys and values   Q = H / G   P pairs of stream and group   R rows of queries
+N vectors that all queries see
 """
 
 import torch
@@ -34,31 +35,54 @@ def append_to_kv_cache(cached_BG2MK: Tensor, new_BG2TK: Tensor) -> Tensor:
 
 
 def attend_cached(
-    q_BTHK: Tensor, kv_BG2SK: Tensor, r_SGK: Tensor, u_HK: Tensor, v_HK: Tensor, mask_BTS: Tensor
+    q_BTHK: Tensor,
+    kv_BG2SK: Tensor,
+    r_SGK: Tensor,
+    u_HK: Tensor,
+    v_HK: Tensor,
+    mask_BTS: Tensor,
+    persistent: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """The attended values (B, T, H, K) as kernels give them, without gradients and dropout.
 
-    The N heads of queries that read one head of keys and values stand beside each other: they are
-    rows of the same product.
+    The Q heads of queries that read one head of keys and values stand beside each other: they are
+    rows of the same product. Persistent keys and values (N, H, K) share their softmax; they have
+    no position and no mask, and one copy serves all streams.
     """
     batch, segment, heads, width = q_BTHK.shape
-    groups, keys = kv_BG2SK.shape[1], kv_BG2SK.shape[3]
-    shape_GN = (groups, heads // groups)
+    keys, dtype = kv_BG2SK.shape[3], kv_BG2SK.dtype
     k_PSK, value_PSK = kv_BG2SK.flatten(0, 1).unbind(1)
-
-    def by_group(q_BTHK: Tensor) -> Tensor:
-        return q_BTHK.to(k_PSK.dtype).reshape(batch, segment, *shape_GN, width)
-
-    content_BGNTK = by_group(q_BTHK + u_HK).permute(0, 2, 3, 1, 4)
-    position_GNBTK = by_group(q_BTHK + v_HK).permute(2, 3, 0, 1, 4)
-    raw_GRS = torch.bmm(position_GNBTK.flatten(1, 3), r_SGK.permute(1, 2, 0))
-    position_HBTS = shifted(raw_GRS.view(heads * batch, segment, keys)).view(
-        heads, batch, segment, keys
-    )
-    score_PRS = torch.bmm(content_BGNTK.reshape(batch * groups, -1, width), k_PSK.mT)
+    content_BHTK = (q_BTHK + u_HK).to(dtype).transpose(1, 2)
+    score_PRS = torch.bmm(content_BHTK.reshape(len(k_PSK), -1, width), k_PSK.mT)
     score_BHTS = score_PRS.view(batch, heads, segment, keys)
-    score_BHTS.add_(position_HBTS.transpose(0, 1)).add_(mask_BTS[:, None])
-    wide = torch.promote_types(k_PSK.dtype, torch.float32)
-    weight_BHTS = torch.softmax(score_BHTS, -1, dtype=wide).to(k_PSK.dtype)
-    out_PRK = torch.bmm(weight_BHTS.view(batch * groups, -1, keys), value_PSK)
-    return out_PRK.view(batch, heads, segment, width).transpose(1, 2)
+    position_BHTS = _position_scores((q_BTHK + v_HK).to(dtype), r_SGK)
+    score_BHTS.add_(position_BHTS).add_(mask_BTS[:, None])
+    if persistent is not None:
+        key_HNK, value_HNK = (rows_NHK.to(dtype).transpose(0, 1) for rows_NHK in persistent)
+        score_BHTN = _by_head(content_BHTK, key_HNK.mT)
+        score_BHTS = torch.cat([score_BHTS, score_BHTN], dim=-1)
+    wide = torch.promote_types(dtype, torch.float32)
+    weight_BHTS = torch.softmax(score_BHTS, -1, dtype=wide).to(dtype)
+    weight_PRS = weight_BHTS[..., :keys].reshape(len(k_PSK), -1, keys)
+    out_BHTK = torch.bmm(weight_PRS, value_PSK).view(batch, heads, segment, width)
+    if persistent is not None:
+        out_BHTK.add_(_by_head(weight_BHTS[..., keys:], value_HNK))
+    return out_BHTK.transpose(1, 2)
+
+
+def _position_scores(q_BTHK: Tensor, r_SGK: Tensor) -> Tensor:
+    """q_i . r_{M+i-j} as a view (B, H, T, S); what stands at a later j has no meaning."""
+    batch, segment, heads, _ = q_BTHK.shape
+    keys, groups, _ = r_SGK.shape
+    q_GQBTK = q_BTHK.unflatten(2, (groups, -1)).permute(2, 3, 0, 1, 4)
+    raw_GRS = torch.bmm(q_GQBTK.flatten(1, 3), r_SGK.permute(1, 2, 0))
+    score_XTS = shifted(raw_GRS.view(heads * batch, segment, keys))
+    return score_XTS.view(heads, batch, segment, keys).transpose(0, 1)
+
+
+def _by_head(rows_BHTX: Tensor, of_head_HXY: Tensor) -> Tensor:
+    """The product with what all streams share of a head; (B, H, T, Y)."""
+    batch, heads, segment, _ = rows_BHTX.shape
+    rows_HRX = rows_BHTX.transpose(0, 1).flatten(1, 2)
+    out_HRY = torch.bmm(rows_HRX, of_head_HXY)
+    return out_HRY.view(heads, batch, segment, -1).transpose(0, 1)

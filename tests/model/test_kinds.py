@@ -27,9 +27,9 @@ from model.blocks.routing import RoutingBlock
 from model.blocks.short_conv import ShortConvBlock
 from model.slot import Slot
 from model.state import Segment
-from tests.model.contract import apply, slot_of
+from tests.model.contract import apply, read, slot_of
 from tests.model.test_architecture import architecture
-from tests.model.tiny import D_MODEL, candidate, normal
+from tests.model.tiny import D_MODEL, candidate, language_model, normal, tokens
 
 LENGTH = 7
 
@@ -241,6 +241,27 @@ def test_where_nothing_else_is_seen_the_persistent_vectors_are() -> None:
     value_NHK = normal(1, 2, 4, seed=8)
     out_BTHK = _beside(inputs, 0.0, key_NHK=normal(1, 2, 4, seed=9), value_NHK=value_NHK)
     close(out_BTHK, value_NHK.expand_as(out_BTHK))
+
+
+@pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(1, None), (3, None), (4, 2), (4, 1)])
+@pytest.mark.parametrize("window", [None, 3])
+def test_persistent_vectors_stand_beside_cached_keys_as_beside_copies_of_keys(
+    n_heads: int, n_kv_heads: int | None, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = candidate("all_attention", n_heads=n_heads, d_head=3, n_kv_heads=n_kv_heads,
+                     window=window, memory=13, n_vectors=5)  # fmt: skip
+    model, ids_BT = language_model([[made]] * 2), tokens(2, 13)
+    wanted_BTD = read(model, ids_BT, 13)
+
+    def copied(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("an evaluation copied the cached keys")
+
+    monkeypatch.setattr("model.blocks.all_attention._beside", copied)
+    lengths: tuple[int | list[int], ...] = (1, 3, 13, [2, 8, 1, 2])
+    for segments in lengths:
+        with torch.no_grad():
+            found_BTD = read(model, ids_BT, segments, cached=True)
+        torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-10)
 
 
 def test_the_order_of_persistent_vectors_means_nothing() -> None:

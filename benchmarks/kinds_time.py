@@ -61,7 +61,8 @@ VARIANTS = {
         {"span": 2048, "first_span": 0.1},
     ),
     "all_attention": Variant(
-        "all_attention", "it is attention with 4 d_model more keys, and replaces dense slots too"
+        "all_attention",
+        "each query reads 4 d_model more keys and values, but it replaces dense slots too",
     ),
     "routing": Variant(
         "routing",
@@ -69,7 +70,8 @@ VARIANTS = {
         {"clusters": 16, "keys": 128},
     ),
     "gated_delta": Variant(
-        "gated_delta", "chunks of 64 tokens are solved one after the other: many small products"
+        "gated_delta",
+        "a token alone is hundreds of small operations: their calls take the time, not the numbers",
     ),
     "linear_attention": Variant(
         "linear_attention", "chunks of 64 tokens follow one another: many small products"

@@ -244,6 +244,12 @@ def causal_conv(rows_BSE: Tensor, kernel_WE: Tensor) -> Tensor:
     return out_BTE
 
 
+def computed_dtype(x: Tensor) -> torch.dtype:
+    """What a product of a tensor is computed in: its dtype, or that of an autocast."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """A context in which products keep the dtype of what they multiply."""
     # An exported graph would hold it as a node, which no file format knows.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from model.blocks.attention import AttentionBlock, AttentionOptions
 from model.blocks.base import LEFT_OUT, AddUp, HeadOptions, Label, Numbers, linear
-from model.ops import Dropout, drop, project
+from model.ops import Dropout, computed_dtype, drop, project, without_autocast
 from model.state import Segment
 
 # The score of a query with itself: it counts only where there is nothing else.
@@ -121,8 +121,9 @@ class RoutingBlock(nn.Module):
         self, c_BSD: Tensor, segment: Segment, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         """In an evaluation the state holds queries and values of the memory, and local heads'."""
-        both_BSE = project(c_BSD, self.query_value.weight)
-        routed, local = self._split(state, both_BSE) if segment.cached else (None, None)
+        dtype = computed_dtype(c_BSD)
+        both_BSE = self._queries_and_values(c_BSD)
+        routed, local = self._split(state, both_BSE, dtype) if segment.cached else (None, None)
         if routed is not None:
             both_BSE = torch.cat([routed, both_BSE], dim=1)
             routed = both_BSE[:, both_BSE.shape[1] - self.memory_rows :]
@@ -131,12 +132,13 @@ class RoutingBlock(nn.Module):
         k_BHSK = F.normalize(q_BHSK, dim=-1, eps=1e-6)
         cluster_BHS = self._clusters(k_BHSK)
         read_BHTW, sees_BHTW = self._latest(cluster_BHS, segment)
-        out_BHTK = self._attend(q_BHSK, k_BHSK, value_BHSK, read_BHTW, sees_BHTW)
+        rows = (each_BHSK.to(dtype) for each_BHSK in (q_BHSK, k_BHSK, value_BHSK))
+        out_BHTK = self._attend(*rows, read_BHTW, sees_BHTW)
         delta_BTD = project(out_BHTK.transpose(1, 2).flatten(2), self.output.weight)
         aux = self._learn(k_BHSK[:, :, self.memory_rows :], cluster_BHS[:, :, self.memory_rows :])
         if self.local is not None:
-            rows = self.memory_rows - self.local.memory_rows
-            seen_BSD = c_BSD if segment.cached else c_BSD[:, rows:]
+            first = self.memory_rows - self.local.memory_rows
+            seen_BSD = c_BSD if segment.cached else c_BSD[:, first:]
             local_BTD, local, _ = self.local(seen_BSD, segment, local)
             delta_BTD = delta_BTD + local_BTD
         if routed is None:
@@ -144,7 +146,15 @@ class RoutingBlock(nn.Module):
         parts = [routed.flatten(1)] + ([] if local is None else [local.flatten(1)])
         return delta_BTD, torch.cat(parts, dim=1), aux
 
-    def _split(self, state: Tensor | None, like_BTE: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _queries_and_values(self, c_BSD: Tensor) -> Tensor:
+        """In float32 at least: in bfloat16 a query between two centres may choose the other one."""
+        wide = torch.promote_types(c_BSD.dtype, torch.float32)
+        with without_autocast(c_BSD.device):
+            return project(c_BSD.to(wide), self.query_value.weight.to(wide))
+
+    def _split(
+        self, state: Tensor | None, like_BTE: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
         """What an evaluation kept: of routing heads (B, M, 2 H K), of local ones attention's."""
         batch, _, width = like_BTE.shape
         local = self.local
@@ -154,12 +164,12 @@ class RoutingBlock(nn.Module):
         if state is None:
             state = like_BTE.new_zeros(batch, sum(sizes))
         routed, kept = torch.split(state, sizes, dim=1)
-        kept_BH2MK = kept.view(batch, heads, 2, rows, self.d_head).contiguous()
+        kept_BH2MK = kept.view(batch, heads, 2, rows, self.d_head).to(dtype).contiguous()
         return routed.view(batch, self.memory_rows, width), None if local is None else kept_BH2MK
 
     def _clusters(self, k_BHSK: Tensor) -> Tensor:
         """The cluster that each token chooses."""
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast(k_BHSK.device):
             return (k_BHSK @ self.mu_HCK.mT.to(k_BHSK.dtype)).argmax(dim=-1)
 
     @torch.no_grad()

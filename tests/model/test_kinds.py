@@ -90,12 +90,6 @@ def test_heads_that_share_keys_are_heads_with_equal_ones() -> None:
     close(apply(shared, x_BTD), apply(whole, x_BTD))
 
 
-def test_as_many_heads_of_keys_as_of_queries_are_attention() -> None:
-    slots = [slot_of(candidate("attention", n_kv_heads=groups)) for groups in (None, 2)]
-    x_BTD = normal(2, LENGTH, D_MODEL)
-    close(apply(slots[0], x_BTD), apply(slots[1], x_BTD))
-
-
 @pytest.mark.parametrize("first_span", [1.0, 5.0])
 def test_a_full_span_is_windowed_attention(first_span: float) -> None:
     spans = slot_of(candidate("adaptive_span", span=5, ramp=3))
@@ -375,6 +369,41 @@ def test_a_query_reads_the_latest_keys_of_its_cluster(clusters: int, keys: int) 
                 out_K = sum(w * value_TK[j] for w, j in zip(weight, read, strict=True))
                 found = _head_inputs(block.output.weight, delta_BTD[stream, t])[part]
                 torch.testing.assert_close(found, out_K, rtol=0, atol=1e-10)
+
+
+def test_local_heads_read_a_window_with_positions_and_are_added_to_routing_heads() -> None:
+    keys, c_BTD = 3, normal(1, LENGTH, D_MODEL)
+    made = candidate("routing", n_heads=3, d_head=4, n_local_heads=2, clusters=2, keys=keys)
+    block, delta_BTD = routed(made, c_BTD)
+    local, c_TD = block.local, c_BTD[0]
+    assert isinstance(local, AttentionBlock)
+    width = block.d_head
+    q_TE, value_TE = (c_TD @ block.query_value.weight.T).chunk(2, dim=1)
+    k_TE = q_TE / q_TE.norm(dim=1, keepdim=True)
+    cluster_T = (k_TE @ block.mu_HCK[0].T).argmax(dim=1)
+    local_TE = c_TD @ local.query.weight.T
+    local_k_TE, local_value_TE = (c_TD @ local.key_value.weight.T).chunk(2, dim=1)
+    distance_SD = Segment(torch.tensor([0]), keys).encodings(0, D_MODEL, None, torch.float64)
+    r_SE = (distance_SD @ local.position.weight.T).flip(0)
+    for t in range(LENGTH):
+        before = [j for j in range(t) if cluster_T[j] == cluster_T[t]]
+        read = before[max(0, len(before) - (keys - 1)) :] or [t]
+        weight_R = torch.stack([q_TE[t] @ k_TE[j] / width**0.5 for j in read]).softmax(dim=0)
+        routed_K = sum(w * value_TE[j] for w, j in zip(weight_R, read, strict=True))
+        wanted_D = block.output.weight @ routed_K
+        near = range(max(0, t - keys + 1), t + 1)
+        for head in range(2):
+            part = slice(width * head, width * (head + 1))
+            content_K = local_TE[t, part] + local.u_HK[head]
+            position_K = local_TE[t, part] + local.v_HK[head]
+            scores = [
+                (content_K @ local_k_TE[j, part] + position_K @ r_SE[t - j, part]) / width**0.5
+                for j in near
+            ]
+            weight_R = torch.stack(scores).softmax(dim=0)
+            out_K = sum(w * local_value_TE[j, part] for w, j in zip(weight_R, near, strict=True))
+            wanted_D = wanted_D + local.output.weight[:, part] @ out_K
+        torch.testing.assert_close(delta_BTD[0, t], wanted_D, rtol=0, atol=1e-10)
 
 
 def test_centres_move_towards_the_keys_that_choose_them_in_training_alone() -> None:

@@ -26,6 +26,7 @@ import derive
 import search
 import sweep
 from data import EvaluationStreams
+from model import BLOCKS
 from pipeline.context import set_up
 from pipeline.experiment import load_experiment
 from tests import tiny
@@ -45,6 +46,16 @@ EXACT = [
     *("search.steps=50", "retrain.steps=50", "run.validate_every=25"),
 ]
 ODD = ["data.batch=5", "run.micro_batches=2"]
+# A balance loss is taken over the tokens of a process: it differs on purpose.
+SMALL_OPTIONS: dict[str, dict[str, Any]] = {
+    "adaptive_span": {"span": 6, "ramp": 3},
+    "all_attention": {"n_vectors": 8},
+    "routing": {"clusters": 2, "keys": 4},
+    "mixture_of_experts": {"d_ffn": 12, "n_experts": 3, "balance_loss": 0.0},
+    "product_key_memory": {"n_keys": 6, "k": 3, "heads": 2},
+    "persistent": {"n_vectors": 8},
+}
+EVERY_KIND = [{"kind": kind, **SMALL_OPTIONS.get(kind, {})} for kind in BLOCKS]
 
 
 def torchrun(*arguments: str, world: int = 2) -> None:
@@ -211,6 +222,13 @@ def parity_jobs(folder: Path, world: str) -> list[dict[str, Any]]:
         texts += [*EXACT, *(ODD if data == "prequential" else []), "run.checkpoint_every=25"]
         jobs.append(job(folder, f"{world}/{estimator}-{data}", *texts))
     jobs += [job(folder, f"{world}/retrain", *EXACT, layout="a d a d")]
+    kinds = [*EXACT, f"model.candidates={json.dumps(EVERY_KIND)}", f"model.slots={len(BLOCKS)}"]
+    # So many blocks in a row learn at a smaller rate.
+    kinds += ["retrain.optimiser.lr=0.05", "search.optimiser.lr=0.05"]
+    kinds += ["retrain.steps=20", "search.steps=20", "run.validate_every=10"]
+    layout = " ".join(kind.letter for kind in BLOCKS.values())
+    jobs += [job(folder, f"{world}/retrain-kinds", *kinds, layout=layout)]
+    jobs += [job(folder, f"{world}/search-kinds", *kinds, "model.slots=2")]
     few = ["search.estimator=single_path", "search.steps=6", "search.resample_every=3"]
     return [*jobs, job(folder, f"{world}/few", *few)]
 
@@ -271,6 +289,17 @@ def test_two_processes_search_as_one(both: Path, estimator: str, data: str) -> N
 @of_both
 def test_two_processes_retrain_as_one(both: Path) -> None:
     assert_close(both / "one/retrain" / RETRAIN, both / "two/retrain" / RETRAIN)
+
+
+@of_both
+@pytest.mark.parametrize("phase", ["retrain", "search"])
+def test_two_processes_train_every_kind_as_one(both: Path, phase: str) -> None:
+    runs = (both / world / f"{phase}-kinds" / phase for world in ("one", "two"))
+    one, two = (path.parent for run in runs for path in run.rglob("metrics.jsonl"))
+    assert_close(one, two)
+    names = load_file(two / "last.safetensors").keys()
+    trained = {kind for kind in BLOCKS if any(f".blocks.{kind}." in name for name in names)}
+    assert trained == BLOCKS.keys() - {"identity"}
 
 
 @of_both

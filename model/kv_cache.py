@@ -74,7 +74,8 @@ def _position_scores(q_BTHK: Tensor, r_SGK: Tensor) -> Tensor:
     """q_i . r_{M+i-j} as a view (B, H, T, S); what stands at a later j has no meaning."""
     batch, segment, heads, _ = q_BTHK.shape
     keys, groups, _ = r_SGK.shape
-    q_GQBTK = q_BTHK.unflatten(2, (groups, -1)).permute(2, 3, 0, 1, 4)
+    q_BTGQK = q_BTHK.reshape(batch, segment, groups, heads // groups, -1)
+    q_GQBTK = q_BTGQK.permute(2, 3, 0, 1, 4)
     raw_GRS = torch.bmm(q_GQBTK.flatten(1, 3), r_SGK.permute(1, 2, 0))
     score_XTS = shifted(raw_GRS.view(heads * batch, segment, keys))
     return score_XTS.view(heads, batch, segment, keys).transpose(0, 1)

@@ -132,8 +132,9 @@ class RoutingBlock(nn.Module):
         k_BHSK = F.normalize(q_BHSK, dim=-1, eps=1e-6)
         cluster_BHS = self._clusters(k_BHSK)
         read_BHTW, sees_BHTW = self._latest(cluster_BHS, segment)
-        rows = (each_BHSK.to(dtype) for each_BHSK in (q_BHSK, k_BHSK, value_BHSK))
-        out_BHTK = self._attend(*rows, read_BHTW, sees_BHTW)
+        out_BHTK = self._attend(
+            q_BHSK.to(dtype), k_BHSK.to(dtype), value_BHSK.to(dtype), read_BHTW, sees_BHTW
+        )
         delta_BTD = project(out_BHTK.transpose(1, 2).flatten(2), self.output.weight)
         aux = self._learn(k_BHSK[:, :, self.memory_rows :], cluster_BHS[:, :, self.memory_rows :])
         if self.local is not None:

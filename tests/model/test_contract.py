@@ -174,6 +174,14 @@ class KeepsItsStateToItself(SampleBlock):
         return c_BSD if before is None else c_BSD + before
 
 
+class ChoosesByRoundedProducts(SampleBlock):
+    """A choice that bfloat16 makes another way, as of experts whose scores are near."""
+
+    def read(self, c_BSD: Tensor) -> Tensor:
+        score_BS1 = self.map(c_BSD).sum(dim=-1, keepdim=True)
+        return torch.where((1000 * score_BS1) % 2 < 1, c_BSD, -c_BSD)
+
+
 BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
     (HasAnotherShape, contract.delta_has_the_shape_of_the_segment),
     (SeesTheFuture, contract.no_position_sees_a_later_one),
@@ -191,6 +199,7 @@ BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
     (CostsMoreThanItSays, contract.declared_flops_are_those_that_torch_counts),
     (KnowsItsLabel, contract.a_one_hot_supernet_slot_is_the_model_derived_from_it),
     (KeepsItsStateToItself, contract.what_streams_carry_returns_from_a_file),
+    (ChoosesByRoundedProducts, contract.bfloat16_is_near_float32),
 )
 
 

@@ -1,5 +1,6 @@
 """The page of the headline and the README's first claim are those of their records."""
 
+import math
 import re
 import statistics
 
@@ -60,9 +61,6 @@ def test_the_page_of_the_headline_has_the_trainings_of_twice_the_length() -> Non
         assert f"| `{one.layout}` | {figures} |" in page
     early = trained["long early 0.65x"].nats[0]
     assert f"| `aadadddd` | | {early:.4f} | {base - early:.4f} less |" in page
-    less = base - trained["long first 0.65x"].nats[0]
-    says = f"With twice the tokens `aaaaddd` has {less:.3f} less (one seed)"
-    assert says in words_of("README.md")
 
 
 def test_the_page_of_the_headline_says_what_counts() -> None:
@@ -78,6 +76,32 @@ def test_the_page_of_the_headline_says_what_counts() -> None:
             said = primary_line(comparison, {name: arm.nats for name, arm in trained.items()})
             figures = re.findall(r"[+-]\d\.\d{4}(?: \+- \d\.\d{4} nats)?", said)
             assert (figures[-1] if comparison.margin_nats else figures[0]) in page, said
+
+
+def test_the_page_of_the_headline_has_the_latencies_of_all_arms() -> None:
+    page, times, trained = words_of(PAGE), record("headline_times_all.json"), trained_by_name()
+    costs = [times[of]["median_ms"] for of in ("latency", "train_step")]
+
+    def beside(name: str) -> list[str]:
+        return [f"{cost[name] / cost['interleaved']:.3f}x" for cost in costs]
+
+    assert costs[0].keys() == trained.keys()
+    for name in ("chosen 0.5x", "cut 0.5x", "chosen 0.8x", "cut 0.8x", "narrow 0.65x"):
+        assert f"| `{trained[name].layout}` | {' | '.join(beside(name))} |" in page
+    assert f"| `adddddaddd` | {' | '.join(beside('SuperNet 0.65x'))} |" in page
+    firsts, cuts = (
+        [beside(name)[0] for name in names]
+        for names in (
+            ("chosen 0.65x", "long first 0.65x", "equal time 0.65x"),
+            ("cut 0.65x", "long cut 0.65x"),
+        )
+    )
+    assert (
+        f"`interleaved` again {beside('long interleaved')[0]}; `aaaaddd` {firsts[0]}, {firsts[1]} "
+        f"and {firsts[2]}; `adadada` {cuts[0]} and {cuts[1]}"
+    ) in page
+    randoms = sorted(beside(f"random {number}")[0] for number in range(8))
+    assert f"The random networks take {randoms[0]} to {randoms[-1]}" in page
 
 
 @pytest.mark.parametrize("budget", ["0.5x", "0.8x"])
@@ -234,6 +258,37 @@ def test_the_page_of_the_headline_has_supernet_alone_and_equal_time() -> None:
         "the search's own layout has {:.2f} nats more than the rules', random ones {:.2f} more "
         "(not shown)".format(*more_nats)
     ) in words_of("README.md")
+
+
+def test_the_page_of_the_headline_says_what_another_text_gives() -> None:
+    page, arms = words_of(PAGE), arms_of(ROOT / "benchmarks/wikitext_arms.yaml")
+    trained = trained_arms(arms, rows_of(RESULTS / "headline_wikitext.csv"))
+    assert "618,406 bytes in 186,057 tokens, so a nat a token is 0.4341 bits a byte" in page
+    bits = 186_057 / 618_406 / math.log(2)
+    for one in trained.values():
+        nats = [*one.nats.values()]
+        mean, deviation = statistics.fmean(nats), statistics.stdev(nats)
+        cells = f"{mean:.4f} | {mean * bits:.4f} | {deviation * bits:.4f} |"
+        assert f"| `{one.layout}` | {cells}" in page
+        assert len(nats) == 4
+    assert len(arms.comparisons) == 2
+    choice, more = trained["chosen 0.65x"], []
+    for line, other in zip(
+        comparison_lines(arms.comparisons, trained, 2), ("interleaved", "cut 0.65x"), strict=True
+    ):
+        difference = difference_of(choice, [trained[other]])
+        assert difference is not None
+        mean, half = difference.mean_nats, difference.half_nats
+        assert line.endswith(": worse")
+        p_value = line.partition(", p ")[2].split()[0]
+        words = f"{mean:+.4f} +- {half:.4f}"
+        in_bits = f"{mean * bits:+.4f} +- {half * bits:.4f}"
+        assert f"{words} nats ({in_bits}" in page
+        assert f"), p {p_value}" in page
+        more.append(f"{mean:.3f} +- {half:.3f}")
+    says = "the same layout has {} nats *more* than `interleaved`, and {} more than `adadada`"
+    assert says.format(*more) in page
+    assert f"On a part of WikiText-2 it has {more[0]} more" in words_of("README.md")
 
 
 def split_by_choice(by_seed: dict[str, list[float]]) -> dict[str, list[list[float]]]:

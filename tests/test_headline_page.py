@@ -331,6 +331,23 @@ def test_the_page_of_the_headline_says_how_much_lies_on_what_can_be_copied() -> 
     ) in words_of(PAGE)
 
 
+def test_the_page_of_the_headline_says_that_nobody_copies_rare_pairs_of_wikitext() -> None:
+    page, content = words_of(PAGE), record("copying_wikitext.json")
+    shares = [count / sum(content["targets"]) for count in content["targets"]]
+    says = "copied, rare pair ({:.1%}) | copied, common pair ({:.1%}) | others ({:.1%}) |"
+    assert says.format(*shares) in page
+    means = dict[str, list[float]]()
+    for name, by_seed in content["models"].items():
+        assert sorted(by_seed) == ["0", "1", "2", "3"]
+        layout = name.partition(",")[0]
+        means[layout] = [*map(statistics.fmean, zip(*by_seed.values(), strict=True))]
+        assert f"| `{layout}` | {' | '.join(f'{mean:.3f}' for mean in means[layout])} |" in page
+    behind = [means["aaaaddd"][2] - means[other][2] for other in ("adadadadadad", "adadada")]
+    assert (
+        "`aaaaddd` is {:.3f} nats behind `interleaved` and {:.3f} behind `adadada`".format(*behind)
+    ) in page
+
+
 def lasting_leads(nats: float) -> dict[tuple[str, ...], int | None]:
     """By layout, steps, rate and seed: since which step it leads `adadada` by more than `nats`."""
     rows = rows_of(RESULTS / "learning_curves.csv")

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from export import EXPORTERS
 from pipeline import cli, exit_codes
 from utils.extras import check_installed
-from utils.files import folder_made_whole
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -37,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = options_of(arguments)
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
         from export.source import check_target
+        from utils.files import folder_made_whole
 
         check_target(arguments.dir, arguments.model)
         source = read_source(arguments.model)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
-from utils.files import folder_made_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,6 +74,7 @@ def convert(arguments: argparse.Namespace) -> str:
     from data.tokenizers import Tokenizer
     from data.tokenizers.byte_level import Bytes
     from model import build_model, save_model
+    from utils.files import folder_made_whole
     from utils.torch_file import open_torch_file
 
     path, out = arguments.file, arguments.out

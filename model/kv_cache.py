@@ -41,13 +41,13 @@ def attend_cached(
     u_HK: Tensor,
     v_HK: Tensor,
     mask_BTS: Tensor,
-    persistent: tuple[Tensor, Tensor] | None = None,
+    persistent_2NHK: Tensor | None = None,
 ) -> Tensor:
     """The attended values (B, T, H, K) as kernels give them, without gradients and dropout.
 
     The Q heads of queries that read one head of keys and values stand beside each other: they are
-    rows of the same product. Persistent keys and values (N, H, K) share their softmax; they have
-    no position and no mask, and one copy serves all streams.
+    rows of the same product. Persistent keys and values share their softmax; they have no position
+    and no mask, and one copy serves all streams.
     """
     batch, segment, heads, width = q_BTHK.shape
     keys, dtype = kv_BG2SK.shape[3], kv_BG2SK.dtype
@@ -57,15 +57,15 @@ def attend_cached(
     score_BHTS = score_PRS.view(batch, heads, segment, keys)
     position_BHTS = _position_scores((q_BTHK + v_HK).to(dtype), r_SGK)
     score_BHTS.add_(position_BHTS).add_(mask_BTS[:, None])
-    if persistent is not None:
-        key_HNK, value_HNK = (rows_NHK.to(dtype).transpose(0, 1) for rows_NHK in persistent)
+    if persistent_2NHK is not None:
+        key_HNK, value_HNK = persistent_2NHK.to(dtype).transpose(1, 2)
         score_BHTN = _by_head(content_BHTK, key_HNK.mT)
         score_BHTS = torch.cat([score_BHTS, score_BHTN], dim=-1)
     wide = torch.promote_types(dtype, torch.float32)
     weight_BHTS = torch.softmax(score_BHTS, -1, dtype=wide).to(dtype)
     weight_PRS = weight_BHTS[..., :keys].reshape(len(k_PSK), -1, keys)
     out_BHTK = torch.bmm(weight_PRS, value_PSK).view(batch, heads, segment, width)
-    if persistent is not None:
+    if persistent_2NHK is not None:
         out_BHTK.add_(_by_head(weight_BHTS[..., keys:], value_HNK))
     return out_BHTK.transpose(1, 2)
 

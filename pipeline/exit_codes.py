@@ -28,9 +28,9 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
     """Turn ValueError and OSError into their message on stderr and exit code 2.
 
     Belongs around the set-up, imports included, and around trainings that it needs, which may be
-    stopped or diverge. With PARNAS_TRACEBACK=1 in the environment the
-    traceback is printed as well. The package that it loads is named at once: importing it takes
-    seconds, on a cold disk half a minute.
+    stopped or diverge. With PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
+    The package that it loads is named at once: importing it takes seconds, on a cold disk half a
+    minute.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A path may hold what the terminal's encoding, or any, cannot show.

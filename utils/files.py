@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -112,7 +113,7 @@ def folder_made_whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in (os.getpid(), "old"))
     with named(folder):
         # A process of the same number may have been killed, as in a container all have number 1.
-        for left in folder.parent.glob(f".{folder.name}.*.tmp") if replace else (work,):
+        for left in folder.parent.glob(f".{escape(folder.name)}.*.tmp") if replace else (work,):
             remove_folder(left)
         work.mkdir(parents=True)
         try:

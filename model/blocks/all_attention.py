@@ -84,16 +84,13 @@ class AllAttentionBlock(nn.Module):
         self, c_BSD: Tensor, segment: Segment, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None, None]:
         """The state is attention's."""
-        key_NHK, value_NHK = self._vectors(segment)
+        if segment.cached:
+            # Multiplied once for all segments of an evaluation.
+            both_2NHK = segment.once_per_evaluation(self, lambda: torch.stack(self.vectors()))
+            return self.attention(c_BSD, segment, state, persistent_2NHK=both_2NHK)
+        key_NHK, value_NHK = self.vectors()
         kernel = partial(_beside, key_NHK=key_NHK, value_NHK=value_NHK)
-        return self.attention(c_BSD, segment, state, kernel, persistent=(key_NHK, value_NHK))
-
-    def _vectors(self, segment: Segment) -> tuple[Tensor, Tensor]:
-        """As they are used; in an evaluation multiplied once for all its segments."""
-        if not segment.cached:
-            return self.vectors()
-        both_2NHK = segment.once_per_evaluation(self, lambda: torch.stack(self.vectors()))
-        return both_2NHK[0], both_2NHK[1]
+        return self.attention(c_BSD, segment, state, kernel)
 
     def flops(self, batch: int, segment: int, memory: int) -> float:
         """Attention's, and two products for each vector; the last block may be padded."""

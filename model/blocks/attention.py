@@ -106,13 +106,13 @@ class AttentionBlock(nn.Module):
         state: Tensor | None,
         kernel: Kernel | None = None,
         reach: int | None = None,
-        persistent: tuple[Tensor, Tensor] | None = None,
+        persistent_2NHK: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None, None]:
         """In an evaluation the state holds the keys and values of the memory, (B, G, 2, M, K).
 
         `kernel` attends in the place of the device's fastest way. `reach` is a smaller window for
-        this call: the rows of memory that then nobody sees are not read. `persistent` are keys and
-        values that the kernel adds, (N, H, K): with them cached rows are read where they lie.
+        this call: the rows of memory that then nobody sees are not read. `persistent_2NHK` are
+        keys and values that all queries of an evaluation see beside the cached ones.
         """
         window, memory = self.reached(reach)
         if not segment.cached:
@@ -140,8 +140,9 @@ class AttentionBlock(nn.Module):
         else:
             r_SGK = self._distances(cut.segment, memory, q_BTE)
             both_BS2GK = cut.keys(both_BS2GK, axis=1)
-        if segment.cached and (kernel is None or persistent is not None):
-            out_BTHK = attend_cached(q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS, persistent)
+        if segment.cached and kernel is None:
+            rows = (q_BTHK, seen_BG2SK, r_SGK, u_HK, v_HK, mask_BTS)
+            out_BTHK = attend_cached(*rows, persistent_2NHK)
         else:
             rate = self.dropout if self.training else 0.0
             read = (*both_BS2GK.unbind(2), r_SGK)

@@ -162,16 +162,15 @@ def read_table(path: Path) -> LayoutTable:
 def _tie_slots(path: Path) -> int | None:
     if not path.exists():
         return None
-    content = read_object(
-        path, "it says what the table's rows belong to: repair it, or make a table of your own"
-    )
+    remedy = "repair it, or make a table of your own and give --table"
+    content = read_object(path, f"it says what the table's rows belong to: {remedy}")
     model = content.get("model")
     period = model.get("tie_slots") if isinstance(model, dict) else None
     # Taken for anything else, it would merge networks that differ, or tell equal ones apart.
     if period is not None and (type(period) is not int or period < 1):
         raise ValueError(
             f"{path}: model.tie_slots: expected null or a whole number from 1, found "
-            f"{period!r:.40}; repair it, or make a table of your own and give --table"
+            f"{period!r:.40}; {remedy}"
         )
     return period
 

@@ -119,11 +119,14 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", 939)
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
+    wide = "warning: attention: window 9 needs memory 8, found 3"
+    monkeypatch.setattr("pipeline.experiment.Experiment.warnings", lambda experiment: [wide])
     for _ in range(2):
         capsys.readouterr()
         run(search, searched)
         said = capsys.readouterr().out.splitlines()
-        few, moved = read_caveats(log.parent)
+        few, of_experiment, moved = read_caveats(log.parent)
+        assert of_experiment == wide
         assert few == "warning: valid has 938 tokens: figures of so few say hardly anything"
         assert few not in said, "it is said before step 0"
         assert moved.startswith("warning: pi hardly moved")
@@ -134,8 +137,8 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         run(derive, searched)
         evidence = load_architecture(searched / "architecture.json").evidence
         assert evidence is not None
-        assert evidence.caveats[:3] == (few, moved, ONE_SEARCH)
-        assert "more perplexity than pi's mixture" in evidence.caveats[3]
+        assert evidence.caveats[:4] == (few, wide, moved, ONE_SEARCH)
+        assert "more perplexity than pi's mixture" in evidence.caveats[4]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
     assert json.loads((searched / "search/caveats.json").read_text()) == {
         "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]

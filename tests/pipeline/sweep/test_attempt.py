@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from hpo.heartbeat import now_s, own_lease
 from hpo.queue import LEASE, REASON, Queue
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.processes.run_scripts import Failed
+from pipeline.processes.run_scripts import Failed, Limits
 from pipeline.sweep.attempt import Attempt, AttemptResult, ResourceSlice
 from pipeline.sweep.plan import Sweep, sweep_of
 from pipeline.sweep.trial import SeedOutcome
@@ -185,6 +185,28 @@ def test_without_a_pruner_nothing_is_reported(
 
     ((_, ended),) = attempt_of(sweep, run, monkeypatch)
     assert ended.values == [2.0, 5.0]
+
+
+def test_a_trial_beyond_its_limits_is_told_their_keys(
+    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "  trial_minutes: 3\n  silent_minutes: 2\n"
+    sweep, said = sweep_with(experiment_file, tmp_path, more), list[str | None]()
+
+    def run(
+        experiment: Experiment, objectives: Any, folder: Path, limits: Limits, watcher: Any
+    ) -> SeedOutcome:
+        for minutes in (0.0, 2.5, 3.5):
+            limits.clock = lambda now_s=limits._began_s + 60 * minutes: now_s
+            said.append(limits.broken([]))
+        return outcome(1.0)
+
+    attempt_of(sweep, run, monkeypatch)
+    assert said == [
+        None,
+        "silent for 2 minutes (sweep.silent_minutes)",
+        "not done after 3 minutes (sweep.trial_minutes)",
+    ]
 
 
 DAMAGES = {

@@ -31,3 +31,25 @@ def test_whatever_an_architecture_file_may_hold_is_described(changes: dict[str, 
     assert said.startswith("layout a d i wide near")
     caveats = (value["evidence"] or {}).get("caveats", [])
     assert said.endswith("\n".join(caveats))
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (
+            {"batch": "2", "segment": "32"},
+            "throughput 32,000 tokens per second, 2.000x of a d a d ",
+        ),
+        ({"batch": "two", "segment": "32"}, "throughput 2 ms, 0.500x of a d a d "),
+        ({"batch": "9" * 400, "segment": "32"}, "throughput 2 ms, 0.500x of a d a d "),
+        ({}, "throughput 2 ms, 0.500x of a d a d "),
+    ],
+)
+def test_a_throughput_is_said_in_tokens_where_the_file_tells_how_many(
+    shape: dict[str, str], words: str
+) -> None:
+    value = json.loads(architecture().to_json())
+    reference = {"reference": "a d a d", "reference_ms": 4.0}
+    time = {"name": "throughput", "ms": 2.0, "most_ms": 3.0, **reference, "key": shape}
+    value["costs"]["times"] = [time]
+    assert words in describe(Architecture.from_json(json.dumps(value), "x"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from training.run_dir import (
+    FolderLock,
     claim,
     commit,
     environment,
@@ -118,3 +119,10 @@ def test_the_digest_of_the_sources_tells_a_changed_moved_or_new_file(tmp_path: P
     before = one_file()
     (tmp_path / "report/page.py").write_text("3\n")
     assert one_file() != before
+
+
+def test_a_lock_is_let_go_at_the_end_of_its_block_though_somebody_keeps_it(tmp_path: Path) -> None:
+    """The system gives it to this process again in any case, so the file must tell."""
+    with FolderLock(tmp_path) as kept:
+        assert not kept._file.closed
+    assert kept._file.closed

@@ -1,5 +1,7 @@
 """The command that carries a model away: what it refuses before it needs any extra package."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,17 @@ def test_an_option_goes_with_its_exporter(
     assert capsys.readouterr().out.endswith(f"done\nwritten: {tmp_path / 'more'}\n")
     said = refused(command.main, capsys, tmp_path, "--to", "hf", out, "--data-file", "a")
     assert said == "--data-file: goes with --to one; leave it out\n"
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_an_exporter_is_given_the_result_beside_or_above_the_model(
+    undisturbed: Path, tmp_path: Path, copied: bool
+) -> None:
+    """Above it in a training's folder, beside it in RUN/model."""
+    (result,) = undisturbed.glob("retrain/*/seed-0/result.json")
+    folder = result.with_name("model")
+    if copied:
+        folder = Path(shutil.copytree(folder, tmp_path / "model"))
+        assert command.read_source(folder).result is None
+        shutil.copy(result, folder)
+    assert command.read_source(folder).result == json.loads(result.read_text())

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from model import BLOCKS
 from pipeline import cli, exit_codes
-from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
+from pipeline.experiment import dump_experiment, load_experiment
+from pipeline.experiment_source import ExperimentError
 from tests.damage import ALIASES
 from utils.strict_yaml import dump_yaml, read_yaml
 

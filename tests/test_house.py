@@ -70,15 +70,15 @@ def test_a_package_imports_only_what_the_law_allows(package):
 def test_the_schema_imports_configs_and_registries_only():
     allowed = {"utils", "model.blocks", "hpo", "nas.costs.config", "nas.search.config"}
     allowed |= {"nas.derivation", "nas.opponents", *(f"{package}.config" for package in PACKAGES)}
-    for name in ("pipeline/experiment.py", "pipeline/experiment_sweep.py"):
-        for module in imported_modules(ROOT / name):
+    experiment = ("experiment", "experiment_source", "experiment_sweep")
+    for name in experiment:
+        for module in imported_modules(ROOT / f"pipeline/{name}.py"):
             if module.split(".")[0] in PACKAGES:
                 assert any(module == each or module.startswith(each + ".") for each in allowed), (
                     f"{name} imports {module}"
                 )
             assert module.split(".")[0] not in {"tools", "torch"}
-            others = {"pipeline", *(f"pipeline.{name}" for name in (
-                "experiment", "experiment_sweep", "cli"))}  # fmt: skip
+            others = {"pipeline", *(f"pipeline.{each}" for each in (*experiment, "cli"))}
             if module.split(".")[0] == "pipeline":
                 assert module in others or module.rpartition(".")[0] in others, module
 

@@ -96,12 +96,21 @@ class Queue:
     def fill(self, points: Iterable[Mapping[str, Any]]) -> None:
         """Put waiting trials into the queue until there is one for each point.
 
-        A point is the values that are fixed, by key; an empty one is left to the sampler.
+        A point is the values that are fixed, by key; an empty one is left to the sampler. Where
+        there are fewer points than before, trials beyond them that nobody has begun are dropped.
         """
-        filled = sum(ENTRY in trial.user_attrs for trial in self.trials())
-        for place, point in enumerate(points):
-            if place >= filled:
+        wanted = list(points)
+        by_place = {
+            trial.user_attrs[ENTRY]: trial
+            for trial in self.trials()
+            if ENTRY in trial.user_attrs and SURPLUS not in trial.user_attrs
+        }
+        for place, point in enumerate(wanted):
+            if place not in by_place:
                 self.study.enqueue_trial(dict(point), user_attrs={ENTRY: place})
+        for place, trial in by_place.items():
+            if place >= len(wanted) and trial.state == TrialState.WAITING:
+                self._drop(trial._trial_id)
 
     def claim(self, lease: Lease) -> Trial | None:
         """A waiting trial, now running under this lease, or None where none waits."""

@@ -21,6 +21,8 @@ from hpo.config import ParameterConfig, as_param
 Fault = tuple[str, tuple[str, ...], str]
 Parameters = Mapping[str, ParameterConfig]
 MOST_POINTS = 10_000
+# Numbers that differ by such a part, or by such a part of a step, are one.
+_NEAR = 1e-9
 
 
 def space_faults(parameters: Parameters, kinds: Mapping[str, type]) -> list[Fault]:
@@ -86,7 +88,7 @@ def _unmet(
 
 def _can_be(parameter: ParameterConfig, value: Any) -> bool:
     if parameter.choices is not None:
-        return value in parameter.choices
+        return any(_same(value, choice) for choice in parameter.choices)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     assert parameter.low is not None
@@ -95,7 +97,7 @@ def _can_be(parameter: ParameterConfig, value: Any) -> bool:
         return False
     step = 1 if parameter.step is None else parameter.step
     rungs = (value - parameter.low) / step
-    return abs(rungs - round(rungs)) < 1e-9
+    return abs(rungs - round(rungs)) < _NEAR
 
 
 def _cycle(parameters: Parameters) -> list[str] | None:
@@ -199,6 +201,10 @@ class Space:
         # Optuna's own test minds the steps as well.
         return type(value) is wanted and bool(of._contains(float(value)))
 
+    def is_same(self, key: str, one: Any, other: Any) -> bool:
+        """Whether two values of a key are one: steps of 0.1 may come to 0.30000000000000004."""
+        return _same(one, other, self._parameters[key].step or 0.0)
+
     def is_continuous(self, key: str) -> bool:
         """Whether a key can be any number of a range."""
         of = self.distributions[key]
@@ -254,7 +260,8 @@ class Space:
         for parent, wanted in self._parameters[key].when.items():
             if parent not in values or not self._is_active(parent, values):
                 return False
-            if values[parent] not in (wanted if isinstance(wanted, list) else [wanted]):
+            wanted_values = wanted if isinstance(wanted, list) else [wanted]
+            if not any(self.is_same(parent, values[parent], value) for value in wanted_values):
                 return False
         return True
 
@@ -346,5 +353,7 @@ def _rung(of: IntDistribution | FloatDistribution, number: int) -> Any:
     return min(of.low + number * of.step, of.high)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: Any, other: Any, step: float = 0.0) -> bool:
+    if isinstance(one, float) and isinstance(other, int | float) and not isinstance(other, bool):
+        return math.isclose(one, other, rel_tol=_NEAR, abs_tol=_NEAR * step)
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpo.config import JOURNAL, shown
+from hpo.config import shown
 from hpo.queue import Entry, Queue
 from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
@@ -146,11 +146,9 @@ def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
 
 
 def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:
-    where, run = sweep.config.storage, sweep.paths.run
-    storage = str(sweep.paths.journal) if where == JOURNAL else shown(where)
     commands = {
-        "sweep": command("sweep.py", run, interpreter=interpreter),
-        "dashboard": f"optuna-dashboard {shlex.quote(storage)}",
+        "sweep": command("sweep.py", sweep.paths.run, interpreter=interpreter),
+        "dashboard": f"optuna-dashboard {shlex.quote(sweep.shown_storage)}",
     }
     best, better = _best(sweep, files), _better(sweep, files)
     if best is not None:

@@ -1,7 +1,6 @@
 """A sweep as it is planned: its folder, its space, its baseline, the settings of each trial."""
 
 import json
-import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from data import Tokenizer, TokenizerConfig, known_losses
-from hpo.config import SweepConfig
+from hpo.config import JOURNAL, SweepConfig, shown
 from hpo.space import Space
 from pipeline.experiment import Experiment, changed_settings, with_settings
 from pipeline.experiment_sweep import DRAWS, number_kinds
@@ -129,6 +128,12 @@ class Sweep:
     paths: SweepPaths
     baseline: Baseline
 
+    @property
+    def shown_storage(self) -> str:
+        """Where the study is, as it may stand on a screen."""
+        where = self.config.storage
+        return str(self.paths.journal) if where == JOURNAL else shown(where)
+
 
 def sweep_of(experiment: Experiment, run: Path) -> Sweep:
     """The sweep of an experiment that has one."""
@@ -208,7 +213,7 @@ def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
         sweep.config.baseline
         and own is not None
         and params.keys() == own.keys()
-        and all(_same(params[key], own[key]) for key in own)
+        and all(sweep.space.is_same(key, params[key], own[key]) for key in own)
     )
 
 
@@ -226,10 +231,3 @@ def points(sweep: Sweep) -> list[dict[str, Any]]:
     assert sweep.config.trials is not None
     own = sweep.baseline.params if sweep.config.baseline else None
     return [own or {}, *[{}] * (sweep.config.trials - 1)]
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two params are equal; a grid's step may come to 0.30000000000000004."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-9)
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

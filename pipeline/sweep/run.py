@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hpo.config import JOURNAL, shown
+from hpo.config import shown
 from hpo.queue import Queue
 from hpo.retry import is_transient
 from pipeline.context import RunPlan, as_saved, set_up
@@ -76,7 +76,8 @@ def start_sweep(
     """
     sweep = _sweep_of(experiment, run_dir)
     own, identity = sweep.paths.own, study.identity(sweep)
-    if not is_claimed(own, identity) and sweep.paths.trials.exists():
+    has_trials = sweep.paths.trials.exists()
+    if not is_claimed(own, identity) and has_trials:
         raise ValueError(
             f"{sweep.paths.trials}: trials of another sweep; remove them, or use another --run"
         )
@@ -85,7 +86,7 @@ def start_sweep(
     own.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(own)
     with _reached(sweep):
-        queue = study.create(sweep, plan.inputs())
+        queue = study.create(sweep, plan.inputs(), begun=has_trials)
         if retry_failed:
             print(f"{queue.retry_failed()} failed trials run again", flush=True)
         greeting = _greeting(sweep, queue)
@@ -134,11 +135,9 @@ def _reached(sweep: Sweep) -> Iterator[None]:
     except Exception as error:
         if not is_transient(error):
             raise
-        where = sweep.config.storage
         raise ValueError(
-            f"sweep.storage: {sweep.paths.journal if where == JOURNAL else shown(where)} does not "
-            "answer; the study and the trials' checkpoints stay as they are. When it answers "
-            "again, the same command goes on"
+            f"sweep.storage: {sweep.shown_storage} does not answer; the study and the trials' "
+            "checkpoints stay as they are. When it answers again, the same command goes on"
         ) from error
 
 

@@ -2,14 +2,14 @@
 
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage
 
-from hpo.config import shown
+from hpo.config import JOURNAL
 from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.storage import open_storage
@@ -53,17 +53,28 @@ def _derives_by_seed(sweep: Sweep) -> bool:
     return any(config.seeds) and not SEEDED.isdisjoint(methods)
 
 
-def create(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:
+def create(sweep: Sweep, inputs: Mapping[str, str], *, begun: bool) -> Queue:
     """The study, made where it is not there yet, with every trial in its queue.
 
+    `begun`: the folder has trials of this sweep already, so the study must be there.
+
     Raises:
-        ValueError: the storage cannot be used, or holds another sweep of this name.
+        ValueError: the storage cannot be used, holds another sweep of this name, or lacks one that
+            was begun.
         OSError: the journal cannot be written.
     """
     storage = _storage(sweep, make=True)
+    attributes = _studies(storage)
+    name = _name(sweep, attributes)
+    if begun and name not in attributes:
+        raise ValueError(
+            f"{sweep.shown_storage}: no study {name}, though {sweep.paths.trials} holds trials "
+            "that it knew; put it back, give the sweep.storage of before, or use another --run "
+            "directory"
+        )
     study = optuna.create_study(
         storage=storage,
-        study_name=sweep.paths.run.resolve().name,
+        study_name=name,
         directions=["minimize"] * len(sweep.config.objectives),
         load_if_exists=True,
     )
@@ -96,13 +107,26 @@ def join(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:
         OSError: the journal cannot be read.
     """
     storage = _storage(sweep, make=False)
-    name = sweep.paths.run.resolve().name
-    attributes = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    attributes = _studies(storage)
+    name = _name(sweep, attributes)
     if IDENTITY not in attributes.get(name, {}):
         raise ValueError(
-            f"{shown(sweep.config.storage)}: no sweep {name} there yet; start it with sweep.py"
+            f"{sweep.shown_storage}: no sweep {name} there yet; start it with sweep.py"
         )
     return _queue(sweep, inputs, optuna.load_study(study_name=name, storage=storage), storage)
+
+
+def _studies(storage: BaseStorage) -> dict[str, dict[str, Any]]:
+    """The attributes of every study of a storage, by name."""
+    return {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+
+
+def _name(sweep: Sweep, studies: Collection[str]) -> str:
+    """The run folder's; in a journal, which lies in the folder, that of the only study there."""
+    name = sweep.paths.run.resolve().name
+    if sweep.config.storage == JOURNAL and name not in studies and len(studies) == 1:
+        (name,) = studies  # the folder was renamed
+    return name
 
 
 def _queue(

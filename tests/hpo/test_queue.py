@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpo.heartbeat import HeartbeatMonitor, Lease
 from hpo.queue import (
+    ENTRY,
     LOSSES,
     LOST,
     REASON,
@@ -48,6 +49,19 @@ def claimed(queue: Queue) -> FrozenTrial:
     trial.suggest_float("x", 0, 1)
     (found,) = (each for each in queue.trials() if each.number == trial.number)
     return found
+
+
+def test_fewer_trials_than_before_drop_what_nobody_has_begun(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path, trials=6)
+    running, lost = claimed(queue), claimed(queue)
+    queue.requeue(lost, STOPPED)
+    queue.fill([{}])
+    assert [entry.number for entry in queue.entries()] == [running.number, lost.number]
+    assert claimed(queue).user_attrs[ROOT] == lost.number
+    assert queue.claim(LEASE) is None
+    queue.fill([{}] * 4)
+    assert len(queue.entries()) == 4
+    assert [claimed(queue).user_attrs[ENTRY] for _ in range(2)] == [2, 3]
 
 
 def test_the_number_of_trials_is_exact_and_filling_again_adds_only_what_is_missing(

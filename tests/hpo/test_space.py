@@ -144,3 +144,22 @@ def test_a_space_that_cannot_be_is_refused():
         Space({"a": choice, "b": parameter(choices=(1, 2), when={"a": 1})}, {})
     with pytest.raises(ValueError, match=r"^a\.low: expected an integer"):
         Space({"a": parameter(low=0.5, high=2)}, {"a": int})
+
+
+@pytest.mark.parametrize("wanted", [0, 0.3, [-0.2, 0.3]])
+def test_a_condition_holds_on_the_steps_of_a_range_of_fractions(wanted):
+    """Steps of 0.1 from -0.3 come to 5.6e-17 and 0.30000000000000004."""
+    space = Space(
+        {
+            "end": parameter(low=-0.3, high=0.3, step=0.1),
+            "rate": parameter(choices=(1, 2), when={"end": wanted}),
+        },
+        {"end": float},
+    )
+    held = [round(point["end"], 9) for point in space.grid() if "rate" in point]
+    values = wanted if isinstance(wanted, list) else [wanted]
+    assert held == [value for value in values for _ in (1, 2)]
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    drawn = [space.suggest(study.ask()) for _ in range(60)]
+    assert {round(one["end"], 9) for one in drawn if "rate" in one} == set(values)
+    assert {round(one["end"], 9) for one in drawn if "rate" not in one}.isdisjoint(values)

@@ -585,7 +585,7 @@ def test_a_study_takes_only_trials_that_can_be_compared(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run")
     inputs = set_up(sweep.experiment, sweep.paths.run).inputs()
-    assert len(study.create(sweep, inputs).entries()) == 4
+    assert len(study.create(sweep, inputs, begun=False).entries()) == 4
     changed = sweep_with(file, tmp_path / "run", setting)
     if same:
         assert len(study.join(changed, inputs).entries()) == 4
@@ -596,7 +596,7 @@ def test_a_study_takes_only_trials_that_can_be_compared(
 
 def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    study.create(sweep, set_up(sweep.experiment, sweep.paths.run).inputs())
+    study.create(sweep, set_up(sweep.experiment, sweep.paths.run).inputs(), begun=False)
     train = tmp_path / "train.txt"
     train.write_text(train.read_text() + "one more line\n")
     with pytest.raises(ValueError, match="was begun with another text or tokenizer"):

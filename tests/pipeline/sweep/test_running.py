@@ -264,6 +264,23 @@ def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_p
     assert len(first) == len(other) == 16
 
 
+def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path) -> None:
+    first = start(file, tmp_path / "a").pool.queue.study_id
+    (tmp_path / "a/trials").mkdir()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert start(file, tmp_path / "b").pool.queue.study_id == first
+    assert join(file, tmp_path / "b").pool.queue.study_id == first
+
+
+def test_a_sweep_whose_study_is_gone_does_not_begin_anew(file: Path, folder: Path) -> None:
+    """It would move the folders of finished trials aside and run them again."""
+    start(file, folder)
+    (folder / "trials").mkdir()
+    (folder / "sweep/study.journal").unlink()
+    with pytest.raises(ValueError, match="no study run, though"):
+        start(file, folder)
+
+
 @pytest.mark.parametrize("directions", [1, 2])
 def test_a_study_of_somebody_else_is_not_taken_over(
     file: Path, folder: Path, asked: list[str], directions: int

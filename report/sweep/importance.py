@@ -1,5 +1,6 @@
 """How much each setting of a sweep matters, how sure that is, and both as bars."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,17 +40,26 @@ def importances(rows: Sequence[Row], index: int) -> list[Importance]:
     the number of groups, over the trials in which the setting is active: ranks, so that a trial
     that went wrong does not outweigh all others; numbers of many values fall into up to 5 bins of
     equally many trials. The interval is the percentile bootstrap over trials, `chance` is from
-    shuffled values. What two settings do only together is not seen, and trials that a sampler
-    chose are not independent. With fewer than 10 trials nothing is computed.
+    shuffled values. Trials of equal settings and values count once: they are one training. What two
+    settings do only together is not seen, and trials that a sampler chose are not independent. With
+    fewer than 10 different trials nothing is computed.
 
     Differs from `optuna.importance`: those need scikit-learn or, PED-ANOVA, look at the best tenth
     of the trials only, which is 3 of 30; they have no interval and sum to 1 also over noise.
     """
-    finished = sorted(done(rows), key=lambda row: row.number)
+    finished = _different(done(rows))
     if len(finished) < FEWEST_TRIALS:
         return []
     ones = [_importance(finished, key, index) for key in keys_of(finished)]
     return sorted(ones, key=lambda one: (one.share is None, -(one.share or 0.0), one.key))
+
+
+def _different(rows: Sequence[Row]) -> list[Row]:
+    """By number, without those that have the settings and values of an earlier one."""
+    once: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: row.number):
+        once.setdefault(json.dumps([row.params, row.values], sort_keys=True), row)
+    return list(once.values())
 
 
 def _importance(finished: Sequence[Row], key: str, index: int) -> Importance:

@@ -31,7 +31,7 @@ _CAPTIONS = {  # beginning of a figure's name: what it shows
     "pareto": "What the finished trials reach; on the line no trial is beaten in all objectives.",
     "importances": (
         "How much of the differences each setting explains by itself, among the trials that have "
-        "it; a bar that ends below its mark is no more than chance."
+        "it, equal settings once; a bar that ends below its mark is no more than chance."
     ),
     "slice": "The value over each setting; paler marks are earlier trials.",
     "contour": "The value over pairs of settings that matter most; white: no trial near.",

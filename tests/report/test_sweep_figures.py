@@ -281,6 +281,6 @@ def test_hostile_names_and_three_objectives_are_drawn(sweeper, tmp_path, layouts
 
 
 def test_values_that_never_change_are_drawn(sweeper, tmp_path):
-    rows = [sweeper.row(n, params={"model.slots": 6}) for n in range(12)]
+    rows = [row | {"values": row["values"] and [2.0]} for row in sweeper.many(16)]
     names = {path.name for path in drawn(sweeper, rows, tmp_path, [BITS])}
     assert names == {"history.png", "importances.png", "slice.png"}

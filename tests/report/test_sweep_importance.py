@@ -30,7 +30,8 @@ def test_a_share_is_what_the_definition_gives(sweeper, seed):
     generator = np.random.default_rng(seed)
     choice_N = generator.integers(0, 3, 40)
     value_N = (0.7 * choice_N + generator.normal(size=40)).round(1)  # with ties
-    (found,) = importances(rows_of(sweeper, [{"k": "abc"[c]} for c in choice_N], value_N), 0)
+    params = [{"k": "abc"[c], "n": n} for n, c in enumerate(choice_N)]
+    (found,) = (x for x in importances(rows_of(sweeper, params, value_N), 0) if x.key == "k")
     assert found.share == pytest.approx(slow_share(choice_N, value_N), abs=1e-12)
     assert found.low <= found.share <= found.high
     assert (found.trials, found.conditional) == (40, False)
@@ -51,8 +52,9 @@ def test_what_was_planted_comes_first_and_the_rest_is_as_chance_has_it(sweeper):
 
 
 def test_a_setting_that_decides_all_explains_all(sweeper):
-    params = [{"k": n % 3} for n in range(30)]
-    (found,) = importances(rows_of(sweeper, params, [p["k"] for p in params]), 0)
+    params = [{"k": n % 3, "n": n} for n in range(30)]
+    found, _ = importances(rows_of(sweeper, params, [p["k"] for p in params]), 0)
+    assert found.key == "k"
     assert (found.share, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0))
     assert found.chance < 0.4
 
@@ -67,6 +69,23 @@ def test_the_interval_covers_and_chance_is_rarely_passed(sweeper):
         passed += found.share > found.chance
     assert covered >= 51
     assert passed <= 9
+
+
+def test_trials_of_equal_settings_are_no_more_evidence_than_one(sweeper):
+    """A sampler repeats the points of a small space; each repetition has the value of the first."""
+    generator = np.random.default_rng(0)
+    passed = bars = 0
+    for _ in range(60):
+        noise = generator.normal(size=(3, 8))
+        points = generator.integers(0, (3, 8), size=(48, 2))
+        params = [{"a": int(a), "b": int(b)} for a, b in points]
+        found = importances(rows_of(sweeper, params, [noise[a, b] for a, b in points]), 0)
+        different = len({(a, b) for a, b in points.tolist()})
+        assert {one.trials for one in found} == {different}
+        passed += sum(one.share > one.chance for one in found)
+        bars += len(found)
+    assert bars == 120
+    assert passed <= 12
 
 
 def test_a_conditional_setting_counts_where_it_is_active(sweeper):
@@ -90,12 +109,13 @@ def test_too_few_trials_and_settings_that_never_change_tell_nothing(sweeper):
     assert found["k"].share is not None
     assert found["same"].share is found["few"].share is None
     assert list(found) == ["k", "few", "same"]
-    assert all(one.share is None for one in importances(rows_of(sweeper, params, [1.0] * 10), 0))
+    same = importances(rows_of(sweeper, [{"k": n} for n in values], [1.0] * 10), 0)
+    assert [one.share for one in same] == [None]
 
 
 def test_each_objective_has_its_own(sweeper):
     rows = parse_rows(
-        [sweeper.row(n, params={"a": n % 2, "b": n // 2 % 2}, values=[n % 2, n // 2 % 2])
+        [sweeper.row(n, params={"a": n % 2, "b": n // 2 % 2, "n": n}, values=[n % 2, n // 2 % 2])
          for n in range(24)]
     )  # fmt: skip
     assert [importances(rows, index)[0].key for index in (0, 1)] == ["a", "b"]

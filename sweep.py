@@ -8,7 +8,7 @@ Started again, the same command goes on. Other machines may join.
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
     python sweep.py runs/sweep_tau --worker
 
-Writes RUN/trials.csv, RUN/best.yaml, RUN/report.html and RUN/trials/NNNN/seed-N/ for each trial.
+Writes RUN/trials.csv, RUN/best.yaml, RUN/sweep.html and RUN/trials/NNNN/seed-N/ for each trial.
 Next: python search.py RUN/best.yaml
 """
 

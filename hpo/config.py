@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -117,6 +117,8 @@ def as_param(value: Any) -> Any:
 class ParameterConfig(Section):
     """The values that one key of the experiment may take: a range or choices."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"min": "low", "max": "high", "values": "choices"}
+
     choices: tuple[Any, ...] | None = Field(
         default=None, min_length=1, description="The values, all different; lists are allowed."
     )
@@ -228,6 +230,13 @@ class PrunerConfig(Section):
 class SweepConfig(Section):
     """Many trials of one experiment, each with other settings."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "parameters": "space",
+        "method": "sampler.kind",
+        "metric": "objectives",
+        "early_terminate": "pruner",
+    }
+
     space: dict[str, ParameterConfig] = Field(
         min_length=1, description="Keys of the experiment, such as search.tau.end."
     )
@@ -238,8 +247,9 @@ class SweepConfig(Section):
         default=("retrained",),
         min_length=1,
         description="What shall be small. retrained: validation bits per byte of the retrained "
-        "model; onehot: of the SuperNet with the chosen layout; flops, parameters: of the derived "
-        "model. Several: the Pareto front.",
+        "model; onehot: of the SuperNet with argmax of pi, at the search's last validation "
+        "(derive.method argmax, without a budget); flops, parameters: of the derived model. "
+        "Several: the Pareto front.",
     )
     seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
         default=(0,),

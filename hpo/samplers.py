@@ -137,34 +137,43 @@ def require_scipy(who: str, instead: str) -> None:
         )
 
 
-def _none(config: PrunerConfig, validate_every: int) -> BasePruner:
+def first_pruned_step(config: PrunerConfig, validate_every: int) -> int:
+    """The search step before which a pruner stops no trial; 0 of one that minds no steps."""
+    if config.kind == "median":
+        warmup = PRUNER_WARMUP if config.warmup is None else config.warmup
+        # Optuna prunes from n_warmup_steps on, that step included.
+        return warmup * validate_every + 1
+    if config.kind in ("successive_halving", "hyperband"):
+        return config.min_steps or validate_every
+    return 0
+
+
+def _none(config: PrunerConfig, first_step: int) -> BasePruner:
     return NopPruner()
 
 
-def _median(config: PrunerConfig, validate_every: int) -> BasePruner:
-    warmup = PRUNER_WARMUP if config.warmup is None else config.warmup
-    # Optuna prunes from n_warmup_steps on, that step included.
+def _median(config: PrunerConfig, first_step: int) -> BasePruner:
     return MedianPruner(
         n_startup_trials=config.startup or PRUNER_STARTUP,
-        n_warmup_steps=warmup * validate_every + 1,
+        n_warmup_steps=first_step,
     )
 
 
-def _successive_halving(config: PrunerConfig, validate_every: int) -> BasePruner:
+def _successive_halving(config: PrunerConfig, first_step: int) -> BasePruner:
     return SuccessiveHalvingPruner(
-        min_resource=config.min_steps or validate_every,
+        min_resource=first_step,
         reduction_factor=config.factor or PRUNER_FACTOR,
     )
 
 
-def _hyperband(config: PrunerConfig, validate_every: int) -> BasePruner:
+def _hyperband(config: PrunerConfig, first_step: int) -> BasePruner:
     return HyperbandPruner(
-        min_resource=config.min_steps or validate_every,
+        min_resource=first_step,
         reduction_factor=config.factor or PRUNER_FACTOR,
     )
 
 
-def _wilcoxon(config: PrunerConfig, validate_every: int) -> BasePruner:
+def _wilcoxon(config: PrunerConfig, first_step: int) -> BasePruner:
     require_scipy("pruner wilcoxon", "pruner.kind none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
@@ -186,4 +195,4 @@ def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
     Raises:
         ValueError: a package is missing.
     """
-    return PRUNERS[config.kind](config, validate_every)
+    return PRUNERS[config.kind](config, first_pruned_step(config, validate_every))

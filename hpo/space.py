@@ -82,7 +82,9 @@ def _unmet(
         return f"can be any number, so it hardly ever is {_words(wanted)}; give it choices"
     for value in wanted if isinstance(wanted, list) else [wanted]:
         if not _can_be(of, value):
-            return f"is never {_words(value)} in this space"
+            lists = any(isinstance(choice, list | tuple) for choice in of.choices or ())
+            remedy = "; put a list that is a choice into brackets, [[a, b]]" if lists else ""
+            return f"is never {_words(value)} in this space{remedy}"
     return None
 
 

@@ -31,14 +31,21 @@ _MOST_WORKERS = 1024
 _MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
-def command(script: str, run: Path, *settings: str, interpreter: str | None = None) -> str:
-    """A command line that a person can paste, with settings for --set.
+def command(
+    script: str,
+    target: Path,
+    *settings: str,
+    run: Path | None = None,
+    interpreter: str | None = None,
+) -> str:
+    """A command line that a person can paste, for an experiment or run, with settings for --set.
 
     For the screen with the interpreter that runs, for a file with `INTERPRETER_IN_FILES`.
     """
     extra = [part for setting in settings for part in ("--set", setting)]
+    extra += [] if run is None else ["--run", str(run)]
     program = [interpreter or interpreter_typed(), _script(script)]
-    return _pasted([*program, str(run), *extra])
+    return _pasted([*program, str(target), *extra])
 
 
 def resume_command() -> str:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpo.config import SweepConfig
+from hpo.samplers import first_pruned_step
 from hpo.space import Space, space_faults
 from nas.derivation import RULES, Request, check_method
+from nas.derivation.config import DeriveConfig
 from utils.validation import Said, dotted, plain_types, show
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _NOT_SWEPT = {
     "compare": "trials are not compared with opponents",
     "sweep": "a sweep cannot change itself",
 }
+# What trials do without, since nobody looks at each of them.
+_OF_NO_TRIAL = ("run.figures", "run.trackers", "derive.gap")
 _SWEPT_OF_RUN = ("run.precision", "run.micro_batches")
 _NOT_SET = ("run.seed", "compare", "sweep")
 _VERBS = {"space": "swept", "set": "set"}
@@ -95,8 +99,28 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
     why = "with search.estimator spos alpha does not move, and no net of pi's is validated"
     if not learns and "onehot" in sweep.objectives:
         yield ("sweep", "objectives"), f"onehot: {why}; take retrained"
+    if "onehot" in sweep.objectives and (why_other := _derives_another(derive)):
+        yield ("sweep", "objectives"), f"onehot: it scores argmax of pi, and {why_other}"
     if not learns and sweep.pruner.kind not in ("none", "wilcoxon"):
         yield ("sweep", "pruner"), f"{sweep.pruner.kind}: {why}; take none or wilcoxon"
+    steps = experiment.search.steps
+    least = first_pruned_step(sweep.pruner, experiment.run.validate_every)
+    if steps is not None and least > steps:
+        yield (
+            ("sweep", "pruner"),
+            f"{sweep.pruner.kind}: stops no trial before search step {least}, and a search has "
+            f"{steps} (search.steps); lower warmup, min_steps or run.validate_every",
+        )
+
+
+def _derives_another(derive: DeriveConfig) -> str | None:
+    """Why a derivation may choose another layout than argmax of one search's pi does."""
+    remedy = "take retrained, or leave it out"
+    if derive.method != "argmax":
+        return f"derive.method is {derive.method}; {remedy}"
+    if derive.budget.amounts:
+        return f"derive.budget may forbid that layout; {remedy}"
+    return f"derive.searches averages several; {remedy}" if derive.searches else None
 
 
 def _no_cost(layout: object) -> float:
@@ -107,7 +131,7 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
     """Keys that no sweep may change, or that are given twice."""
     for section, keys in (("space", sweep.space), ("set", sweep.set)):
         for key in keys:
-            words = _forbidden(section, key, type(experiment))
+            words = _forbidden(sweep, section, key, type(experiment))
             if words := words or why_not_comparable(key, experiment.data):
                 yield ("sweep", section, key), words.replace("VERB", _VERBS[section])
             for other in (*sweep.space, *sweep.set):
@@ -117,9 +141,13 @@ def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:
                 yield ("sweep", "set", key), "is in sweep.space as well; leave one out"
 
 
-def _forbidden(section: str, key: str, schema: type[Experiment]) -> str | None:
+def _forbidden(sweep: SweepConfig, section: str, key: str, schema: type[Experiment]) -> str | None:
     if key in schema.model_fields:
         return "is a whole section; name a key in it"
+    if section == "space" and key.startswith("retrain.") and "retrained" not in sweep.objectives:
+        return "has no effect: without the objective retrained nothing is retrained"
+    if key in _OF_NO_TRIAL:
+        return "has no effect: trials draw no figures, use no tracker and measure no gap"
     for start, why in _NOT_SWEPT.items():
         if key == start or key.startswith(f"{start}."):
             free = key in _SWEPT_OF_RUN if section == "space" else start not in _NOT_SET

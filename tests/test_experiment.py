@@ -151,7 +151,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         ("slots: 4", "slots: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
         ("  steps: 300\n  tau", "  steps: 300\n  hold: 4\n  tau",
-         "15: search.hold: unknown key; it is named 'resample_every' now"),
+         "15: search.hold: unknown key; it is named 'resample_every' here"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
         ("  steps: 300\n  tau", "  steps: 300\n  schedule: step\n  tau",
          "15: search.schedule: unknown key; did you mean 'search.tau.schedule' or "
@@ -544,6 +544,6 @@ def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):
     assert load_experiment(write(VALID.replace(opponents, old))) == load_experiment(write(VALID))
     other = f"{opponents}  latency_batch: 2\nderive: {{flops: 1e6}}\n"
     assert [line.partition(": ")[2] for line in problems(VALID.replace(opponents, other))] == [
-        "compare.latency_batch: unknown key; it is named 'costs.batch' now",
-        "derive.flops: unknown key; it is named 'budget.flops' now",
+        "compare.latency_batch: unknown key; it is named 'costs.batch' here",
+        "derive.flops: unknown key; it is named 'budget.flops' here",
     ]

@@ -137,6 +137,16 @@ CASES = [
       "9: sweep.space.model.d_ffn.step: steps of 5", "10: sweep.space.a.low: missing"]),
     (["model.slots: {low: 2, high: 4, hihg: 3}"], TRIALS,
      ["7: sweep.space.model.slots.hihg: unknown key; did you mean 'high'?"]),
+    # The words of other programs.
+    (["model.slots: {min: 2, max: 4}", "search.tau.end: {values: [0.1, 1]}"],
+     f"{TRIALS}\nmethod: random",
+     ["7: sweep.space.model.slots.min: unknown key; it is named 'low' here",
+      "7: sweep.space.model.slots.max: unknown key; it is named 'high' here",
+      "8: sweep.space.search.tau.end.values: unknown key; it is named 'choices' here",
+      "10: sweep.method: unknown key; it is named 'sampler.kind' here"]),
+    (["model.candidates: {choices: [[attention, dense], [dense, identity]]}",
+      "model.d_ffn: {low: 64, high: 65, when: {model.candidates: [attention, dense]}}"], TRIALS,
+     ["8: sweep.space.model.d_ffn.when.model.candidates: is never attention in this space; put a"]),
     ([SLOTS], "trials: 3\nstorage: postgres://u:secret@h/db",
      ["9: sweep.storage: 'postgres://u:***@h/db': write postgresql://"]),
     # What would fail each trial, or prune none, is found before the first one has searched.
@@ -151,6 +161,24 @@ CASES = [
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
      ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 3 the "
       "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 3"]),
+    # What is sampled and plays no part, or stops nothing.
+    (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
+     ["7: sweep.space.retrain.steps: has no effect: without the objective retrained"]),
+    *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}",
+       [f"9: sweep.set.{setting.split(':')[0]}: has no effect: trials draw no figures"])
+      for setting in ("run.figures: true", "run.trackers: [tensorboard]", "derive.gap: true")),
+    *(([SLOTS], f"{TRIALS}\nset: {{search.steps: 9}}\npruner: {{kind: {pruner}}}",
+       ["6: sweep.space: with search.steps: 9, model.slots: 3 the experiment is refused: "
+        f"sweep.pruner: {pruner.split(',')[0]}: stops no trial before search step {step}, and"])
+      for pruner, step in (("median", 501), ("hyperband, min_steps: 10", 10))),
+    *(([SLOTS], f"{TRIALS}\nset: {{{setting}}}\nobjectives: [onehot, flops]",
+       [f"6: sweep.space: with {shown}, model.slots: 3 the experiment is refused: "
+        f"sweep.objectives: onehot: it scores argmax of pi, and {why}"])
+      for setting, shown, why in (
+          ("derive.method: top_k", "derive.method: 'top_k'", "derive.method is top_k"),
+          ("derive.budget.flops: 0.9x", "derive.budget.flops: '0.9x'", "derive.budget may forbid"),
+          ("derive.searches: [0, 1]", "derive.searches: a list", "derive.searches averages"),
+      )),
     ([SLOTS], "trials: 3\npruner: {kind: wilcoxon}\nseeds: [0, 1]",
      ["9: sweep.pruner.kind: wilcoxon sees no p below"]),
 ]  # fmt: skip

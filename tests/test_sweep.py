@@ -65,7 +65,7 @@ def test_a_sweep_leaves_a_table_a_report_and_an_experiment_that_search_takes(
     summary = json.loads((folder / "sweep.json").read_text())
     best = min(summary["rows"], key=lambda row: row["values"])
     assert summary["best"] == [best["number"]]
-    assert (folder / "report.html").exists()
+    assert (folder / "sweep.html").exists()
     assert list((folder / "figures").glob("*.png"))
     written = sorted(path.name for path in folder.glob("best*.yaml"))
     # On a busy machine no latency is measured, and then nothing is known to be no slower.

@@ -1,6 +1,6 @@
 """The objectives of a sweep: which take training, and Pareto dominance; all are minimised."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 # In bits per byte; the others say what these are bought with.
 LEARNED = ("retrained", "onehot")
@@ -10,3 +10,25 @@ def dominates(values: Sequence[float], other: Sequence[float]) -> bool:
     """Whether `values` are nowhere worse than the other ones, and better somewhere."""
     pairs = list(zip(values, other, strict=True))
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def unbeaten(values: Sequence[Sequence[float]]) -> list[int]:
+    """The places of those that no other one dominates."""
+    return [
+        place
+        for place, one in enumerate(values)
+        if not any(dominates(other, one) for other in values)
+    ]
+
+
+def different(networks: Sequence[Hashable], values: Sequence[Sequence[float]]) -> list[int]:
+    """The places without those that have an earlier one's network and values."""
+    once: dict[tuple[Hashable, ...], int] = {}
+    for place, (network, of) in enumerate(zip(networks, values, strict=True)):
+        once.setdefault((network, *of), place)
+    return list(once.values())
+
+
+def first_learned(objectives: Sequence[str]) -> int | None:
+    """The place of the first objective that takes training: the others are bought with it."""
+    return next((place for place, name in enumerate(objectives) if name in LEARNED), None)

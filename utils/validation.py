@@ -43,7 +43,7 @@ class Section(BaseModel):
     """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    # Old names of keys and their new ones, for whoever brings an older file.
+    # Old names of keys, or those of other programs, and the names here.
     renamed: ClassVar[Mapping[str, str]] = {}
     # Keys that are gone, with the value at which an older file loads all the same: its default.
     gone: ClassVar[Mapping[str, Any]] = {}
@@ -267,7 +267,7 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     models = _models_at(root, key[:-1])
     for model in models:
         if issubclass(model, Section) and name in model.renamed:
-            return f"; it is named '{model.renamed[name]}' now"
+            return f"; it is named '{model.renamed[name]}' here"
     siblings = [field for model in models for field in model.model_fields]
     if name in siblings:  # one of several models may stand here, and another one has it
         owner = next(model for model in models if name in model.model_fields)

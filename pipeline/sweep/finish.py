@@ -19,7 +19,7 @@ from report.sweep.figures import draw_sweep
 from report.sweep.page import write_sweep_report
 from report.sweep.tables import csv_text, text_table
 from utils.files import write_whole
-from utils.pareto import LEARNED
+from utils.pareto import first_learned
 
 _NO_SLOWER = "best_no_slower.yaml"
 
@@ -111,8 +111,9 @@ def _say_next(commands: Mapping[str, str]) -> None:
 
 
 def _learned(sweep: Sweep) -> int:
-    """The place of the first objective that takes training: the others are bought with it."""
-    return next(i for i, name in enumerate(sweep.config.objectives) if name in LEARNED)
+    place = first_learned(sweep.config.objectives)
+    assert place is not None, "the section sees to it"
+    return place
 
 
 def _no_slower(table: Sequence[Mapping[str, Any]], learned: int) -> int | None:
@@ -151,11 +152,16 @@ def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> di
         "dashboard": f"optuna-dashboard {shlex.quote(sweep.shown_storage)}",
     }
     best, better = _best(sweep, files), _better(sweep, files)
+    # With runs of their own below the sweep's: by their files' names alone those of all sweeps
+    # would share runs/best and runs/confirm.
     if best is not None:
-        commands["rerun"] = command("search.py", best, interpreter=interpreter)
+        run = best.with_suffix("")
+        commands["rerun"] = command("search.py", best, run=run, interpreter=interpreter)
     if better is not None:
         both = [str(better), str(sweep.paths.own_experiment)]
-        commands["confirm"] = shlex.join([interpreter, "-m", "tools.confirm", *both])
+        run = sweep.paths.run / "confirm"
+        words = [interpreter, "-m", "tools.confirm", *both, "--run", str(run)]
+        commands["confirm"] = shlex.join(words)
     return commands
 
 

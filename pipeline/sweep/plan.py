@@ -165,6 +165,12 @@ def asked_threads(sweep: Sweep) -> int | None:
     return threads
 
 
+def validate_every(sweep: Sweep) -> int:
+    """After how many search steps trials validate, which is when a pruner is asked."""
+    steps: int = sweep.config.set.get("run.validate_every", sweep.experiment.run.validate_every)
+    return steps
+
+
 def check_tokenizers(sweep: Sweep, tokenizer: Tokenizer) -> None:
     """Refuse a sweep whose trials would have no bits per byte, by which they are compared.
 

@@ -4,14 +4,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
 from pipeline.sweep.plan import Sweep
 from pipeline.sweep.results import layouts_of, objectives
-from report.sweep.trials import parse_objectives
+from report.sweep.trials import parse_objectives, value_text
 from utils.screen import announce
 
 
@@ -65,7 +64,7 @@ class Progress:
             parts.append(layouts_of(last) or "")
         else:
             parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, 'no reason given')}")
-        parts.append(", ".join(f"{key}={show(value)}" for key, value in last.params.items()))
+        parts.append(", ".join(f"{key}={value_text(value)}" for key, value in last.params.items()))
         if len(entry.attempts) > 1:
             parts.append(f"{len(entry.attempts)} attempts")
         return "  ".join(part for part in parts if part)
@@ -93,8 +92,3 @@ def hours_and_minutes(seconds: float) -> str:
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 60} min {whole % 60} s"
-
-
-def show(value: Any) -> str:
-    """A parameter's value, short."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -18,7 +18,7 @@ from pipeline.derive import network_hash
 from pipeline.memory import FLOAT32_BYTES, memory_bytes
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline
-from utils.pareto import dominates
+from utils.pareto import different, unbeaten
 
 UNITS = {
     "retrained": "bits per byte of validation",
@@ -250,10 +250,7 @@ def best_entries(entries: Sequence[Entry], sweep: Sweep) -> list[Entry]:
     done.sort(key=lambda e: (e.last.values, not is_baseline(sweep, e.last), e.number))
     if done and len(done[0].last.values) == 1:
         return done[:1]
-    values = [entry.last.values for entry in done]
-    front = [e for e in done if not any(dominates(other, e.last.values) for other in values)]
-    once: dict[tuple[Any, ...], Entry] = {}
-    for entry in front:
-        network = network_hashes(entry.last) or entry.number
-        once.setdefault((network, *entry.last.values), entry)
-    return list(once.values())
+    front = [done[place] for place in unbeaten([entry.last.values for entry in done])]
+    networks = [network_hashes(entry.last) or entry.number for entry in front]
+    once = different(networks, [entry.last.values for entry in front])
+    return [front[place] for place in once]

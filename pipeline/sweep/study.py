@@ -14,7 +14,7 @@ from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
 from hpo.storage import open_storage
 from nas.derivation import SEEDED
-from pipeline.sweep.plan import Sweep, points, why_no_baseline
+from pipeline.sweep.plan import Sweep, points, validate_every, why_no_baseline
 from training.run_dir import commit, identity_hash
 from utils.screen import announce
 
@@ -134,7 +134,7 @@ def _queue(
 ) -> Queue:
     _check(sweep, inputs, study)
     study.sampler = NumberedSampler(sweep.config)
-    study.pruner = make_pruner(sweep.config.pruner, sweep.experiment.run.validate_every)
+    study.pruner = make_pruner(sweep.config.pruner, validate_every(sweep))
     return Queue(study, storage, retries=sweep.config.retries)
 
 

@@ -39,7 +39,7 @@ _CAPTIONS = {  # beginning of a figure's name: what it shows
 
 
 def write_sweep_report(run: Path) -> Path:
-    """Write `report.html` into the sweep's folder, from `sweep.json` and `figures/*.png`.
+    """Write `sweep.html` into the sweep's folder, from `sweep.json` and `figures/*.png`.
 
     Raises:
         ValueError: `sweep.json` is missing or damaged.
@@ -58,7 +58,7 @@ def write_sweep_report(run: Path) -> Path:
     if glossary := glossary_section("".join(f"{one.title} {one.body}" for one in shown)):
         shown.append(glossary)
     page = html.page(sweep.name, shown, rules=palette.rules)
-    return write_whole(run / "report.html", page.encode("utf-8", errors="replace"))
+    return write_whole(run / "sweep.html", page.encode("utf-8", errors="replace"))
 
 
 def _result(sweep: Sweep, palette: Palette) -> html.Section:

@@ -43,7 +43,13 @@ def _best_of_one(sweep: Sweep, rows: list[Row]) -> list[str]:
     if baseline is not None and best.values == baseline.values:
         return [f"The baseline, trial {baseline.number}, stays the best of {len(rows)}: {value}."]
     difference = _difference(best, baseline, 0, goal)
-    return [f"Trial {best.number} is the best of {len(rows)} finished: {value}, {difference}."]
+    lines = [f"Trial {best.number} is the best of {len(rows)} finished: {value}, {difference}."]
+    twins = sum(row.values == best.values and row.network == best.network for row in rows) - 1
+    if twins and best.network:
+        lines.append(
+            f"{twins} more came to its network and value: their settings are as good as its own."
+        )
+    return lines
 
 
 def _best_of_each(sweep: Sweep, rows: list[Row]) -> list[str]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from report.comparison import tight_layout
 from report.plotting import compact
 from report.run_files import read_json
-from utils.pareto import LEARNED, dominates
+from utils.pareto import different, first_learned, unbeaten
 from utils.validation import first_problem
 
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
@@ -135,7 +135,7 @@ def parse_objectives(objectives: Sequence[Mapping[str, Any]]) -> list[Objective]
 
 def learned(objectives: Sequence[Objective]) -> int:
     """The place of the first objective that takes training; 0 where none does."""
-    return next((i for i, goal in enumerate(objectives) if goal.name in LEARNED), 0)
+    return first_learned([goal.name for goal in objectives]) or 0
 
 
 def done(rows: Sequence[Row]) -> list[Row]:
@@ -146,10 +146,10 @@ def done(rows: Sequence[Row]) -> list[Row]:
 
 def distinct_trials(rows: Sequence[Row]) -> list[Row]:
     """The finished trials without those that have another one's network and values."""
-    once: dict[tuple[Any, ...], Row] = {}
-    for row in done(rows):
-        once.setdefault((row.network or row.number, *(row.values or [])), row)
-    return list(once.values())
+    finished = done(rows)
+    networks = [row.network or row.number for row in finished]
+    places = different(networks, [row.values or [] for row in finished])
+    return [finished[place] for place in places]
 
 
 def valueless(rows: Sequence[Row]) -> list[Row]:
@@ -170,10 +170,7 @@ def front(rows: Sequence[Row]) -> list[Row]:
     Trials of one network with the same values stand there once.
     """
     finished = distinct_trials(rows)
-    values = [row.values or [] for row in finished]
-    return [
-        row for row in finished if not any(dominates(other, row.values or []) for other in values)
-    ]
+    return [finished[place] for place in unbeaten([row.values or [] for row in finished])]
 
 
 def counts(rows: Sequence[Row]) -> str:

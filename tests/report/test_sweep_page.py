@@ -4,12 +4,12 @@ import base64
 import re
 
 import pytest
+from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 from report.sweep.page import write_sweep_report
 from report.sweep.tables import headline, warning
 from report.sweep.trials import read_sweep
 from tests.report.conftest import BITS, FLOPS
-from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 EVIL = "<script>alert('x')</script>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
@@ -63,6 +63,15 @@ def test_the_headline_says_value_and_difference(sweeper, tmp_path):
         "0.0203 below the baseline's 2.0500.\n"
         "Best that is no slower than the baseline: trial 1 with 2.0297."
     )
+
+
+def test_the_headline_counts_trials_that_came_to_the_same(sweeper, tmp_path):
+    found = [(2.2, "z"), (2.0, "x"), (2.0, "x"), (2.0, "y"), (2.0, "x")]
+    rows = [sweeper.row(n, values=[v], network=net) for n, (v, net) in enumerate(found)]
+    said = "\n2 more came to its network and value: their settings are as good as its own."
+    assert headline(words(sweeper, tmp_path, rows)).endswith(said)
+    rows = [row | {"network": None} for row in rows]
+    assert "came to its network" not in headline(words(sweeper, tmp_path, rows))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +179,8 @@ def test_many_trials_are_cut_and_said_to_be(sweeper, tmp_path):
 
 def test_a_damaged_file_leaves_the_old_page(sweeper, tmp_path):
     run = sweeper.file(tmp_path / "run", [])
-    (run / "report.html").write_text("old")
+    (run / "sweep.html").write_text("old")
     (run / "sweep.json").write_text("{")
     with pytest.raises(ValueError, match=r"sweep\.json: damaged \(Expecting"):
         write_sweep_report(run)
-    assert (run / "report.html").read_text() == "old"
+    assert (run / "sweep.html").read_text() == "old"

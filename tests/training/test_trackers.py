@@ -26,7 +26,7 @@ def test_an_older_file_loads_or_is_told_the_new_spelling(
     experiment: Experiment = load_experiment(experiment_file, ["run.tensorboard=false"])
     assert experiment.run.trackers == ()
     arguments = [experiment_file, "--check", "--set", "run.tensorboard=true"]
-    assert "it is named 'trackers: [tensorboard]' now" in refused(search, capsys, *arguments)
+    assert "it is named 'trackers: [tensorboard]' here" in refused(search, capsys, *arguments)
     arguments[-1] = "run.trackers=[wandb, wandb]"
     assert "run.trackers: one is named twice" in refused(search, capsys, *arguments)
 

@@ -309,7 +309,8 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
     else:
         _, _, words = commands["confirm"].partition("tools.confirm ")
         assert words.split() == [
-            str(sweep.paths.run / confirmed), str(sweep.paths.own_experiment)
+            str(sweep.paths.run / confirmed), str(sweep.paths.own_experiment),
+            "--run", str(sweep.paths.run / "confirm"),
         ]  # fmt: skip
 
 
@@ -331,7 +332,7 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
         with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
             finish.finish(plan, sweep, queue, done=True)
     assert sorted(path.name for path in sweep.paths.run.glob("*.*")) == [
-        "report.html", "sweep.json", "trials.csv"
+        "sweep.html", "sweep.json", "trials.csv"
     ]  # fmt: skip
 
 
@@ -347,7 +348,8 @@ def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Pat
     assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
     front = sorted(path.name for path in (sweep.paths.run / "pareto").iterdir())
     assert front == ["0000.yaml", "0001.yaml"]
-    assert summary["commands"]["rerun"].endswith("pareto/0000.yaml")
+    best = sweep.paths.run / "pareto/0000"
+    assert summary["commands"]["rerun"].endswith(f" {best}.yaml --run {best}")
 
 
 def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
@@ -361,7 +363,7 @@ def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
     commands = json.loads((sweep.paths.run / "sweep.json").read_text())["commands"]
     for name in ("sweep", "rerun", "confirm"):
         assert commands[name].startswith("python ")
-    assert "/opt/venv" not in (sweep.paths.run / "report.html").read_text()
+    assert "/opt/venv" not in (sweep.paths.run / "sweep.html").read_text()
     shown = capsys.readouterr().out
     assert f"\nnext: /opt/venv/bin/{commands['rerun']}\n" in shown
     assert f"\n  /opt/venv/bin/{commands['confirm']}\n" in shown

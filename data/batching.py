@@ -64,6 +64,8 @@ class ContextBatches:
         self._start_B1 = np.arange(batch)[:, None] * self._row
         self._offset_seed = offset_seed
         self.per_epoch = -(-self._row // segment)
+        # The most inputs of a stream in a batch: fewer than `segment` where a stream is short.
+        self.width = -(-self._row // self.per_epoch)
 
     def batch(self, index: int) -> Batch:
         """Batch `index` of an endless run over the text."""

@@ -19,6 +19,7 @@ from pipeline.summary import (
     optimiser_line,
     options_lines,
     parameter_count,
+    passes_line,
     softmax_line,
     text_summary,
     tying_lines,
@@ -98,6 +99,7 @@ def _retrain_summary(plan: RunPlan, model: LanguageModel, architecture: Architec
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
         *tying_lines(model),
         *options_lines(model, config.layer_dropout),
+        passes_line(stages.steps, plan.training_batches()),
         optimiser_line(config.optimiser, stages.first),
         *fine_tune_lines(stages),
     ]

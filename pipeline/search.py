@@ -24,6 +24,7 @@ from pipeline.summary import (
     optimiser_line,
     options_lines,
     parameter_count,
+    passes_line,
     softmax_line,
     text_summary,
     tying_lines,
@@ -260,6 +261,7 @@ def _search_summary(plan: RunPlan, model: LanguageModel, schedules: SearchPlan) 
         *tying_lines(model),
         *options_lines(model),
         f"MFLOP per token and slot: {candidates}; embedding and softmax {costs.rest / 1e6:.3f}",
+        passes_line(schedules.steps, plan.search_batches[0]),
         optimiser_line(config.optimiser, schedules.steps),
         f"estimator {config.weights_estimator}{warmup}, "
         f"draws held {schedules.resample_every} step{'s' * (schedules.resample_every > 1)}, "

@@ -1,5 +1,6 @@
 """What a phase says before its first step; train.log keeps it."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -7,15 +8,17 @@ from typing import Any
 
 import torch
 
-from data import Prepared, Tokenizer
+from data import ContextBatches, DataConfig, Prepared, Tokenizer
 from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
 from pipeline.context import RunPlan
 from pipeline.softmax import cluster_mass
 from training.config import OptimiserConfig
 from training.optim import Stages, warmup_steps
 
-# Nats of fewer tokens say hardly anything.
-LEAST_TOKENS = 100
+# With fewer held-out tokens the error of a mean is larger than what layouts differ by.
+LEAST_TOKENS = 10_000
+# About the deviation of one token's nats.
+TOKEN_DEVIATION = 3.0
 # A larger part of a split that stands in the training text is worth a warning.
 MOST_OVERLAP = 0.2
 
@@ -23,6 +26,7 @@ MOST_OVERLAP = 0.2
 def text_summary(plan: RunPlan) -> str:
     """Text, streams, seed and machine, with warnings."""
     data, prepared, run = plan.experiment.data, plan.prepared, plan.experiment.run
+    width = plan.training_batches().width
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
     caps = {"validation": data.validation_tokens, "test": data.test_tokens}
     capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
@@ -38,7 +42,7 @@ def text_summary(plan: RunPlan) -> str:
         f"vocabulary {prepared.tokenizer.vocabulary_size}",
         tokenizer_line(prepared.tokenizer, prepared.notes),
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
-        f"streams: {data.batch} x {data.segment} tokens a step; seed {run.seed}, "
+        f"streams: {data.batch} x {width} tokens a step; seed {run.seed}, "
         f"{plan.device}, {torch.get_num_threads()} threads, {run.precision}"
         + (f"; shared out to {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
@@ -48,7 +52,12 @@ def text_summary(plan: RunPlan) -> str:
         + ("; slots computed again in the backward pass" if run.recompute else ""),
         f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
-    return "\n".join([*lines, *text_warnings(prepared), *plan.experiment.warnings()])
+    return "\n".join([*lines, *text_warnings(prepared, data), *plan.experiment.warnings()])
+
+
+def passes_line(steps: int, batches: ContextBatches) -> str:
+    """How often so many steps read the training text."""
+    return f"{steps:,} steps: {steps / batches.per_epoch:.3g} passes over the training text"
 
 
 def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
@@ -64,8 +73,10 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def text_warnings(prepared: Prepared) -> list[str]:
+def text_warnings(prepared: Prepared, data: DataConfig) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
+    train = len(prepared.tokens["train"])
+    stream = (train - 1) // data.batch
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
         "training text too: its perplexity says little about new text"
@@ -73,10 +84,16 @@ def text_warnings(prepared: Prepared) -> list[str]:
         if share["found"] > MOST_OVERLAP * share["lines"]
     ]
     lines += [
-        f"warning: {split} has {len(ids):,} tokens: figures of so few say hardly anything"
+        f"warning: {split} has {len(ids):,} tokens: the standard error of its nats is about "
+        f"{TOKEN_DEVIATION / math.sqrt(len(ids)):.2f}, and layouts may differ by less"
         for split, ids in prepared.tokens.items()
-        if len(ids) < LEAST_TOKENS
+        if split != "train" and len(ids) < LEAST_TOKENS
     ]
+    if stream < data.segment:
+        lines.append(
+            f"warning: data.segment is {data.segment}, and each of {data.batch} streams has "
+            f"{stream:,} of the {train:,} training tokens: every step reads the whole text"
+        )
     return lines
 
 

@@ -68,6 +68,8 @@ def page(experiment: "TextExperiment", run_dir: Path) -> str:
     ]
     if softmax := clusters_of(experiment, prepared):
         parts.append("\n".join(aligned(list(cluster_rows(softmax, prepared)), 1)))
+    if lines := [*reading_lines(experiment, prepared)]:
+        parts.append("\n".join(lines))
     parts.append("the training text begins:\n" + head(corpus))
     parts.append("and becomes:\n" + pieces(prepared))
     return "\n\n".join(parts)
@@ -110,6 +112,28 @@ def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
             f"{share['at_least_characters']}+ characters ({share['share']:.1%}) stand word for "
             "word in the training text"
         )
+
+
+def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[str]:
+    """How often each phase reads the training text, and what makes figures say little.
+
+    Raises:
+        ValueError: the training text is too short for the streams.
+    """
+    from data import ContextBatches
+    from pipeline.summary import passes_line, text_warnings
+    from training.config import steps_in
+    from training.optim import stages_of
+
+    data, search, retrain = experiment.data, experiment.search, experiment.retrain
+    batches = ContextBatches(prepared.tokens["train"], batch=data.batch, segment=data.segment)
+    if search is not None:
+        steps = steps_in(search.steps, search.epochs, batches.per_epoch)
+        yield f"search: {passes_line(steps, batches)}"
+    if retrain is not None:
+        steps = stages_of(retrain, batches.per_epoch).steps
+        yield f"retrain: {passes_line(steps, batches)}"
+    yield from text_warnings(prepared, data)
 
 
 def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxConfig | None":

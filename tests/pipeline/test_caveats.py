@@ -116,7 +116,6 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
 ) -> None:
     """The same words on the screen, in train.log, in caveats.json and with the layout; once."""
     log = searched / "search/seed-0/train.log"
-    monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", 939)
     monkeypatch.setattr("nas.search.diagnostics.LEAST_MARGIN", 1.0)
     monkeypatch.setattr("pipeline.caveats._MOST_RATIO", 0.5)
     wide = "warning: attention: window 9 needs memory 8, found 3"
@@ -125,9 +124,10 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         capsys.readouterr()
         run(search, searched)
         said = capsys.readouterr().out.splitlines()
-        few, of_experiment, moved = read_caveats(log.parent)
+        few, few_to_test, of_experiment, moved = read_caveats(log.parent)
         assert of_experiment == wide
-        assert few == "warning: valid has 938 tokens: figures of so few say hardly anything"
+        assert few.startswith("warning: valid has 938 tokens: the standard error of its nats is ")
+        assert few_to_test.startswith("warning: test has ")
         assert few not in said, "it is said before step 0"
         assert moved.startswith("warning: pi hardly moved")
         (summary,) = [line for line in said if line.startswith("mean margin ")]
@@ -137,8 +137,8 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
         run(derive, searched)
         evidence = load_architecture(searched / "architecture.json").evidence
         assert evidence is not None
-        assert evidence.caveats[:4] == (few, wide, moved, ONE_SEARCH)
-        assert "more perplexity than pi's mixture" in evidence.caveats[4]
+        assert evidence.caveats[:5] == (few, few_to_test, wide, moved, ONE_SEARCH)
+        assert "more perplexity than pi's mixture" in evidence.caveats[5]
         assert "\n".join(evidence.caveats) in capsys.readouterr().out
     assert json.loads((searched / "search/caveats.json").read_text()) == {
         "together": [{"searches": [0], "caveats": [ONE_SEARCH]}]

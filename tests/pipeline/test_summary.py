@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.derive import derive as derive_by
 from pipeline.retrain import retrain_trainer
-from pipeline.summary import LEAST_TOKENS, text_summary
+from pipeline.summary import text_summary
 from tests.pipeline.conftest import PlanWith
 
 
@@ -44,11 +46,37 @@ def test_a_window_that_outreaches_the_memory_is_warned_of(plan_with: PlanWith) -
     assert "warning: attention" not in summary
 
 
-def test_a_text_of_a_few_tokens_is_warned_of(plan_with: PlanWith, tmp_path: Path) -> None:
-    assert "say hardly anything" not in text_summary(plan_with())
+def test_held_out_texts_of_few_tokens_are_warned_of_with_their_error(
+    plan_with: PlanWith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     short = tmp_path / "short.txt"
-    short.write_text("abc def\n")
-    plan = plan_with(f"data.files.valid={short}")
-    assert len(plan.prepared.tokens["valid"]) < LEAST_TOKENS
-    (line,) = (line for line in text_summary(plan).splitlines() if "say hardly anything" in line)
-    assert line.startswith("warning: valid has ")
+    short.write_text("abc def\n" * 100)
+    plan = plan_with(f"data.files.valid={short}", "data.tokenizer={kind: bytes}")
+    count = len(plan.prepared.tokens["valid"])
+    lines = [line for line in text_summary(plan).splitlines() if "standard error" in line]
+    assert [line.split(" has ")[0] for line in lines] == ["warning: valid", "warning: test"]
+    assert lines[0].startswith(f"warning: valid has {count:,} tokens: the standard error of its ")
+    assert f" about {3 / count**0.5:.2f}, and" in lines[0]
+    monkeypatch.setattr("pipeline.summary.LEAST_TOKENS", count)
+    assert "standard error" not in text_summary(plan)
+
+
+def test_a_step_that_reads_the_whole_text_is_said_with_what_it_reads(plan_with: PlanWith) -> None:
+    plan = plan_with("data.batch=16", "data.segment=5000", "data.evaluation_segment=8")
+    train = len(plan.prepared.tokens["train"])
+    summary = text_summary(plan)
+    assert f"streams: 16 x {(train - 1) // 16} tokens a step;" in summary
+    assert (
+        f"warning: data.segment is 5000, and each of 16 streams has {(train - 1) // 16}" in summary
+    )
+    (batch, _) = (plan.training_batches().batch(index) for index in (0, 1))
+    assert batch.input_BT.shape == (16, (train - 1) // 16)
+    assert "every step reads" not in text_summary(plan_with())
+
+
+def test_steps_are_said_in_passes_over_the_text(plan_with: PlanWith) -> None:
+    plan = plan_with("retrain.steps=30", "retrain.epochs=null")
+    architecture = derive_by(plan, method="layout", layout="a d a a")
+    passes = 30 / plan.training_batches().per_epoch
+    said = f"30 steps: {passes:.3g} passes over the training text"
+    assert said in retrain_trainer(plan, architecture).summary

@@ -4,12 +4,12 @@ import base64
 import re
 
 import pytest
-from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 from report.sweep.page import write_sweep_report
 from report.sweep.tables import headline, warning
 from report.sweep.trials import read_sweep
 from tests.report.conftest import BITS, FLOPS
+from tests.report.html_page import Page, fetches_nothing, is_accessible
 
 EVIL = "<script>alert('x')</script>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"

@@ -101,7 +101,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
         print(tried_text(derived.tried))
         print(f"figure: {write_trainings_figure(run_dir)}")
         print(architecture.evidence.method if architecture.evidence else "")
-    print(describe(architecture))
+    print(describe(architecture, experiment.derive.average))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):
         print(line)
     print(f"architecture: {run_dir / 'architecture.json'}")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         from pipeline.context import set_up
-        from pipeline.derive import check_layout, find_architecture
+        from pipeline.derive import check_layout, find_architecture, settings_of
         from pipeline.experiment import carried, experiment_of
         from pipeline.reports import show_report
         from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
@@ -66,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
             else:
                 print(f"model: {result.parent / 'model'}")
+            if arguments.layout is not None:
+                chosen = settings_of(arguments.layout)
+                print(f"to choose it: {cli.command('derive.py', run_dir, *chosen)}")
     return ending.code
 
 

@@ -10,7 +10,7 @@ from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents
 from pipeline.context import RunPlan
-from pipeline.derive import check_tokenizer, derive, write_architecture
+from pipeline.derive import NO_SEARCH, check_tokenizer, derive, write_architecture
 from pipeline.pareto import SUMMARY
 from pipeline.retrain import retrain_trainer
 from utils.files import read_object
@@ -141,7 +141,7 @@ def _is_file_name(name: object) -> bool:
 def _chosen(plan: RunPlan) -> Architecture:
     path = plan.run_dir / "architecture.json"
     if not path.exists():
-        raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first")
+        raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} first ({NO_SEARCH})")
     chosen = load_architecture(path)
     _check_sizes(plan, path, chosen)
     return chosen

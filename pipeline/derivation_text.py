@@ -110,11 +110,16 @@ def _mean(nats: Sequence[float]) -> str:
     return f"{fmean(nats):.4f}" if nats else ""
 
 
-def describe(architecture: Architecture) -> str:
-    """Layout, confidence per slot, costs, gap and caveats, for the screen."""
+def describe(architecture: Architecture, average: float) -> str:
+    """Layout, confidence per slot, costs, gap and caveats, for the screen.
+
+    `average` is the part of a search's steps whose alpha is averaged.
+    """
     evidence = architecture.evidence or Evidence(method="unknown")
     costs = architecture.costs
     lines = [f"layout {architecture.letters()}   ({architecture.name})"]
+    if evidence.pi:
+        lines.append(f"pi of alpha's mean over the last {average:.0%} of the steps:")
     alike = evidence.agreement.slots if evidence.agreement else None
     for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
         shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())

@@ -52,6 +52,9 @@ from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 from utils.screen import say
 
+# Where no search was made, or none is wanted.
+NO_SEARCH = "without a search --method with a rule, or layout"
+
 Train = Callable[[Sequence[Trial]], Sequence[float]]
 
 
@@ -262,6 +265,13 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
             raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
 
 
+def settings_of(layout: str) -> list[str]:
+    """What derive.py is to be told to choose what --layout names."""
+    if layout in DERIVATIONS:
+        return [f"derive.method={layout}"]
+    return ["derive.method=layout", f"derive.layout={layout}"]
+
+
 def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
     """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
 
@@ -280,7 +290,8 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     else:
         path = file or plan.run_dir / "architecture.json"
         if not path.exists():
-            remedy = "" if file else f"; run derive.py {plan.run_dir} first, or give --layout"
+            remedy = f"; run derive.py {plan.run_dir} first ({NO_SEARCH}), or give --layout"
+            remedy = "" if file else remedy
             raise ValueError(f"{path}: not found{remedy}")
         architecture = load_architecture(path)
         for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from report import html
-from report.comparison import Comparison, significant
-from report.contenders import Contender, Interval, in_order_of_interest
+from report.comparison import Comparison, Interval, significant
+from report.contenders import Contender, in_order_of_interest
 from report.plotting import compact
 from report.run_files import Trajectory
 from report.stack import Palette, stack, stack_columns

@@ -1,14 +1,18 @@
 """Commands as exact shell lines: those that made a run, and the one that goes on with it."""
 
+import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from report import html
 from report.comparison import Comparison
 from report.run_files import read_json, seed_folders
 from report.searches import seed_of
+from utils.strict_yaml import read_text, read_yaml
 
 _ENOUGH_SEEDS = 3
 Command = tuple[str, ...]
@@ -22,7 +26,7 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
     done = {
         "search": bool(seed_folders(run_folder / "search")) or _has_layout(run_folder),
         "derive": _has_layout(run_folder),
-        "retrain": any(run_folder.glob("retrain/*/seed-*/result.json")),
+        "retrain": _is_trained(run_folder),
         "compare": comparison is not None,
     }
     commands = [f"python {verb}.py {shown}" for verb, finished in done.items() if not finished]
@@ -37,6 +41,20 @@ def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
         file = shlex.quote(f"{folder}/search/{searched[-1].name}/experiment.yaml")
         commands.append(f"python search.py {file} --run {shown} --set run.seed={seed}")
     return commands
+
+
+def _is_trained(run_folder: Path) -> bool:
+    """Whether the chosen layout is, or any where none is chosen."""
+    chosen = _chosen(run_folder)
+    folders = [run_folder / "retrain" / chosen] if chosen else run_folder.glob("retrain/*")
+    return any(any(folder.glob("seed-*/result.json")) for folder in folders)
+
+
+def _chosen(run_folder: Path) -> str | None:
+    """The name of the chosen architecture, where it is one of a folder."""
+    path = run_folder / "architecture.json"
+    name = str(read_json(path).get("name")) if path.exists() else None
+    return name if name and Path(name).name == name else None
 
 
 def _has_layout(run_folder: Path) -> bool:
@@ -89,16 +107,35 @@ def _run_of(commands: Sequence[Command]) -> str | None:
 
 
 def _derived_from(run_folder: Path, run: str) -> Command:
-    """The arguments of derive.py: the run, or the experiment that the derivation changed."""
-    name = str(read_json(run_folder / "architecture.json").get("name"))
+    """The arguments of derive.py: the run, with what the derivation's experiment has otherwise."""
     # Not architectures/experiment.yaml: every opponent of compare.py writes there too.
-    used = run_folder / "architectures" / f"{Path(name).name}.yaml"
+    used = run_folder / "architectures" / f"{_chosen(run_folder)}.yaml"
+    saved = [folder / "experiment.yaml" for folder in seed_folders(run_folder / "search")[:1]]
     if not used.exists():
         return (run,)
-    saved = [folder / "experiment.yaml" for folder in seed_folders(run_folder / "search")[:1]]
-    if any(path.exists() and path.read_bytes() == used.read_bytes() for path in saved):
-        return (run,)
-    return (f"{run}/architectures/{used.name}", "--run", run)
+    if not all(path.exists() for path in saved) or not saved:
+        return (f"{run}/architectures/{used.name}", "--run", run)
+    before, after = (_leaves(read_yaml(read_text(path)).value) for path in (*saved, used))
+    changed = [key for key in after if key not in before or after[key] != before[key]]
+    settings = [f"{key}={_as_typed(after[key])}" for key in changed]
+    return (run, *(word for setting in settings for word in ("--set", setting)))
+
+
+def _leaves(section: Any, above: str = "") -> dict[str, Any]:
+    """By dotted key what is no mapping, or an empty one."""
+    if not isinstance(section, dict) or not section:
+        return {above: section}
+    return {
+        key: value
+        for name, inner in section.items()
+        for key, value in _leaves(inner, f"{above}.{name}" if above else str(name)).items()
+    }
+
+
+def _as_typed(value: Any) -> str:
+    """A value for --set: a text without quotes where YAML reads it as the same text."""
+    bare = isinstance(value, str) and re.fullmatch(r"[\w.]+", value)
+    return value if bare and read_yaml(value).value == value else json.dumps(value)
 
 
 def _recorded(folders: Sequence[Path]) -> list[Command]:

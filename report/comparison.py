@@ -15,10 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report import html
+from report.architectures import as_number
 from report.plotting import SEARCHED, compact, house_style, make_figure, margins, name_points, room
 from report.run_files import read_json
 from utils.text import aligned, shorten
 
+Interval = tuple[float, float]
 _TEXT = ("name", "layout", "role")
 _NUMBERS = (
     "n",
@@ -49,6 +51,14 @@ _MARKS = {
 }
 
 
+def interval_of(value: Any, numbers: int = 2) -> Interval | None:
+    """Low and high, which are the last two of so many numbers of a file."""
+    if not isinstance(value, list) or len(value) != numbers:
+        return None
+    low, high = (as_number(end) for end in value[-2:])
+    return None if low is None or high is None else (low, high)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The rows of `comparison.csv`, one per network, and what `comparison.json` says.
@@ -65,6 +75,11 @@ class Comparison:
     reference: str
     intervals: Mapping[str, Any] = field(default_factory=dict)
     latency_intervals: Mapping[str, Any] = field(default_factory=dict)
+
+    def nats_interval(self, name: str) -> Interval | None:
+        """Of a row's nats over its seeds."""
+        known = self.intervals.get(name)
+        return interval_of(known.get("nats_per_token")) if isinstance(known, Mapping) else None
 
     @property
     def legend(self) -> str:
@@ -266,7 +281,10 @@ def measure_of(comparison: Comparison) -> str:
 
 
 def scatter(comparison: Comparison) -> Figure:
-    """What each layout costs and how well it predicts; down and left is better."""
+    """What each layout costs and how well it predicts; down and left is better.
+
+    Where there are several seeds each mark has the 95% interval of its mean.
+    """
     rows = comparison.rows
     measure = measure_of(comparison)
     x = rows["flops_per_token"].to_numpy(float)
@@ -285,12 +303,24 @@ def scatter(comparison: Comparison) -> Figure:
                     markeredgecolor="white", markeredgewidth=0.6,
                     zorder=4 if role in CHOSEN_ROLES else 3, label=label,
                 )  # fmt: skip
+        half = drawn & np.isfinite(half_N := _half_widths(comparison, measure))
+        low_N, high_N = y - half_N, y + half_N
+        axes.vlines(x[half], low_N[half], high_N[half], color="#666666", linewidth=1.0, zorder=2)
         _finish(axes, measure)
         if drawn.any():
             axes.set_xlim(_limits(x[drawn], 0.2))
-            axes.set_ylim(_limits(y[drawn], 0.15))
+            axes.set_ylim(_limits(np.concatenate([y[drawn], low_N[half], high_N[half]]), 0.15))
             name_points(axes, list(rows["name"][drawn]), x[drawn], y[drawn])
     return figure
+
+
+def _half_widths(comparison: Comparison, measure: str) -> np.ndarray:
+    """Half of each row's 95% interval over its seeds, in the figure's measure; nan: none."""
+    rows = comparison.rows
+    intervals = [comparison.nats_interval(str(name)) for name in rows["name"]]
+    half_N = np.array([np.nan if one is None else (one[1] - one[0]) / 2 for one in intervals])
+    # Of one text the measures differ by a factor.
+    return half_N * (rows[measure.replace(" ", "_")] / rows["nats_per_token"]).to_numpy(float)
 
 
 def _limits(values: np.ndarray, share: float) -> tuple[float, float]:

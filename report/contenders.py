@@ -7,15 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from report.architectures import Layout, as_number
-from report.comparison import CHOSEN_ROLES, Comparison
+from report.comparison import CHOSEN_ROLES, Comparison, Interval, interval_of
 from report.run_files import read_json, seed_folders
-
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -77,24 +74,16 @@ def _of_row(row: pd.Series, comparison: Comparison, layout: Layout | None) -> Co
         labels=layout.labels if layout else tuple(words) or ("?",),
         seeds=int(row["n"]) if math.isfinite(row["n"]) else 0,
         nats=as_number(float(row["nats_per_token"])),
-        nats_interval=_interval(intervals.get("nats_per_token")),
-        less_interval=_interval(intervals.get("chosen_less_it"), numbers=3),
+        nats_interval=comparison.nats_interval(name),
+        less_interval=interval_of(intervals.get("chosen_less_it"), numbers=3),
         p=as_number(intervals.get("p")),
         shown=shown
         if (shown := intervals.get("shown")) in ("better", "worse", "nothing")
         else None,
         latency_ms=as_number(float(row["latency_ms"])),
-        latency_interval=_interval(comparison.latency_intervals.get(name)),
+        latency_interval=interval_of(comparison.latency_intervals.get(name)),
         flops=as_number(float(row["flops_per_token"])),
     )
-
-
-def _interval(value: Any, numbers: int = 2) -> Interval | None:
-    """Low and high, which are the last two of so many numbers."""
-    if not isinstance(value, list) or len(value) != numbers:
-        return None
-    low, high = (as_number(end) for end in value[-2:])
-    return None if low is None or high is None else (low, high)
 
 
 def uncompared(

@@ -43,6 +43,8 @@ _WORDS = (
     ("seed", r"\bseeds?\b", "The number that all chance of a training follows from."),
     ("slot", r"\bslots?\b", "A place in the net for one block. A search chooses what stands "
      "there."),
+    ("smallest visible difference", r"smallest visible", "A true difference of this size would be "
+     "shown in four of five such comparisons; one of half of the interval in about one of two."),
     ("SuperNet", r"\bSuperNets?\b", "The net of a search: every slot holds all candidates."),
     ("tau", r"\btau\b", "Temperature of the search: the lower it is, the nearer a drawn mixture "
      "is to a single candidate."),

@@ -22,7 +22,7 @@ def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:
     if problem is not None:
         raise Diverged(
             f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
-            "optimiser.warmup_steps or lower optimiser.clip_norm, in another --run directory"
+            "optimiser.warmup_steps or give a lower optimiser.clip_norm, in another --run directory"
         )
 
 

@@ -27,7 +27,7 @@ from tests.model.test_architecture import SCORED, architecture
 )
 def test_whatever_an_architecture_file_may_hold_is_described(changes: dict[str, Any]) -> None:
     value = json.loads(architecture().to_json()) | changes
-    said = describe(Architecture.from_json(json.dumps(value), "x"))
+    said = describe(Architecture.from_json(json.dumps(value), "x"), 0.2)
     assert said.startswith("layout a d i wide near")
     caveats = (value["evidence"] or {}).get("caveats", [])
     assert said.endswith("\n".join(caveats))
@@ -52,4 +52,4 @@ def test_a_throughput_is_said_in_tokens_where_the_file_tells_how_many(
     reference = {"reference": "a d a d", "reference_ms": 4.0}
     time = {"name": "throughput", "ms": 2.0, "most_ms": 3.0, **reference, "key": shape}
     value["costs"]["times"] = [time]
-    assert words in describe(Architecture.from_json(json.dumps(value), "x"))
+    assert words in describe(Architecture.from_json(json.dumps(value), "x"), 0.2)

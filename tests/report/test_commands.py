@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+from html import unescape
 
 from report.commands import commands_section, next_commands
 from report.comparison import read_comparison
@@ -43,14 +45,23 @@ def test_another_experiment_of_the_derivation_is_named(make):
     recorded(make.search(drawn=()), "search.py", "x.yaml", "--run", "runs/x")
     make.architecture("argmax-0", ("dense",), chosen=True)
     searched = make.run / "search/seed-0/experiment.yaml"
-    searched.write_text("derive: {method: argmax}\n")
+    searched.write_text("derive: {method: argmax, top: 8, layout: null, budget: {flops: null}}\n")
     used, last_written = (
         make.run / "architectures" / name for name in ("argmax-0.yaml", "experiment.yaml")
     )
     # compare.py writes its opponents' there.
     last_written.write_text("derive: {method: par}\n")
-    used.write_text("derive: {method: argmax, budget: {flops: 0.5x}}\n")
+    used.write_text(
+        "derive: {method: argmax, top: 9, layout: 'a d', budget: {flops: 0.5x}, searches: [0, 1]}\n"
+    )
+    (line,) = (x for x in lines(make)[0].splitlines() if "derive.py" in x)
+    words = ["derive.top=9", 'derive.layout="a d"', "derive.budget.flops=0.5x"]
+    words = ["python", "derive.py", "runs/x", *words, "derive.searches=[0, 1]"]
+    assert [word for word in shlex.split(unescape(line)) if word != "--set"] == words
+    assert line.count("--set") == 4
+    searched.unlink()
     assert "python derive.py runs/x/architectures/argmax-0.yaml --run runs/x" in lines(make)[0]
+    searched.write_text(used.read_text())
     used.write_text(searched.read_text())
     assert "python derive.py runs/x\n" in lines(make)[0] + "\n"
 

@@ -282,3 +282,18 @@ def test_a_relative_figure_that_is_no_number_is_refused(make):
 def test_a_front_is_drawn_by_itself(make):
     axes = scatter(with_relatives(make, "random-0", "interleaved")).axes[0]
     assert [line.get_label() for line in axes.get_lines()] == ["front", "opponent"]
+
+
+def test_the_figure_has_the_intervals_of_several_seeds_in_its_own_measure(make):
+    run = make.comparison(row(bits="2.0") + row(name="other", bits="1.0", flops="2e6"))
+    path = run / "comparison.json"
+    said = json.loads(path.read_text())
+    said["intervals"] = {"par-5": {"nats_per_token": [3.8, 4.2]}, "other": {}}
+    path.write_text(json.dumps(said))
+    comparison = read_comparison(run)
+    nats, bits = comparison.rows.loc[0, ["nats_per_token", "bits_per_byte"]]
+    axes = scatter(comparison).axes[0]
+    ((low, high),) = [line[:, 1] for line in axes.collections[0].get_segments()]
+    assert (low, high) == pytest.approx((bits - 0.2 * bits / nats, bits + 0.2 * bits / nats))
+    assert axes.get_ylim()[0] < low
+    assert high < axes.get_ylim()[1]

@@ -74,7 +74,7 @@ sweep:
     search.alpha.lr: {low: 0.001, high: 1, log: true, when: {model.memory: [16, 32]}}
     model.dropout: {choices: [0, 0.1]}
   trials: 7
-  objectives: [onehot]
+  objectives: [retrained]
   seeds: [3, 4, 5, 6, 7]
   sampler: {kind: tpe, seed: 3, startup: 4}
   pruner: {kind: wilcoxon, p: 0.1}

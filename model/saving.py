@@ -6,7 +6,7 @@ It is all that is needed to use a derived model, and reading it needs `model/` a
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,10 +91,26 @@ def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = Non
     architecture = load_architecture(folder / ARCHITECTURE_FILE)
     wanted = adjusted(architecture, adjust or {})
     tensors = _read_tensors(folder / TENSOR_FILE, architecture)
+    return with_tensors(lambda: build_model(wanted), tensors).eval()
+
+
+def with_tensors(
+    build: Callable[[], LanguageModel], tensors: Mapping[str, Tensor]
+) -> LanguageModel:
+    """A model of these tensors, without drawing weights that they replace.
+
+    Buffers that are in no file, such as the counts of a step, begin at 0: left on the meta device
+    they let an evaluation pass, and fail where the model moves or trains.
+    """
     with torch.device("meta"):
-        model = build_model(wanted)
+        model = build()
     model.load_state_dict(tensors, assign=True)
-    return model.eval()
+    for module in model.modules():
+        for name, buffer in [*module.named_buffers(recurse=False)]:
+            if buffer.is_meta:
+                zeros = torch.zeros_like(buffer, device="cpu")
+                module.register_buffer(name, zeros, persistent=False)
+    return model
 
 
 def _read_tensors(path: Path, architecture: Architecture) -> dict[str, Tensor]:

@@ -113,11 +113,11 @@ class Block(Protocol):
     `rate_factors` weights whose learning rate is a multiple of the others'. What its
     `after_step(add_up)` does, where it has one, is done after every step of the weights, by all
     processes in one order. What a training counts until then, it counts in buffers, in place: a
-    pass that is not to be counted puts them back. Where its work depends on its weights, its
-    `costliest()` makes them those of the most work: costs are taken of these, so that they hold
-    whatever is learnt. What its `describe()` gives, where it has one, is logged and drawn at every
-    validation: `Numbers` that follow from the weights and the last step alone, or a run that goes
-    on from a checkpoint would say something else.
+    pass that is not to be counted puts them back. Buffers that are in no file begin at 0. Where its
+    work depends on its weights, its `costliest()` makes them those of the most work: costs are
+    taken of these, so that they hold whatever is learnt. What its `describe()` gives, where it has
+    one, is logged and drawn at every validation: `Numbers` that follow from the weights and the
+    last step alone, or a run that goes on from a checkpoint would say something else.
     """
 
     memory_rows: int

@@ -12,11 +12,28 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import BLOCKS, Candidate, Dropout, LanguageModel, ModelOptions, StreamState
+from model import (
+    BLOCKS,
+    Candidate,
+    Dropout,
+    LanguageModel,
+    ModelOptions,
+    SoftmaxConfig,
+    StreamState,
+)
 from model.options import NO_OPTIONS
+from model.saving import with_tensors
 from model.slot import Slot
 from model.state import Segment
-from tests.model.tiny import D_MODEL, candidate, language_model, normal, randomise, tokens
+from tests.model.tiny import (
+    D_MODEL,
+    VOCABULARY,
+    candidate,
+    language_model,
+    normal,
+    randomise,
+    tokens,
+)
 
 LENGTH = 13
 # Of the norm of what a block adds. gated_delta, which divides by the norm of what it reads, is up
@@ -274,6 +291,28 @@ def what_streams_carry_returns_from_a_file(
     _equal(model(ids_BT[:, 4:], joined)[0], wanted_BTD)
 
 
+def a_loaded_model_is_whole(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
+    """It moves to a device and computes the same, also with buffers that are in no file."""
+    model = language_model([[made]] * 2, options=options)
+
+    def build() -> LanguageModel:
+        return LanguageModel(
+            [[made]] * 2,
+            d_model=D_MODEL,
+            vocabulary_size=VOCABULARY,
+            softmax=SoftmaxConfig(),
+            options=options,
+        )
+
+    loaded = with_tensors(build, model.state_dict()).eval().to("cpu")
+    buffers = dict(loaded.named_buffers())
+    assert buffers.keys() == dict(model.named_buffers()).keys()
+    for name, buffer in model.named_buffers():
+        assert torch.equal(buffers[name], buffer.to(buffers[name].dtype)), name
+    ids_BT = tokens(2, LENGTH)
+    _equal(read(loaded, ids_BT, 4), read(model, ids_BT, 4))
+
+
 def bfloat16_is_near_float32(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
     """Under autocast: what a block adds is, with the tokens' choices, and gradients are finite."""
     for seed in range(4):
@@ -308,5 +347,6 @@ CONTRACT: tuple[Callable[..., None], ...] = (
     declared_flops_are_those_that_torch_counts,
     a_one_hot_supernet_slot_is_the_model_derived_from_it,
     what_streams_carry_returns_from_a_file,
+    a_loaded_model_is_whole,
     bfloat16_is_near_float32,
 )

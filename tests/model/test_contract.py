@@ -174,6 +174,17 @@ class KeepsItsStateToItself(SampleBlock):
         return c_BSD if before is None else c_BSD + before
 
 
+class HasANumberInNoFile(SampleBlock):
+    """A buffer that is neither saved nor 0."""
+
+    def __init__(self, *made: Any) -> None:
+        super().__init__(*made)
+        self.register_buffer("factor", torch.full((), 2.0), persistent=False)
+
+    def read(self, c_BSD: Tensor) -> Tensor:
+        return c_BSD * self.factor
+
+
 class ChoosesByRoundedProducts(SampleBlock):
     """A choice that bfloat16 makes another way, as of experts whose scores are near."""
 
@@ -199,6 +210,7 @@ BROKEN: tuple[tuple[type[SampleBlock], Callable[[Candidate], None]], ...] = (
     (CostsMoreThanItSays, contract.declared_flops_are_those_that_torch_counts),
     (KnowsItsLabel, contract.a_one_hot_supernet_slot_is_the_model_derived_from_it),
     (KeepsItsStateToItself, contract.what_streams_carry_returns_from_a_file),
+    (HasANumberInNoFile, contract.a_loaded_model_is_whole),
     (ChoosesByRoundedProducts, contract.bfloat16_is_near_float32),
 )
 

@@ -212,3 +212,19 @@ def test_the_worth_of_kinds_alone_is_what_was_measured() -> None:
         cells.setdefault(entry.kind, []).extend([above, *ratios])
     for kind, row in cells.items():
         assert f"| `{kind}` | {' | '.join(row)} |" in page
+
+
+def test_the_search_over_all_kinds_is_as_it_was_compared() -> None:
+    with (RESULTS / "all_blocks_comparison.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    page = words_of("docs/blocks.md")
+    for row in rows:
+        thousands = [
+            f"{float(row[name]) / 1000:.0f}k" for name in ("parameters", "flops_per_token")
+        ]
+        cells = [f"{float(row['nats_per_token']):.4f}", *thousands]
+        latency = f"{float(row['relative_latency']):.2f}x"
+        start, _, rest = page.partition(f"| `{row['layout']}`, ")
+        assert rest.split("|")[1:5] == [f" {cell} " for cell in (*cells, latency)], start[-200:]
+    less = [float(rows[0]["nats_per_token"]) - float(row["nats_per_token"]) for row in rows]
+    assert f"has {-less[1]:.3f} ± 0.026 nats less than `interleaved` and {-less[-1]:.3f} ±" in page

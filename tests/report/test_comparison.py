@@ -1,6 +1,7 @@
 """The table and the figure of a comparison show the numbers of its files."""
 
 import json
+from pathlib import Path
 
 import pytest
 from matplotlib.transforms import Bbox
@@ -10,6 +11,8 @@ from report.page import write_report
 from report.plotting import png
 
 LONG = "ad" * 16
+
+ROOT = Path(__file__).parents[2]
 
 
 def row(name="par-5", layout="a d", flops="1e6", latency="", bits="2.0", role="opponent"):
@@ -297,3 +300,11 @@ def test_the_figure_has_the_intervals_of_several_seeds_in_its_own_measure(make):
     assert (low, high) == pytest.approx((bits - 0.2 * bits / nats, bits + 0.2 * bits / nats))
     assert axes.get_ylim()[0] < low
     assert high < axes.get_ylim()[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_pages_show_the_columns_of_the_table(make, page):
+    head = [line.split() for line in text_table(with_relatives(make, "a", "b")).splitlines()[:2]]
+    lines = [line.split() for line in (ROOT / page).read_text(encoding="utf-8").splitlines()]
+    (place,) = (number for number, line in enumerate(lines) if line[:3] == head[0][:3])
+    assert lines[place : place + 2] == head

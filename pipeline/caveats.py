@@ -162,7 +162,7 @@ def guard_lines(
     line = f"mean margin {shown.mean_margin:.3f}, nothing added {shown.nothing_share:.0%} of pi"
     judged_L = shown.directed_L[~np.isnan(shown.directed_L)]
     if not len(judged_L):
-        line += ", too few steps of alpha until it settled to say how directed they were"
+        line += ", alpha settled after too few steps to judge its direction"
     else:
         line += f", alpha's path directed with t = {np.median(judged_L):.1f} in the median slot"
         slots = len(shown.directed_L)

@@ -15,7 +15,7 @@ from pipeline.contestants import Contestant
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import measurement_of, time_models
 from pipeline.experiment import dump_experiment
-from pipeline.jobs import Job, run_all
+from pipeline.jobs import Countdown, Job, run_all
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
 from training.signals import StopRequest
@@ -62,11 +62,12 @@ def train_in_processes(
     ]
     if trainings:
         announce(f"training {len(trainings)} models, {jobs} at a time; each says more in its log")
+        countdown = Countdown(len(trainings))
         run_all(
             trainings,
             workers=jobs,
             stop=stop,
-            done=lambda job: announce(f"trained {job.name}"),
+            done=lambda job: announce(countdown.line(f"trained {job.name}")),
             option="--jobs",
         )
 

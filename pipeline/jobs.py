@@ -1,6 +1,7 @@
 """Several runs of scripts at a time, each in a process of its own; layouts trained alone."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pipeline.threads import too_many_threads
 from training.endings import Diverged, Stopped
 from training.signals import StopRequest
 from utils.cores import usable_cores
+from utils.text import duration
 
 _SILENT_S = 24 * 3600.0
 _SILENT_HINT = "the same command again goes on from its last checkpoint"
@@ -35,6 +37,24 @@ class Job:
     scripts: Sequence[str]
     folder: Path
     arguments: tuple[str, ...] = ()
+
+
+class Countdown:
+    """How many of so many runs are done, and about how long the others take."""
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._done, self._clock = total, 0, clock
+        self._began_s = clock()
+        self._lock = threading.Lock()
+
+    def line(self, words: str) -> str:
+        """The words about a run that is done, between its number and the time that is left."""
+        with self._lock:
+            self._done += 1
+            rest = self._total - self._done
+            left_s = (self._clock() - self._began_s) / self._done * rest
+            left = f"; about {duration(left_s)} left" if rest else ""
+            return f"[{self._done}/{self._total}] {words}{left}"
 
 
 def run_all(

@@ -10,7 +10,7 @@ from model import layout_letters
 from nas.derivation import Trial
 from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, layout_job, run_all, training_result
+from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.run_files import read_result, remove_weights
 from pipeline.table_key import claim_key, key_of
 from training.signals import StopRequest
@@ -46,11 +46,18 @@ class Probes:
             self._claim(half)
         jobs = [self._job(trial) for trial in trials]
         waiting = [job for job in jobs if _nats_of(job) is None]
+        if len(waiting) < len(jobs):
+            say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
+        countdown = Countdown(len(waiting))
         # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
         stop = StopRequest()
         with stop.listening():
             run_all(
-                waiting, workers=self.workers, stop=stop, done=_trained, diverged=_remember_diverged
+                waiting,
+                workers=self.workers,
+                stop=stop,
+                done=lambda job: _trained(job, countdown),
+                diverged=lambda job, words: _remember_diverged(job, words, countdown),
             )
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
@@ -107,13 +114,13 @@ def _nats_of(job: Job) -> float | None:
     return float(result["valid"]["nats_per_token"])
 
 
-def _trained(job: Job) -> None:
-    say(f"{job.name}: validation {_nats_of(job):.4f} nats")
+def _trained(job: Job, countdown: Countdown) -> None:
+    say(countdown.line(f"{job.name}: validation {_nats_of(job):.4f} nats"))
     remove_weights(job.folder)
 
 
-def _remember_diverged(job: Job, words: str) -> None:
+def _remember_diverged(job: Job, words: str, countdown: Countdown) -> None:
     # Begun again it would diverge again: what is drawn does not change.
     write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
-    say(f"{job.name}: {words}; it counts as the worst")
+    say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
     remove_weights(job.folder)

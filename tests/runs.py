@@ -18,7 +18,14 @@ SEARCH, RETRAIN = "search/seed-0", "retrain/layout-adad/seed-0"
 LAYOUT = ["--layout", "a d a d"]
 TIME = {"elapsed_s", "tokens_per_s"}
 # What scripts say on stderr while they prepare.
-PROGRESS = ("files: ", "preparing the opponents: ", "measuring ", "of ", "predictor: probes ")
+PROGRESS = (
+    "files: ",
+    "preparing the opponents: ",
+    "measuring ",
+    "of ",
+    "predictor: probes ",
+    "trained already: ",
+)
 Capture = pytest.CaptureFixture[str]
 
 

@@ -177,8 +177,8 @@ def warnings_of(shown: Diagnostics, plan: SearchPlan | None = None) -> list[str]
         )
     elif unknown_L.any() and (weak_L | unknown_L).sum() > len(weak_L) / 2:
         lines.append(
-            f"warning: in {unknown_L.sum()} of {len(weak_L)} slots alpha took too few steps, until "
-            "it settled or in all, to tell a choice from noise. Search for more steps, with a "
+            f"warning: in {unknown_L.sum()} of {len(weak_L)} slots alpha moved for too few steps "
+            "to tell a choice from noise. Search for more steps, with a "
             f"search.alpha.lr of at most {MOST_ALPHA_LR}"
         )
     return lines

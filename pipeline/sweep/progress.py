@@ -12,6 +12,7 @@ from pipeline.sweep.plan import Sweep
 from pipeline.sweep.results import layouts_of, objectives
 from report.sweep.trials import parse_objectives, value_text
 from utils.screen import announce
+from utils.text import duration
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Progress:
         done = len(entries) - rest - self._before
         if done and rest:
             left_s = (time.monotonic() - self._began_s) / done * rest
-            announce(f"about {hours_and_minutes(left_s)} left")
+            announce(f"about {duration(left_s)} left")
 
     def _line(self, entry: Entry) -> str:
         last = entry.last
@@ -84,11 +85,3 @@ def worded(sweep: Sweep, values: Sequence[float]) -> str:
     return "; ".join(
         f"{goal.text(value)} {goal.shown_unit}" for goal, value in zip(goals, values, strict=True)
     )
-
-
-def hours_and_minutes(seconds: float) -> str:
-    """Hours and minutes, or minutes and seconds."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 60} min {whole % 60} s"

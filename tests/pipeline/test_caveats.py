@@ -221,7 +221,7 @@ def test_slots_that_settled_at_once_are_counted(searched: Path, tmp_path: Path) 
     alpha_NLC[5:, :, 1] += 20
     alpha_NLC[5:, 0, 1] -= 20
     said = guard_lines(write(tmp_path / "all.npz", alpha_NLC, LABELS), *given)
-    assert "too few steps of alpha until it settled to say how directed they were" in said[0]
+    assert "alpha settled after too few steps to judge its direction" in said[0]
     assert len(said) == 3
     assert "dense has 100% of pi" in said[1]
-    assert "in 4 of 4 slots alpha took too few steps" in said[2]
+    assert "in 4 of 4 slots alpha moved for too few steps" in said[2]

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import jobs
 from pipeline.experiment import load_experiment
-from pipeline.jobs import Job, run_all
+from pipeline.jobs import Countdown, Job, run_all
 from pipeline.processes.run_scripts import Failed, Limits
 from training.endings import Diverged
 from training.signals import StopRequest
@@ -89,3 +89,13 @@ def test_a_silent_job_is_told_what_helps_it_and_no_key_of_sweeps(
     with pytest.raises(ValueError, match=r"silent for .* \(the same command again goes on") as told:
         run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
     assert "sweep." not in str(told.value)
+
+
+def test_a_countdown_says_what_is_done_and_how_long_the_rest_takes() -> None:
+    times_s = iter([100.0, 130.0, 160.0, 175.0])
+    countdown = Countdown(3, clock=lambda: next(times_s))
+    assert [countdown.line(name) for name in "abc"] == [
+        "[1/3] a; about 1:00 left",
+        "[2/3] b; about 0:30 left",
+        "[3/3] c",
+    ]

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -123,10 +124,11 @@ def test_a_probe_has_no_budget_to_measure_or_fill(experiment_file: Path, tmp_pat
 
 
 def test_what_is_trained_is_not_trained_again(
-    predict: Derive, tmp_path: Path, jobs: list[str]
+    predict: Derive, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = predict()
     count = len(jobs)
+    assert "trained already" not in "".join(capsys.readouterr())
     before = tried(tmp_path / "run")
     assert predict() == first
     assert tried(tmp_path / "run") == before
@@ -135,6 +137,9 @@ def test_what_is_trained_is_not_trained_again(
     shutil.rmtree(tmp_path / "run" / "probes" / name.replace(" ", "") / f"seed-{seed}")
     assert predict() == first
     assert jobs[count:] == [jobs[2]]
+    said = "".join(capsys.readouterr())
+    assert re.search(r"trained already: (\d+) of \1\n", said), "by the second one"
+    assert f"[1/1] {jobs[2]}: validation" in said
 
 
 def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list[str]) -> None:

@@ -164,11 +164,14 @@ SOUND = Diagnostics(0.3, 0.5, "dense", 0.5, np.full(6, 4.0))
         ({"directed_L": np.full(6, 2.4)}, "in 6 of 6 slots alpha moved as noise would"),
         ({"directed_L": np.array([2, 2, 2, 3, 3, 3])}, ""),
         ({"directed_L": np.array([2, 2, 2, 2, 3, 3])}, "in 4 of 6 slots"),
-        ({"directed_L": np.array([2, 2, 2, np.nan, np.nan, np.nan])}, "in 3 of 6 slots alpha took"),
+        (
+            {"directed_L": np.array([2, 2, 2, np.nan, np.nan, np.nan])},
+            "in 3 of 6 slots alpha moved",
+        ),
         ({"directed_L": np.array([2, 2, 3, 3, 3, np.nan])}, ""),
         ({"directed_L": np.array([3, 3, 3, np.nan, np.nan, np.nan])}, ""),
         ({"directed_L": np.array([1, 2, 2, 2.2, 9, np.nan])}, "increments there 2.0, below 2.5"),
-        ({"directed_L": np.full(6, np.nan)}, "in 6 of 6 slots alpha took too few steps"),
+        ({"directed_L": np.full(6, np.nan)}, "in 6 of 6 slots alpha moved for too few steps"),
     ],
 )
 def test_where_each_warning_begins(changes: dict[str, Any], word: str) -> None:

@@ -215,9 +215,7 @@ def test_the_worth_of_kinds_alone_is_what_was_measured() -> None:
 
 
 def test_the_search_over_all_kinds_is_as_it_was_compared() -> None:
-    with (RESULTS / "all_blocks_comparison.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    page = words_of("docs/blocks.md")
+    rows, page = record("all_blocks_comparison.json")["rows"], words_of("docs/blocks.md")
     for row in rows:
         thousands = [
             f"{float(row[name]) / 1000:.0f}k" for name in ("parameters", "flops_per_token")

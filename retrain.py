@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 print(f"model: {result.parent / 'model'}")
             if arguments.layout is not None:
-                chosen = settings_of(arguments.layout)
-                print(f"to choose it: {cli.command('derive.py', run_dir, *chosen)}")
+                settings = (*settings_of(arguments.layout), *carried(arguments))
+                print(f"to choose it: {cli.command('derive.py', run_dir, *settings)}")
     return ending.code
 
 

@@ -63,6 +63,7 @@ class ContextBatches:
         self._tokens = tokens
         self._start_B1 = np.arange(batch)[:, None] * self._row
         self._offset_seed = offset_seed
+        self.streams, self.segment = batch, segment
         self.per_epoch = -(-self._row // segment)
         # The most inputs of a stream in a batch: fewer than `segment` where a stream is short.
         self.width = -(-self._row // self.per_epoch)

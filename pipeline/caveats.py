@@ -76,11 +76,11 @@ def gap_caveats(evidence: Evidence) -> list[str]:
 def layout_caveats(evidence: Evidence, searches: Sequence[Path]) -> tuple[str, ...]:
     """What goes with a layout derived from searches, by their folders; raises as `read_caveats`."""
     several = len(searches) > 1
-    lines = [
-        f"{folder.name}: {line}" if several else line
-        for folder in searches
-        for line in read_caveats(folder)
-    ]
+    each = {folder.name: read_caveats(folder) for folder in searches}
+    # What all say, as of the text, is said once.
+    of_all = set.intersection(*map(set, each.values())) if each else set()
+    lines = [line for line in next(iter(each.values()), ()) if line in of_all]
+    lines += [f"{name}: {line}" for name, own in each.items() for line in own if line not in of_all]
     if evidence.agreement is not None:
         lines += agreement_caveats(evidence.agreement)
     if not several:

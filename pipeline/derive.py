@@ -52,8 +52,8 @@ from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 from utils.screen import say
 
-# Where no search was made, or none is wanted.
-NO_SEARCH = "without a search --method with a rule, or layout"
+# What run derive.py first may need.
+NO_SEARCH = "--method layout, or of a rule, needs no search"
 
 Train = Callable[[Sequence[Trial]], Sequence[float]]
 
@@ -290,9 +290,8 @@ def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> A
     else:
         path = file or plan.run_dir / "architecture.json"
         if not path.exists():
-            remedy = f"; run derive.py {plan.run_dir} first ({NO_SEARCH}), or give --layout"
-            remedy = "" if file else remedy
-            raise ValueError(f"{path}: not found{remedy}")
+            remedy = f"run derive.py {plan.run_dir} first ({NO_SEARCH}), or give --layout"
+            raise ValueError(f"{path}: not found" + ("" if file else f"; {remedy}"))
         architecture = load_architecture(path)
         for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):
             raise ValueError(f"{path}: {problem}")

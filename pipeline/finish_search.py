@@ -84,7 +84,8 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     lines = [*finish_costs(plan, folder), *lines]
     # The warnings of the text were printed before step 0.
     warnings = [line for line in lines if line.startswith("warning: ")]
-    of_text = [*text_warnings(plan.prepared, plan.experiment.data), *plan.experiment.warnings()]
+    of_text = text_warnings(plan.prepared, plan.training_batches())
+    of_text += plan.experiment.warnings()
     write_caveats(folder, [*of_text, *warnings])
     for line in lines:
         print(line)

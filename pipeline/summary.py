@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from data import ContextBatches, DataConfig, Prepared, Tokenizer
+from data import ContextBatches, Prepared, Tokenizer
 from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
 from pipeline.context import RunPlan
 from pipeline.softmax import cluster_mass
@@ -26,7 +26,7 @@ MOST_OVERLAP = 0.2
 def text_summary(plan: RunPlan) -> str:
     """Text, streams, seed and machine, with warnings."""
     data, prepared, run = plan.experiment.data, plan.prepared, plan.experiment.run
-    width = plan.training_batches().width
+    batches = plan.training_batches()
     counts = ", ".join(f"{name} {len(ids):,}" for name, ids in prepared.tokens.items())
     caps = {"validation": data.validation_tokens, "test": data.test_tokens}
     capped = [f"{name} capped at {most:,}" for name, most in caps.items() if most is not None]
@@ -42,7 +42,7 @@ def text_summary(plan: RunPlan) -> str:
         f"vocabulary {prepared.tokenizer.vocabulary_size}",
         tokenizer_line(prepared.tokenizer, prepared.notes),
         f"lines of {least}+ characters that stand word for word in the training text: {overlap}",
-        f"streams: {data.batch} x {width} tokens a step; seed {run.seed}, "
+        f"streams: {data.batch} x {batches.width} tokens a step; seed {run.seed}, "
         f"{plan.device}, {torch.get_num_threads()} threads, {run.precision}"
         + (f"; shared out to {plan.ranks.world} processes" if plan.ranks.world > 1 else "")
         + ("; every epoch begins at another place" if data.random_offset else "")
@@ -52,7 +52,7 @@ def text_summary(plan: RunPlan) -> str:
         + ("; slots computed again in the backward pass" if run.recompute else ""),
         f"dropout: {', '.join(f'{place} {part:g}' for place, part in dropout.items())}",
     ]
-    return "\n".join([*lines, *text_warnings(prepared, data), *plan.experiment.warnings()])
+    return "\n".join([*lines, *text_warnings(prepared, batches), *plan.experiment.warnings()])
 
 
 def passes_line(steps: int, batches: ContextBatches) -> str:
@@ -73,10 +73,8 @@ def tokenizer_line(tokenizer: Tokenizer, notes: Mapping[str, Any]) -> str:
     return line
 
 
-def text_warnings(prepared: Prepared, data: DataConfig) -> list[str]:
+def text_warnings(prepared: Prepared, batches: ContextBatches) -> list[str]:
     """What is allowed but seldom meant, and makes figures say less than they seem to."""
-    train = len(prepared.tokens["train"])
-    stream = (train - 1) // data.batch
     lines = [
         f"warning: {share['found']} of {share['lines']} long lines of {split} stand in the "
         "training text too: its perplexity says little about new text"
@@ -89,10 +87,10 @@ def text_warnings(prepared: Prepared, data: DataConfig) -> list[str]:
         for split, ids in prepared.tokens.items()
         if split != "train" and len(ids) < LEAST_TOKENS
     ]
-    if stream < data.segment:
+    if batches.per_epoch == 1 and batches.width < batches.segment:
         lines.append(
-            f"warning: data.segment is {data.segment}, and each of {data.batch} streams has "
-            f"{stream:,} of the {train:,} training tokens: every step reads the whole text"
+            f"warning: data.segment is {batches.segment}, and each of {batches.streams} streams "
+            f"has {batches.width:,} training tokens: every step reads the whole text"
         )
     return lines
 

@@ -12,7 +12,7 @@ from report import html
 from report.comparison import Comparison
 from report.run_files import read_json, seed_folders
 from report.searches import seed_of
-from utils.strict_yaml import read_text, read_yaml
+from utils.strict_yaml import YamlError, read_text, read_yaml
 
 _ENOUGH_SEEDS = 3
 Command = tuple[str, ...]
@@ -115,10 +115,17 @@ def _derived_from(run_folder: Path, run: str) -> Command:
         return (run,)
     if not all(path.exists() for path in saved) or not saved:
         return (f"{run}/architectures/{used.name}", "--run", run)
-    before, after = (_leaves(read_yaml(read_text(path)).value) for path in (*saved, used))
+    before, after = (_leaves(_experiment(path)) for path in (*saved, used))
     changed = [key for key in after if key not in before or after[key] != before[key]]
     settings = [f"{key}={_as_typed(after[key])}" for key in changed]
     return (run, *(word for setting in settings for word in ("--set", setting)))
+
+
+def _experiment(path: Path) -> Any:
+    try:
+        return read_yaml(read_text(path)).value
+    except YamlError as error:
+        raise ValueError(f"{path}:{error.line}: {error.text}; run the command again") from None
 
 
 def _leaves(section: Any, above: str = "") -> dict[str, Any]:

@@ -304,12 +304,16 @@ def scatter(comparison: Comparison) -> Figure:
                     zorder=4 if role in CHOSEN_ROLES else 3, label=label,
                 )  # fmt: skip
         half = drawn & np.isfinite(half_N := _half_widths(comparison, measure))
-        low_N, high_N = y - half_N, y + half_N
-        axes.vlines(x[half], low_N[half], high_N[half], color="#666666", linewidth=1.0, zorder=2)
+        ends = (y - half_N, y + half_N)
+        if half.any():
+            axes.errorbar(
+                x[half], y[half], half_N[half], fmt="none", ecolor="#666666", elinewidth=1.0,
+                capsize=3.0, zorder=2, label="95% interval",
+            )  # fmt: skip
         _finish(axes, measure)
         if drawn.any():
             axes.set_xlim(_limits(x[drawn], 0.2))
-            axes.set_ylim(_limits(np.concatenate([y[drawn], low_N[half], high_N[half]]), 0.15))
+            axes.set_ylim(_limits(np.concatenate([y[drawn], *(end[half] for end in ends)]), 0.15))
             name_points(axes, list(rows["name"][drawn]), x[drawn], y[drawn])
     return figure
 
@@ -339,4 +343,4 @@ def _finish(axes: Axes, measure: str) -> None:
     axes.grid()
     axes.set_title("lower and further left is better", loc="left", color="#666666")
     if axes.get_lines():
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

@@ -44,7 +44,7 @@ _WORDS = (
     ("slot", r"\bslots?\b", "A place in the net for one block. A search chooses what stands "
      "there."),
     ("smallest visible difference", r"smallest visible", "A true difference of this size would be "
-     "shown in four of five such comparisons; one of half of the interval in about one of two."),
+     "shown in four of five such comparisons."),
     ("SuperNet", r"\bSuperNets?\b", "The net of a search: every slot holds all candidates."),
     ("tau", r"\btau\b", "Temperature of the search: the lower it is, the nearer a drawn mixture "
      "is to a single candidate."),

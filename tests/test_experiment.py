@@ -537,6 +537,14 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     assert first.endswith("results depend on how the text is cut")
 
 
+def test_costs_by_other_names_are_told_theirs(write, problems):
+    file = VALID + "derive: {budget: {memory: 0.5x, params: 1M}}\n"
+    assert [line.partition(": ")[2] for line in problems(file)] == [
+        "derive.budget.memory: unknown key; it is named 'cache' here",
+        "derive.budget.params: unknown key; it is named 'parameters' here",
+    ]
+
+
 def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):
     """As in the experiments that older runs saved."""
     opponents = "compare:\n  opponents: [interleaved, par]\n"

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -245,6 +246,24 @@ def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(
     assert layouts["layout-adid"] == "a d i d"
     assert layouts["sandwich-2"] == "a a d d"
     assert len(layouts) == 3
+
+
+def test_a_layout_by_hand_can_be_chosen_and_compared_without_a_search(
+    experiment_file: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    """By the command that is printed; what is trained is not trained again."""
+    folder, steps = tmp_path / "own", "retrain.steps=20"
+    for layout in ("interleaved", "a d i d"):
+        run(retrain, experiment_file, "--run", folder, "--layout", layout, *settings(steps))
+    *_, said = capsys.readouterr().out.splitlines()
+    words = shlex.split(said.removeprefix("to choose it: "))[2:]
+    assert (words[0], words[-1]) == (str(folder), steps)
+    run(derive, *words)
+    trained = (folder / "retrain/layout-adid/seed-0/result.json").stat()
+    run(retrain, folder)
+    run(compare, folder, "--set", "compare.opponents=[interleaved]")
+    assert (folder / "retrain/layout-adid/seed-0/result.json").stat() == trained
+    assert "layout-adid" in (folder / "comparison.csv").read_text()
 
 
 def test_compare_trains_the_opponents_exactly_as_retrain_does(

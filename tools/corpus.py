@@ -115,25 +115,25 @@ def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
 
 
 def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[str]:
-    """How often each phase reads the training text, and what makes figures say little.
-
-    Raises:
-        ValueError: the training text is too short for the streams.
-    """
+    """How often each phase reads the training text, and what makes figures say little."""
     from data import ContextBatches
     from pipeline.summary import passes_line, text_warnings
     from training.config import steps_in
     from training.optim import stages_of
 
     data, search, retrain = experiment.data, experiment.search, experiment.retrain
-    batches = ContextBatches(prepared.tokens["train"], batch=data.batch, segment=data.segment)
+    try:
+        batches = ContextBatches(prepared.tokens["train"], batch=data.batch, segment=data.segment)
+    except ValueError as error:  # the text is shown all the same
+        yield f"warning: {error}"
+        return
     if search is not None:
         steps = steps_in(search.steps, search.epochs, batches.per_epoch)
         yield f"search: {passes_line(steps, batches)}"
     if retrain is not None:
         steps = stages_of(retrain, batches.per_epoch).steps
         yield f"retrain: {passes_line(steps, batches)}"
-    yield from text_warnings(prepared, data)
+    yield from text_warnings(prepared, batches)
 
 
 def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxConfig | None":

@@ -21,11 +21,11 @@ def unbeaten(values: Sequence[Sequence[float]]) -> list[int]:
     ]
 
 
-def different(networks: Sequence[Hashable], values: Sequence[Sequence[float]]) -> list[int]:
-    """The places without those that have an earlier one's network and values."""
+def different(kinds: Sequence[Hashable], values: Sequence[Sequence[float]]) -> list[int]:
+    """The places without those that are of an earlier one's kind and have its values."""
     once: dict[tuple[Hashable, ...], int] = {}
-    for place, (network, of) in enumerate(zip(networks, values, strict=True)):
-        once.setdefault((network, *of), place)
+    for place, (kind, of) in enumerate(zip(kinds, values, strict=True)):
+        once.setdefault((kind, *of), place)
     return list(once.values())
 
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from report.plotting import FAINT, INK, house_style, make_figure, margins, plain
 from report.sweep.trials import Objective, Row, done, ending, keys_of, value_text
+from utils.pareto import different
 
 FEWEST_TRIALS = 10
 _DRAWS = 400
@@ -56,10 +57,9 @@ def importances(rows: Sequence[Row], index: int) -> list[Importance]:
 
 def _different(rows: Sequence[Row]) -> list[Row]:
     """By number, without those that have the settings and values of an earlier one."""
-    once: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: row.number):
-        once.setdefault(json.dumps([row.params, row.values], sort_keys=True), row)
-    return list(once.values())
+    by_number = sorted(rows, key=lambda row: row.number)
+    settings = [json.dumps(row.params, sort_keys=True) for row in by_number]
+    return [by_number[at] for at in different(settings, [row.values or [] for row in by_number])]
 
 
 def _importance(finished: Sequence[Row], key: str, index: int) -> Importance:

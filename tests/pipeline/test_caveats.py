@@ -92,6 +92,10 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
     assert layout_caveats(bare, folders[1:]) == (ONE_SEARCH,)
     both = layout_caveats(bare.model_copy(update={"agreement": AGREEMENT}), folders)
     assert both == (f"seed-0: {NOISE}", agreement_line(AGREEMENT))
+    write_caveats(folders[0], ["of the text", NOISE])
+    write_caveats(folders[1], ["other", "of the text"])
+    of_both = layout_caveats(bare, folders)
+    assert of_both == ("of the text", f"seed-0: {NOISE}", "seed-7: other")
 
 
 def test_a_search_without_its_caveats_is_named_and_damaged_ones_are_refused(tmp_path: Path) -> None:

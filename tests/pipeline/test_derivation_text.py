@@ -29,6 +29,8 @@ def test_whatever_an_architecture_file_may_hold_is_described(changes: dict[str, 
     value = json.loads(architecture().to_json()) | changes
     said = describe(Architecture.from_json(json.dumps(value), "x"), 0.2)
     assert said.startswith("layout a d i wide near")
+    has_pi = bool((value["evidence"] or {}).get("pi"))
+    assert ("pi of alpha's mean over the last 20% of the steps:" in said) is has_pi
     caveats = (value["evidence"] or {}).get("caveats", [])
     assert said.endswith("\n".join(caveats))
 

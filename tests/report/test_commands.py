@@ -5,6 +5,8 @@ import re
 import shlex
 from html import unescape
 
+import pytest
+
 from report.commands import commands_section, next_commands
 from report.comparison import read_comparison
 from report.glossary import glossary_section
@@ -86,6 +88,25 @@ def test_a_run_that_has_begun_is_searched_next(make):
     assert next_commands(make.run, None)[0].startswith("python search.py ")
 
 
+def test_a_layout_that_is_chosen_and_not_trained_is_trained_next(make):
+    """Also where another one of the run is."""
+    make.architecture("argmax-0", ("dense",), chosen=True)
+    (make.retraining("par-5") / "result.json").touch()
+    assert next_commands(make.run, None)[0].startswith("python retrain.py ")
+    (make.retraining("argmax-0") / "result.json").touch()
+    assert next_commands(make.run, None)[0].startswith("python compare.py ")
+
+
+def test_a_damaged_experiment_of_a_derivation_is_refused_by_name(make):
+    recorded(make.search(drawn=()), "search.py", "x.yaml", "--run", "runs/x")
+    make.architecture("argmax-0", ("dense",), chosen=True)
+    (make.run / "search/seed-0/experiment.yaml").write_text("derive: {}\n")
+    used = make.run / "architectures/argmax-0.yaml"
+    used.write_text("derive: {\n")
+    with pytest.raises(ValueError, match=r"argmax-0\.yaml:\d+: .*; run the command again"):
+        lines(make)
+
+
 def test_a_hash_is_short_and_says_that_the_code_was_changed():
     assert short_hash(COMMIT) == "0123456789ab"
     assert short_hash(f"{COMMIT}-changed") == "0123456789ab-changed"
@@ -96,4 +117,5 @@ def test_the_glossary_has_the_words_that_are_used_and_no_others():
     assert section is not None
     assert re.findall("<dt>(.*?)</dt>", section.body) == ["pi", "slot"]
     assert glossary_section("<p>nothing of ours</p>") is None
+    assert "smallest visible difference" in glossary_section("(the smallest visible one is 1)").body
     assert "latency x" in glossary_section("<th>latency<small>x</small></th>").body

@@ -298,6 +298,8 @@ def test_the_figure_has_the_intervals_of_several_seeds_in_its_own_measure(make):
     axes = scatter(comparison).axes[0]
     ((low, high),) = [line[:, 1] for line in axes.collections[0].get_segments()]
     assert (low, high) == pytest.approx((bits - 0.2 * bits / nats, bits + 0.2 * bits / nats))
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "95% interval" in labels
     assert axes.get_ylim()[0] < low
     assert high < axes.get_ylim()[1]
 

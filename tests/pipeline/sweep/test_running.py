@@ -264,6 +264,21 @@ def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_p
     assert len(first) == len(other) == 16
 
 
+def test_the_pruner_counts_the_validations_of_trials(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the file may set apart from its own."""
+    intervals = []
+
+    def pruner(config: object, validate_every: int) -> optuna.pruners.BasePruner:
+        intervals.append(validate_every)
+        return optuna.pruners.NopPruner()
+
+    monkeypatch.setattr(study, "make_pruner", pruner)
+    start(file, folder, "sweep.set={run.validate_every: 7}")
+    assert intervals == [7]
+
+
 def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path) -> None:
     first = start(file, tmp_path / "a").pool.queue.study_id
     (tmp_path / "a/trials").mkdir()

@@ -27,7 +27,10 @@ def page(title: str, sections: Sequence[Section], *, rules: str = "", script: st
     `rules` are added to the style sheet; `script` is the page's only script.
     """
     style = style_sheet(rules)
-    links = "".join(f'<a href="#{escape(one.key)}">{escape(one.title)}</a>' for one in sections[1:])
+    # Between them a line may break.
+    links = " ".join(
+        f'<a href="#{escape(one.key)}">{escape(one.title)}</a>' for one in sections[1:]
+    )
     nav = f'<nav aria-label="Parts of this page">{links}</nav>' if links else ""
     first = escape(sections[0].key) if sections else ""
     body = "".join(map(_section, sections))

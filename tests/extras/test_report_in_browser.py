@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from report import html
 from report.page import write_report
 from report.search_figures import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
@@ -233,5 +234,16 @@ def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
     ]
     visit = Visit(browser, write_sweep_report(sweeper.file(tmp_path / "run", rows, 2)))
     visit.fits()
+    visit.is_quiet()
+    visit.context.close()
+
+
+def test_many_links_to_the_parts_of_a_page_take_several_lines(browser, tmp_path):
+    """A run with every phase has more of them than a line holds."""
+    sections = [html.Section(f"part{n}", "What was trained for it", "<p>x</p>") for n in range(14)]
+    file = tmp_path / "page.html"
+    file.write_text(html.page("many", sections))
+    visit = Visit(browser, file)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
     visit.is_quiet()
     visit.context.close()

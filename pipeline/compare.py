@@ -29,20 +29,25 @@ EXPERIMENT = "comparison.yaml"
 def train_contestants(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     """Train every architecture with every seed, as retrain.py does it, and raise what it does."""
     shown = set[str]()
-    trainings = [(seed, entry) for seed in plan.experiment.compare.seeds for entry in entries]
-    for number, (seed, entry) in enumerate(trainings, start=1):
-        seeded, architecture = plan.with_seed(seed), entry.architecture
+    trainings = [
+        (plan.with_seed(seed), entry) for seed in plan.experiment.compare.seeds for entry in entries
+    ]
+    is_new = [not _result_path(*training).exists() for training in trainings]
+    countdown = Countdown(sum(is_new))
+    for number, (training, new) in enumerate(zip(trainings, is_new, strict=True), start=1):
+        seeded, architecture = training[0], training[1].architecture
         with closing(retrain_trainer(seeded, architecture)) as trainer:
             trainer.open()
             begins = not trainer.state.step
             done = ", which is done" if trainer.state.step >= trainer.steps else ""
-            announce(
-                f"training {number} of {len(trainings)}: {architecture.name}, seed {seed}{done}"
-            )
+            name = f"{architecture.name}, seed {seeded.seed}"
+            announce(f"training {number} of {len(trainings)}: {name}{done}")
             trainer.run(seeded.experiment.run, shown)
             if begins:
                 shown |= set(trainer.summary.splitlines())
             finish_retrain(seeded, trainer, architecture)
+        if new:
+            announce(countdown.line(f"trained {name}"))
 
 
 def train_in_processes(

@@ -1,4 +1,4 @@
-"""The derived layout beside its opponents: text table, figures, HTML table."""
+"""The derived layout beside its opponents: its files read, text table, HTML table."""
 
 import io
 import itertools
@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report import html
 from report.architectures import as_number
-from report.plotting import SEARCHED, compact, house_style, make_figure, margins, name_points, room
+from report.plotting import compact
 from report.run_files import read_json
 from utils.text import aligned, shorten
 
@@ -44,11 +40,6 @@ _LAYOUT_LENGTHS = (16, 7)
 _LONGEST_CELL = 40  # of a layout on the page
 # The layout that is compared with the others: a search's answer, or another derivation's.
 CHOSEN_ROLES = ("searched", "chosen")
-_MARKS = {
-    **dict.fromkeys(CHOSEN_ROLES, ("*", SEARCHED, 13.0)),
-    "front": ("s", "#009e73", 6.5),
-    "opponent": ("o", "#0072b2", 6.5),
-}
 
 
 def interval_of(value: Any, numbers: int = 2) -> Interval | None:
@@ -80,6 +71,10 @@ class Comparison:
         """Of a row's nats over its seeds."""
         known = self.intervals.get(name)
         return interval_of(known.get("nats_per_token")) if isinstance(known, Mapping) else None
+
+    def latency_interval(self, name: str) -> Interval | None:
+        """Of a row's latency over the rounds of its measurement."""
+        return interval_of(self.latency_intervals.get(name))
 
     @property
     def legend(self) -> str:
@@ -273,74 +268,3 @@ def html_table(comparison: Comparison) -> str:
         rows.append(("searched" if row["role"] in CHOSEN_ROLES else "", cells))
     head = [(column.title, column.unit) for column in columns]
     return html.table(head, rows, left=_LEFT, says="the comparison")
-
-
-def measure_of(comparison: Comparison) -> str:
-    """What the figure shows: bits per byte, or nats per token where text may be lost."""
-    return "nats per token" if comparison.rows["bits_per_byte"].isna().all() else "bits per byte"
-
-
-def scatter(comparison: Comparison) -> Figure:
-    """What each layout costs and how well it predicts; down and left is better.
-
-    Where there are several seeds each mark has the 95% interval of its mean.
-    """
-    rows = comparison.rows
-    measure = measure_of(comparison)
-    x = rows["flops_per_token"].to_numpy(float)
-    y = rows[measure.replace(" ", "_")].to_numpy(float)
-    drawn = np.isfinite(x) & np.isfinite(y)
-    with house_style():
-        figure = make_figure(7.6, 4.0)
-        axes = figure.subplots()
-        margins(figure, left=0.85, right=0.25, top=0.45, bottom=0.55)
-        for role, (mark, colour, size) in _MARKS.items():
-            shown = drawn & (rows["role"] == role).to_numpy()
-            if shown.any():
-                label = role if shown.sum() == 1 or role in CHOSEN_ROLES else f"{role}s"
-                axes.plot(
-                    x[shown], y[shown], mark, color=colour, markersize=size,
-                    markeredgecolor="white", markeredgewidth=0.6,
-                    zorder=4 if role in CHOSEN_ROLES else 3, label=label,
-                )  # fmt: skip
-        half = drawn & np.isfinite(half_N := _half_widths(comparison, measure))
-        ends = (y - half_N, y + half_N)
-        if half.any():
-            axes.errorbar(
-                x[half], y[half], half_N[half], fmt="none", ecolor="#666666", elinewidth=1.0,
-                capsize=3.0, zorder=2, label="95% interval",
-            )  # fmt: skip
-        _finish(axes, measure)
-        if drawn.any():
-            axes.set_xlim(_limits(x[drawn], 0.2))
-            axes.set_ylim(_limits(np.concatenate([y[drawn], *(end[half] for end in ends)]), 0.15))
-            name_points(axes, list(rows["name"][drawn]), x[drawn], y[drawn])
-    return figure
-
-
-def _half_widths(comparison: Comparison, measure: str) -> np.ndarray:
-    """Half of each row's 95% interval over its seeds, in the figure's measure; nan: none."""
-    rows = comparison.rows
-    intervals = [comparison.nats_interval(str(name)) for name in rows["name"]]
-    half_N = np.array([np.nan if one is None else (one[1] - one[0]) / 2 for one in intervals])
-    # Of one text the measures differ by a factor.
-    return half_N * (rows[measure.replace(" ", "_")] / rows["nats_per_token"]).to_numpy(float)
-
-
-def _limits(values: np.ndarray, share: float) -> tuple[float, float]:
-    """Both ends of an axis with room for names."""
-    low, high = float(values.min()), float(values.max())
-    return low - room(low, high, share), high + room(low, high, share)
-
-
-def _finish(axes: Axes, measure: str) -> None:
-    axes.set_xlabel("FLOPs per token (forward)")
-    axes.set_ylabel(f"test {measure}")
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid()
-    axes.set_title("lower and further left is better", loc="left", color="#666666")
-    if axes.get_lines():
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

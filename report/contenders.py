@@ -81,7 +81,7 @@ def _of_row(row: pd.Series, comparison: Comparison, layout: Layout | None) -> Co
         if (shown := intervals.get("shown")) in ("better", "worse", "nothing")
         else None,
         latency_ms=as_number(float(row["latency_ms"])),
-        latency_interval=interval_of(comparison.latency_intervals.get(name)),
+        latency_interval=comparison.latency_interval(name),
         flops=as_number(float(row["flops_per_token"])),
     )
 

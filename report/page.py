@@ -10,7 +10,8 @@ from report import html
 from report.answer import Known, answer
 from report.architectures import Layout, read_layouts
 from report.commands import commands_section, next_commands
-from report.comparison import Comparison, html_table, measure_of, read_comparison, scatter
+from report.comparison import Comparison, html_table, read_comparison
+from report.comparison_figure import costs_drawn, measure_of, scatter
 from report.contenders import Contender, compared, uncompared
 from report.derived import derived_section, layouts_section
 from report.glossary import glossary_section
@@ -117,13 +118,8 @@ def _comparison(comparison: Comparison) -> html.Section:
     verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
     texts = (comparison.legend, comparison.remarks, comparison.latency_note)
     note = "".join(html.note(text) for text in texts if text)
-    measure = measure_of(comparison)
-    caption = f"Test {measure} against forward FLOPs per token"
-    figure = html.image(png(scatter(comparison)), caption, _scatter_words(comparison, measure))
+    what = f"{measure_of(comparison)} against {' and '.join(costs_drawn(comparison))}"
+    words = f"Scatter plot of {what}; a point for each of {', '.join(comparison.rows['name'])}"
+    figure = html.image(png(scatter(comparison)), f"Test {what}", words)
     body = verdict + html_table(comparison) + note + figure
     return html.Section("comparison", "Comparison on the test split", body)
-
-
-def _scatter_words(comparison: Comparison, measure: str) -> str:
-    names = ", ".join(map(str, comparison.rows["name"]))
-    return f"Scatter plot of {measure} against FLOPs per token; a point for each of {names}"

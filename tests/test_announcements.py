@@ -73,6 +73,11 @@ def test_a_comparison_says_the_shared_settings_once_and_names_each_training(
             f"{', which is done' if count == 4 and seed == 0 else ''}"
             for number, (name, seed) in enumerate(trainings[:count], start=1)
         ]
+        counted = [line.partition(";")[0] for line in lines if line.startswith("[")]
+        assert counted == [
+            f"[{number}/2] trained {name}, seed {seed}"
+            for number, (name, seed) in enumerate(trainings[count - 2 : count], start=1)
+        ]
         for words in ("text: ", "tokenizer: ", "streams: ", "softmax: ", "weights: "):
             assert len([line for line in lines if line.startswith(words)]) == 1
         assert lines.count("testing the weights of step 4, the best on validation") == 2

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from matplotlib.transforms import Bbox
 
-from report.comparison import html_table, read_comparison, scatter, text_table, tight_layout
+from report.comparison import html_table, read_comparison, text_table, tight_layout
+from report.comparison_figure import costs_drawn, scatter
 from report.page import write_report
 from report.plotting import png
 
@@ -122,13 +123,37 @@ def test_the_html_table_marks_the_chosen_layout(make, role):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("role", ["searched", "chosen"])
-def test_the_figure_shows_bits_against_flops(make, role):
+def test_the_figure_shows_bits_against_latency_and_flops(make, role):
     figure = scatter(with_role(make, role))
-    axes = figure.axes[0]
-    points = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
-    assert points == {role: [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
-    assert [text.get_text() for text in axes.texts] == ["argmax-0", "interleaved"]
+    by_latency, by_flops = (
+        {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
+        for axes in figure.axes
+    )
+    assert by_latency == {role: [[3.456, 2.05]]}
+    assert by_flops == {role: [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
+    names = [[text.get_text() for text in axes.texts] for axes in figure.axes]
+    assert names == [["argmax-0"], ["argmax-0", "interleaved"]]
     assert png(figure)
+
+
+def test_a_cost_that_no_row_has_is_not_drawn(make):
+    comparison = read_comparison(make.comparison(row() + row(name="other", flops="2e6")))
+    assert costs_drawn(comparison) == ["FLOPs per token (forward)"]
+    assert len(scatter(comparison).axes) == 1
+
+
+def test_the_figure_has_the_intervals_of_latency_beside_latency_alone(make):
+    run = make.comparison(row(latency="3.0") + row(name="other", latency="4.0", flops="2e6"))
+    path = run / "comparison.json"
+    said = json.loads(path.read_text())
+    said["latency_interval_ms"] = {"par-5": [2.5, 4.5]}
+    path.write_text(json.dumps(said))
+    by_latency, by_flops = scatter(read_comparison(run)).axes
+    ((low, high),) = [line[:, 0] for line in by_latency.collections[0].get_segments()]
+    assert (low, high) == pytest.approx((2.5, 4.5))
+    assert by_latency.get_xlim()[0] < low
+    assert high < by_latency.get_xlim()[1]
+    assert not by_flops.collections
 
 
 @pytest.mark.filterwarnings("error")

@@ -67,7 +67,7 @@ def train_in_processes(
     ]
     if trainings:
         announce(f"training {len(trainings)} models, {jobs} at a time; each says more in its log")
-        countdown = Countdown(len(trainings))
+        countdown = Countdown(len(trainings), jobs)
         run_all(
             trainings,
             workers=jobs,

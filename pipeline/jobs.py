@@ -1,5 +1,6 @@
 """Several runs of scripts at a time, each in a process of its own; layouts trained alone."""
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,21 +41,37 @@ class Job:
 
 
 class Countdown:
-    """How many of so many runs are done, and about how long the others take."""
+    """How many of so many runs are done, and about how long the others take, some at a time.
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._done, self._clock = total, 0, clock
-        self._began_s = clock()
+    Each of the workers begins a run at once when another ends; who ends is taken to be who began
+    first.
+    """
+
+    def __init__(
+        self, total: int, workers: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._total, self._done, self._taken_s, self._clock = total, 0, 0.0, clock
+        self._began_s = [clock()] * min(workers, total)
         self._lock = threading.Lock()
 
     def line(self, words: str) -> str:
         """The words about a run that is done, between its number and the time that is left."""
         with self._lock:
+            now_s = self._clock()
+            self._taken_s += now_s - self._began_s.pop(0)
             self._done += 1
-            rest = self._total - self._done
-            left_s = (self._clock() - self._began_s) / self._done * rest
-            left = f"; about {duration(left_s)} left" if rest else ""
+            if self._done + len(self._began_s) < self._total:
+                self._began_s.append(now_s)
+            left = f"; about {duration(self._left_s(now_s))} left" if self._began_s else ""
             return f"[{self._done}/{self._total}] {words}{left}"
+
+    def _left_s(self, now_s: float) -> float:
+        """Until the last run ends, where each takes as long as the mean of those that are done."""
+        each_s = self._taken_s / self._done
+        ends_s = [max(began_s + each_s, now_s) for began_s in self._began_s]
+        for _ in range(self._total - self._done - len(ends_s)):
+            heapq.heapreplace(ends_s, ends_s[0] + each_s)
+        return max(ends_s) - now_s
 
 
 def run_all(

@@ -48,7 +48,7 @@ class Probes:
         waiting = [job for job in jobs if _nats_of(job) is None]
         if len(waiting) < len(jobs):
             say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
-        countdown = Countdown(len(waiting))
+        countdown = Countdown(len(waiting), self.workers)
         # Only now: what comes between trainings, such as scoring layouts, ends at once by itself.
         stop = StopRequest()
         with stop.listening():

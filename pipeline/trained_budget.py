@@ -1,6 +1,6 @@
 """Within a budget of times, what a method would train is measured whole before it is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -143,6 +143,27 @@ class WholeTimes:
         return Measured(self.budget, times_ms, {name: shapes.key(name) for name in times_ms})
 
 
+class _Progress:
+    """Says what a method says; when it is asked again, only from what is new on."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._is_told_again, self._last_line = say, False, ""
+
+    def say(self, line: str) -> None:
+        if self._is_told_again:
+            self._last_line = line
+        else:
+            self._say(line)
+
+    def is_told_again(self) -> None:
+        self._is_told_again, self._last_line = True, ""
+
+    def is_new(self) -> None:
+        if self._last_line:
+            self._say(self._last_line)
+        self._is_told_again, self._last_line = False, ""
+
+
 def trained_within_budget(
     plan: RunPlan, request: Request, budget: Budget, factors: Mapping[str, float]
 ) -> tuple[Derived, tuple[TimedCost, ...]]:
@@ -156,21 +177,26 @@ def trained_within_budget(
         ValueError: none keeps it when it is measured.
     """
     assert request.train is not None
-    train, times = request.train, WholeTimes(plan, budget)
+    train, times, progress = request.train, WholeTimes(plan, budget), _Progress(request.say)
     limits, refused = budget.limits(factors), dict[str, Mapping[str, float]]()
+    nats_by_trial = dict[Trial, float]()
 
     def train_within(trials: Sequence[Trial]) -> Sequence[float]:
-        if excess := times.over([trial.layout for trial in trials]):
-            raise _Over(excess)
-        return train(trials)
+        if missing := [trial for trial in trials if trial not in nats_by_trial]:
+            progress.is_new()
+            if excess := times.over([trial.layout for trial in missing]):
+                raise _Over(excess)
+            nats_by_trial.update(zip(missing, train(missing), strict=True))
+        return [nats_by_trial[trial] for trial in trials]
 
+    asked = replace(request, limits=limits, train=train_within, say=progress.say)
     while True:
-        asked = replace(request, limits=limits, refused=frozenset(refused), train=train_within)
         try:
-            derived = DERIVATIONS[request.config.method](asked)
+            derived = DERIVATIONS[request.config.method](replace(asked, refused=frozenset(refused)))
         except _Over as over_budget:
             refused |= over_budget.excess
             say(_refused_words(over_budget.excess))
+            progress.is_told_again()
         except NoLayout:
             if not refused:
                 raise

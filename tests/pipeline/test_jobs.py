@@ -99,3 +99,18 @@ def test_a_countdown_says_what_is_done_and_how_long_the_rest_takes() -> None:
         "[2/3] b; about 0:30 left",
         "[3/3] c",
     ]
+
+
+def test_a_countdown_of_several_workers_knows_what_is_under_way() -> None:
+    """Five runs of ten seconds, two at a time: they end at 10, 10, 20, 20 and 30."""
+    times_s = iter([0.0, 10.0, 10.0, 20.0, 20.0, 30.0])
+    countdown = Countdown(5, workers=2, clock=lambda: next(times_s))
+    left = [countdown.line("").partition("; ")[2] for _ in range(5)]
+    assert left == [f"about 0:{rest_s} left" for rest_s in (20, 20, 10, 10)] + [""]
+
+
+def test_a_countdown_expects_what_takes_longer_than_others_at_once() -> None:
+    times_s = iter([0.0, 10.0, 11.0])
+    countdown = Countdown(3, workers=3, clock=lambda: next(times_s))
+    assert countdown.line("a") == "[1/3] a; about 0:00 left"
+    assert countdown.line("b") == "[2/3] b; about 0:00 left"

@@ -35,12 +35,14 @@ def nats(layout: Layout) -> float:
 
 @dataclass
 class Trainings:
-    """Remembers what was trained, and that it was not trained again."""
+    """Remembers what was trained, and how many were asked for at a time."""
 
     layouts: dict[Trial, Layout] = field(default_factory=dict)
+    asked: list[int] = field(default_factory=list)
 
     def __call__(self, trials: Sequence[Trial]) -> list[float]:
         self.layouts |= {trial: trial.layout for trial in trials}
+        self.asked.append(len(trials))
         return [nats(trial.layout) + 1e-4 * trial.seed for trial in trials]
 
     def derive(self, plan: RunPlan, method: str, **options: Any) -> Derivation:
@@ -69,6 +71,22 @@ def test_what_is_trained_keeps_the_budget_when_it_is_measured(
     assert "over the budget when measured, so not trained: " in capsys.readouterr().err
     blocks = [" ".join(sorted(letters.replace("i", "").split())) for letters in measured]
     assert len(set(blocks)) == len(blocks), "each once"
+
+
+@pytest.mark.parametrize("method", ["finals", "predictor"])
+def test_asked_again_without_what_is_over_a_method_repeats_neither_trainings_nor_words(
+    plan: RunPlan, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainings = Trainings()
+    trainings.derive(plan, method)
+    assert sum(trainings.asked) == len(trainings.layouts), "each is asked for once"
+    lines = capsys.readouterr().err.splitlines()
+    over = [number for number, line in enumerate(lines) if line.startswith("over the budget")]
+    said = [number for number, line in enumerate(lines) if line.startswith(f"{method}: ")]
+    assert over
+    # A line for each time that something is trained, and for each that was refused.
+    assert len(said) == len(trainings.asked) + len(over)
+    assert max(over) < max(said), "what is trained instead is said"
 
 
 def test_rules_name_the_largest_networks_that_fit(plan: RunPlan) -> None:

@@ -264,12 +264,13 @@ def check_entangled(candidates: Sequence[Candidate]) -> None:
             f"entangle: dense candidates share weights, and there {'is' if dense else 'are'} "
             f"{len(dense)} of them; give two or more, or leave it out"
         )
-    activations = {candidate.activation for candidate in dense}
-    if len(activations) > 1:
-        raise ValueError(
-            f"entangle: dense candidates that share weights need one activation, found "
-            f"{', '.join(sorted(activations))}; give one, or leave it out"
-        )
+    for name in ("activation", "chunk"):
+        values = {str(getattr(candidate, name)) for candidate in dense}
+        if len(values) > 1:
+            raise ValueError(
+                f"entangle: dense candidates that share weights need one {name}, found "
+                f"{', '.join(sorted(values))}; give one, or leave it out"
+            )
     widths = [candidate.d_ffn for candidate in dense]
     if len(set(widths)) < len(widths):
         raise ValueError(

@@ -15,8 +15,9 @@ def append_to_kv_cache(cached_BG2MK: Tensor, new_BG2TK: Tensor) -> Tensor:
     """The M cached rows with T new ones behind them; (B, H, 2, S, K).
 
     The result is a view of a buffer with room behind it, and so is every part of it: rows are
-    copied only when the room is used up. What follows the given rows in their buffer is written
-    over, so a state can be read on from once.
+    copied only when the room is used up. It is an eighth of the rows, or the segment where that is
+    more: a copied row costs far less than one that is attended to. What follows the given rows in
+    their buffer is written over, so a state can be read on from once.
     """
     if not cached_BG2MK.shape[3]:
         return new_BG2TK.contiguous()
@@ -24,8 +25,8 @@ def append_to_kv_cache(cached_BG2MK: Tensor, new_BG2TK: Tensor) -> Tensor:
     capacity = cached_BG2MK.stride(2) // width
     start = cached_BG2MK.storage_offset() // width
     if start + rows + fresh > capacity:
-        room = rows + max(rows, 8 * fresh)
-        buffer = new_BG2TK.new_empty(*cached_BG2MK.shape[:3], room, width)
+        capacity = rows + max(rows // 8, fresh)
+        buffer = new_BG2TK.new_empty(*cached_BG2MK.shape[:3], capacity, width)
         buffer[:, :, :, :rows] = cached_BG2MK
         cached_BG2MK, start = buffer, 0
     shape = (*cached_BG2MK.shape[:3], rows + fresh, width)

@@ -3,8 +3,8 @@
 B batch   T segment length   M memory length   D d_model   V vocabulary   J tails   L slots
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -204,10 +204,27 @@ class LanguageModel(nn.Module):
 
     def costliest(self) -> Self:
         """The model itself, with the weights that costs are taken of (`Block`)."""
-        for block in (block for slot in self.slots for block in slot.blocks.values()):
-            if (widen := getattr(block, "costliest", None)) is not None:
-                widen()
+        for block in self._of_varying_work():
+            block.costliest()
         return self
+
+    @contextmanager
+    def at_its_costliest(self) -> Iterator[None]:
+        """Within it the weights are those of `costliest`; afterwards they are as before."""
+        weights = [weight for block in self._of_varying_work() for weight in block.parameters()]
+        kept = [weight.detach().clone() for weight in weights]
+        self.costliest()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for weight, before in zip(weights, kept, strict=True):
+                    weight.copy_(before)
+
+    def _of_varying_work(self) -> list[Any]:
+        """The blocks whose work depends on their weights."""
+        blocks = (block for slot in self.slots for block in slot.blocks.values())
+        return [block for block in blocks if hasattr(block, "costliest")]
 
     def describe(self) -> list[dict[str, Any]]:
         """What blocks say of themselves by slot and label; slots of one module say the same."""

@@ -141,7 +141,8 @@ def forecast(
     grown = (-(-rows // parts) - _FEW) / (_MORE - _FEW)
     peak = gradients = 0
     for make in makers:
-        with BuffersKept(state.model), _aside(forward.device):
+        # What is learnt may make a step greedier than the first one, as a span that grows does.
+        with BuffersKept(state.model), state.model.at_its_costliest(), _aside(forward.device):
             (low, _), (high, of_step) = (
                 _count(state, _rows_like(batch, few * n), forward, make, step)
                 for n in (_FEW, _MORE)

@@ -24,7 +24,8 @@ _FACTOR = "rate_factor"
 def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Optimizer:
     """An optimiser over all weights; weight decay acts on matrices, not on norms or biases.
 
-    A block may give a weight so many times the learning rate (`rate_factors`).
+    A block may give a weight so many times the learning rate (`rate_factors`); its decay, which
+    the learning rate multiplies, is that of other weights all the same.
     """
     biases, factors = set[int](), dict[int, float]()
     for module in model.modules():
@@ -38,7 +39,7 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
     groups: list[dict[str, Any]] = [
         {
             "params": members[factor, bare],
-            "weight_decay": 0.0 if bare else config.weight_decay,
+            "weight_decay": 0.0 if bare else config.weight_decay / factor,
             _FACTOR: factor,
         }
         for factor, bare in sorted(members)

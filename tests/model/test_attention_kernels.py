@@ -274,6 +274,19 @@ def test_keys_and_values_stand_for_the_inputs(options: dict[str, int], lengths: 
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("length", "most"), [(1, 1.125), (16, 1.25), (64, 2.0)])
+def test_the_room_behind_what_is_kept_is_small(length: int, most: float) -> None:
+    """An eighth of the rows, or a segment: else what a cache costs would not be what is told."""
+    model = language_model([[candidate("attention", memory=64)]])
+    state = model.initial_state(2, cached=True)
+    for ids in tokens(2, 256).split(length, dim=1):
+        _, state, _ = model(ids, state)
+    ((kept,),) = state.blocks
+    assert kept is not None
+    assert kept.shape[3] == 64
+    assert kept.untyped_storage().nbytes() <= most * kept.nbytes
+
+
 def test_a_supernet_keeps_those_of_each_candidate() -> None:
     near, far = (candidate("attention", label=f"reach_{m}", memory=m) for m in (2, 6))
     model = language_model([[near, far, candidate("dense")]] * 3)

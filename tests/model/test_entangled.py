@@ -153,6 +153,8 @@ def test_a_supernet_holds_the_weights_once_and_returns_from_a_file() -> None:
         (["attention", "dense", "mixture_of_experts"], "there is 1 of them; give two or more"),
         (["dense", {"kind": "dense", "label": "gated", "d_ffn": 8, "activation": "swiglu"}],
          "need one activation, found relu, swiglu; give one"),
+        (["dense", {"kind": "dense", "label": "chunked", "d_ffn": 8, "chunk": 4}],
+         "need one chunk, found 1, 4; give one"),
         (["dense", {"kind": "dense", "label": "other"}], r"found \[12, 12\]; give different ones"),
     ],
 )  # fmt: skip

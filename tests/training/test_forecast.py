@@ -59,7 +59,7 @@ def rows(count: int, segment: int = 7) -> ProbeBatch:
 
 
 def searches(
-    forward: Forward, estimator: str, kinds: Sequence[str] = KINDS, **alpha: Any
+    forward: Forward, estimator: str, kinds: Sequence[Any] = KINDS, **alpha: Any
 ) -> tuple[Any, Any, Any]:
     model = supernet(torch.float32, kinds=kinds)
     step, state = search_step(model, forward, estimator, warmup_fraction=0.0, **alpha)
@@ -125,6 +125,17 @@ def test_the_parts_are_what_they_say() -> None:
     assert (found.weights, found.gradients, found.optimiser) == (4 * numbers,) * 2 + (8 * numbers,)
     assert found.streams == 4 * (9 * 5 * 8 * 4) + 9 * 8
     assert Forecast(1, 2, 3, 4, 5, 6).total == 21
+
+
+@pytest.mark.parametrize("first_span", [0.0, 0.5])
+def test_spans_that_may_grow_count_as_if_they_had(first_span: float) -> None:
+    def tensors(first_span: float) -> int:
+        span = {"kind": "adaptive_span", "span": 40, "ramp": 2, "first_span": first_span}
+        _, state, make = searches(FORWARD, "soft", (span, "dense", "identity"))
+        found = forecast(state, rows(9), FORWARD, [make])
+        return found.total - found.overhead
+
+    assert tensors(first_span) == tensors(1.0)
 
 
 def tensors_of(model: LanguageModel) -> list[torch.Tensor]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model import Architecture, ModelOptions, load_architecture
+from nas.derivation.rules import PLACING, missing_kinds
 from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents
@@ -100,9 +101,12 @@ def _opponents(
     plan: RunPlan, entries: Sequence[Contestant], kind: str
 ) -> list[tuple[Architecture, float | None]]:
     """The opponents of a kind; of those of equal cost as many as there are, with their shares."""
+    compare, chosen = plan.experiment.compare, entries[0]
+    if kind in PLACING and (kinds := missing_kinds(plan.candidates)):
+        chosen.remark(f"{kind}: left out, it needs {' and '.join(kinds)} among model.candidates")
+        return []
     if kind not in OPPONENTS:
         return [(derive(plan, method=kind), None)]
-    compare, chosen = plan.experiment.compare, entries[0]
     wanted = {"random": compare.random_layouts, "permuted": compare.permutations}.get(kind, 1)
     taken = frozenset(entry.architecture.network for entry in entries)
     try:

@@ -36,7 +36,7 @@ from nas.derivation import (
     Tried,
 )
 from nas.derivation.config import DeriveConfig
-from nas.derivation.rules import sandwich_ends
+from nas.derivation.rules import PLACING, missing_kinds, sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
@@ -152,10 +152,9 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
             raise ValueError(f"{name} is no one layout")
         return RULES[config.method](replace(request, config=config)).layout
     except ValueError as error:
-        rules = ", ".join(rule for rule in RULES if rule not in ("random", "layout"))
+        rules = "" if missing_kinds(request.candidates) else f", or one of {', '.join(PLACING)}"
         raise ValueError(
-            f"{key}: {'; '.join(str(error).splitlines())}; give a layout in letters, or "
-            f"one of {rules}"
+            f"{key}: {'; '.join(str(error).splitlines())}; give a layout in letters{rules}"
         ) from None
 
 

@@ -17,6 +17,7 @@ from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
 from nas.derivation import DERIVATIONS
 from nas.derivation.config import DeriveConfig
+from nas.derivation.rules import PLACING, missing_kinds
 from nas.opponents import OPPONENTS
 from nas.opponents.config import CompareConfig
 from nas.search.config import SearchConfig
@@ -76,9 +77,15 @@ class Experiment(TextExperiment):
     retrain: RetrainConfig
 
     def warnings(self) -> list[str]:
-        """What is allowed but seldom meant: windows that reach beyond their memory."""
-        lines = []
-        for candidate in self.model.completed_candidates():
+        """What is allowed but seldom meant: windows beyond a memory, a rule of absent kinds."""
+        candidates, lines = self.model.completed_candidates(), list[str]()
+        kinds, reference = " and ".join(missing_kinds(candidates)), self.derive.reference
+        if kinds and self.derive.budget.amounts and reference in PLACING:
+            lines.append(
+                f"warning: derive.reference: {reference} needs {kinds} among model.candidates, so "
+                "derive.py will refuse the budget; give a layout in letters"
+            )
+        for candidate in candidates:
             options = candidate.model_dump()
             window, memory = options.get("window"), options.get("memory")
             if window is not None and memory is not None and memory < window - 1:

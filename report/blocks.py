@@ -19,6 +19,10 @@ from report.plotting import INK, house_style, make_figure, short_label, step_axi
 from report.run_files import REMEDY
 
 BLOCKS_FIGURE = "blocks.png"
+BLOCKS_WORDS = (
+    "span_keys: keys that a head sees in full; largest_cluster: share of tokens in a head's "
+    "fullest cluster, at 1 routing chooses nothing; load: share of choices for each expert"
+)
 _LINE = "#0072b2"
 # Inches: a panel's height, that of a row of panels, room for a title, and left of the panels.
 _PANEL, _ROW, _HEAD, _LEFT = 1.15, 1.67, 0.3, 0.6
@@ -109,7 +113,8 @@ def _draw(axes: Axes, slot: int, one: Series, most: float) -> None:
     ends = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
     axes.set_title(f"slot {slot}: {ends}", loc="left", fontsize=8.0, pad=3)
     marker = "o" if len(one.step_N) == 1 else ""
-    shape: dict[str, Any] = {"marker": marker, "markersize": 3}
+    # A single point stands on the edge of its axes.
+    shape: dict[str, Any] = {"marker": marker, "markersize": 3, "clip_on": not marker}
     axes.plot(one.step_N, one.value_NK, color=_LINE, alpha=0.6, linewidth=0.9, **shape)
     axes.plot(one.step_N, one.value_NK.mean(axis=1), color=INK, linewidth=1.8, **shape)
     axes.set_ylim(0, 1.06 * most if most > 0 else 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.blocks import blocks_figure, described
+from report.blocks import BLOCKS_WORDS, blocks_figure, described
 from report.curves import validation_curves
 from report.plotting import compact, png
 from report.run_files import read_json, read_metrics, seed_folders
@@ -49,7 +49,7 @@ def retraining_section(run_folder: Path, chosen: str | None) -> html.Section | N
                 found = described(rows, seed / "metrics.jsonl")
                 if found and folder.name not in says:
                     of = f"{folder.name}, {seed.name.replace('-', ' ')}"
-                    caption = f"What blocks of {of} say of themselves; thick: the mean"
+                    caption = f"What blocks of {of} say of themselves; thick: mean. {BLOCKS_WORDS}."
                     alt = "Line charts over the steps, a panel for each slot"
                     says[folder.name] = html.image(png(blocks_figure(found)), caption, alt)
     parts = []

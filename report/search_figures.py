@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.blocks import BLOCKS_FIGURE, blocks_figure, described
+from report.blocks import BLOCKS_FIGURE, BLOCKS_WORDS, blocks_figure, described
 from report.cost import COST_FIGURE, cost_figure, has_costs
 from report.curves import curve_spread, curves
 from report.panels import MOST_POINTS, line_plots, mark_start, pi_spread
@@ -38,8 +38,8 @@ SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
     "its range; lead of the likeliest candidate over the second.",
     COST_FIGURE: "What layouts cost over the steps: expected of pi, of each slot's likeliest "
     "candidate, of the likeliest layout within the target.",
-    BLOCKS_FIGURE: "What blocks say of themselves at each validation; thin: a head, an expert, "
-    "thick: their mean.",
+    BLOCKS_FIGURE: "What blocks that a step had drawn say of themselves at each validation; thin: "
+    f"a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
     "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
     "and begins with alpha's first step.",
 }

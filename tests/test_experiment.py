@@ -535,6 +535,19 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     first, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("warning: attention: window 999 needs memory 998")
     assert first.endswith("results depend on how the text is cut")
+    lacking = ["--set", "model.candidates=[short_conv, dense]"]
+    assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
+    assert "derive.reference" not in capsys.readouterr().out, "no budget, no reference"
+    lacking += ["--set", "derive.budget.flops=0.9x"]
+    assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == (
+        "warning: derive.reference: interleaved needs attention among model.candidates, so "
+        "derive.py will refuse the budget; give a layout in letters"
+    )
+    lacking += ["--set", "derive.reference=d d d d"]
+    assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
+    assert "derive.reference" not in capsys.readouterr().out
 
 
 def test_costs_by_other_names_are_told_theirs(write, problems):

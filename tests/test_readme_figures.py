@@ -199,6 +199,11 @@ def test_the_speeds_of_kinds_are_those_that_were_measured() -> None:
         f"{base['training_tokens_per_s']:,.0f}, and decodes a token in "
         f"{base['decode_ms_per_token']:.1f} ms"
     ) in page
+    rounds_ms = base["sides"]["decode"]["rounds_ms"]
+    between = f"seven rounds lay between {min(rounds_ms):.1f} and {max(rounds_ms):.1f} ms"
+    assert f"{between}, so the {kinds['multi_query']['over_attention']['decode']:.2f}" in page
+    pays = f"{kinds['gated_delta']['over_attention']['evaluation']:.1f} times as fast as attention"
+    assert f"{pays} at a memory of 2,048" in page
 
 
 def test_the_worth_of_kinds_alone_is_what_was_measured() -> None:

@@ -14,10 +14,11 @@ HEADER = """\
 # Options of an experiment file
 
 Made by `make schema` from the sections themselves; a test keeps it equal. Every key can be set in
-the file or by `--set section.key=value`. Keys without a default must be given.
+the file or by `--set section.key=value`. Where no default stands, there is none.
 
 A candidate of `model.candidates` is a kind, or a kind with a label and options:
-`{kind: dense, label: dense_wide, d_ffn: 2048}`; what it leaves out takes the model section's value.
+`{kind: dense, label: dense_wide, d_ffn: 2048}`. What it leaves out takes the value of the same
+name in the section `model`, and where that has none, its own default.
 """
 SECTIONS = ("run", "data", "model", "search", "derive", "retrain", "compare", "costs", "sweep")
 
@@ -38,7 +39,7 @@ def options_page() -> str:
     for section in SECTIONS:
         parts += [f"\n## {section}\n\n| key | default | choices | meaning |\n|---|---|---|---|\n"]
         parts += _rows(section, schema["properties"][section], schema["$defs"])
-    parts += ["\n## candidates\n\n| kind | option | meaning |\n|---|---|---|\n"]
+    parts += ["\n## candidates\n\n| kind | option | default | meaning |\n|---|---|---|---|\n"]
     parts += _candidate_rows(schema["$defs"])
     return "".join(parts)
 
@@ -89,16 +90,18 @@ def _cell(entry: dict[str, Any]) -> str:
 
 
 def _candidate_rows(definitions: dict[str, Any]) -> Iterator[str]:
+    inherited = definitions["ModelConfig"]["properties"]
     for name, definition in definitions.items():
         if not name.endswith("Options"):
             continue
         kind = definition["properties"]["kind"]["const"]
         options = definition["properties"].keys() - {"kind", "label"}
         if not options:
-            yield f"| {kind} | | none |\n"
+            yield f"| {kind} | | | none |\n"
         for key, value in definition["properties"].items():
             if key in options:
-                yield f"| {kind} | `{key}` | {_cell(value)} |\n"
+                default = f"`model.{key}`" if key in inherited else _default(value)
+                yield f"| {kind} | `{key}` | {default} | {_cell(value)} |\n"
 
 
 if __name__ == "__main__":

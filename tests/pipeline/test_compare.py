@@ -108,6 +108,21 @@ def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_train
     assert not (folder / "architectures" / "interleaved.json").exists()
 
 
+def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["model.candidates=[short_conv, dense]", "derive.layout=c d d d"]
+    run(derive, experiment_file, "--run", tmp_path / "run", "--method", "layout", *settings(*given))
+    capsys.readouterr()
+    opponents = "compare.opponents=[interleaved, par, permuted]"
+    entries = contestants(plan_of(experiment_file, tmp_path / "run", *given, opponents))
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"{rule}: left out, it needs attention among model.candidates"
+        for rule in ("interleaved", "par")
+    ]
+    assert [entry.kinds for entry in entries] == [[], ["permuted"]]
+
+
 def test_opponents_of_other_sizes_are_refused(
     derived: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

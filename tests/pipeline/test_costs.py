@@ -426,3 +426,17 @@ def test_the_budget_that_the_documentation_shows_is_none_that_quickstart_refuses
     reference = plan.candidates[:2] * 3
     assert layout_letters(reference) == "a d a d a d"
     budget_of(plan, amounts, reference, "interleaved", filled=False)
+
+
+def test_no_rule_is_offered_as_a_reference_where_none_can_be(
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["derive.method=random", "model.candidates=[short_conv, dense]"]
+    arguments = [experiment_file, "--run", tmp_path / "run", *settings(*given)]
+    line = refused(derive, capsys, *arguments, *settings("derive.budget.flops=0.9x"))
+    assert line == (
+        "derive.reference: interleaved: needs a candidate of kind attention; model.candidates has "
+        "short_conv, dense; give a layout in letters"
+    )
+    budget = settings("derive.budget.flops=0.9x", "derive.reference=c c c c")
+    run(derive, *arguments, *budget)

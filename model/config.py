@@ -217,6 +217,12 @@ class ModelConfig(Section):
         labels = [candidate.label for candidate in self.candidates]
         if len(set(labels)) < len(labels):
             raise ValueError(f"candidates: labels must differ, found {labels}; add a label")
+        for candidate in self.candidates:
+            if candidate.label in BLOCKS and candidate.label != candidate.kind:
+                raise ValueError(
+                    f"candidates: the label {candidate.label} is the name of another kind than "
+                    f"{candidate.kind}; give another label"
+                )
         completed = self.completed_candidates()
         if self.entangle:
             check_entangled(completed)

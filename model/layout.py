@@ -47,8 +47,10 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
     if not names:
         raise ValueError(f"layout: names no slot; choose from {_choices(by_letter, by_label)}")
     known = by_letter | by_label
+    kinds = {key: kind for kind in BLOCKS for key in (BLOCKS[kind].letter, kind)}
     problems = [
         f"layout: position {position}: {name!r} is none of {_choices(by_letter, by_label)}"
+        + (f"; the kind {kinds[name]} is no candidate" if name in kinds else "")
         for position, name in enumerate(names, 1)
         if name not in known
     ]

@@ -193,8 +193,12 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
          f"10: model.candidates[0]: kind must be one of {', '.join(BLOCKS)}; found "
          "'atention'; did you mean 'attention'?"),
         ("label: wide, d_ffn", "label: wide, n_heads",
-         "10: model.candidates[1].n_heads: unknown key; another kind than this one has "
-         "'n_heads'"),
+         "10: model.candidates[1].n_heads: unknown key; it goes with kind: attention or "
+         "gated_delta or linear_attention or adaptive_span or all_attention or persistent "
+         "or routing"),
+        ("label: wide, d_ffn", "label: gated_delta, d_ffn",
+         "10: model.candidates: the label gated_delta is the name of another kind than dense; give "
+         "another label"),
         ("[200, 500]", "[200, 5000]",
          "12: model.softmax.cutoffs: 5000 is not below the vocabulary 1024; give smaller "
          "cutoffs or fewer"),

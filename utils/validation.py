@@ -270,11 +270,11 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
             return f"; it is named '{model.renamed[name]}' here"
     siblings = [field for model in models for field in model.model_fields]
     if name in siblings:  # one of several models may stand here, and another one has it
-        owner = next(model for model in models if name in model.model_fields)
-        mark = next((mark for mark in _marks(owner) if mark[0] != "kind"), None)
+        marks = [mark for model in models if name in model.model_fields for mark in _marks(model)]
+        mark = next((mark for mark in marks if mark[0] != "kind"), None)
         if mark:
             return f"; it goes with {mark[0]}: {mark[1]} only"
-        return f"; another kind than this one has '{name}'"
+        return f"; it goes with kind: {' or '.join(value for _, value in marks)}"
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
     below = [place for place in named if prefix and place.startswith(prefix + ".")]

@@ -28,8 +28,8 @@ class MixtureOfExpertsOptions(InnerLayerOptions):
         default=1e-2,
         ge=0,
         le=10,
-        description="Nats that an even use costs, and an uneven one more; with k of all experts no use is "
-        "uneven.",
+        description="Nats that an even use costs, and an uneven one more; with k of all experts no "
+        "use is uneven.",
     )
 
     @staticmethod

@@ -48,7 +48,11 @@ def test_a_label_made_of_letters_is_that_label() -> None:
 
 
 def test_letters_stand_for_default_candidates_only() -> None:
-    with pytest.raises(ValueError, match=r"layout: position 1: 'd' is none of dense_wide$"):
+    with pytest.raises(
+        ValueError,
+        match=r"layout: position 1: 'd' is none of dense_wide; the kind dense is "
+        "no candidate$",
+    ):
         parse_layout("d", [WIDE])
 
 

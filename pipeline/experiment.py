@@ -77,7 +77,7 @@ class Experiment(TextExperiment):
     retrain: RetrainConfig
 
     def warnings(self) -> list[str]:
-        """What is allowed but seldom meant: windows beyond a memory, a rule of absent kinds."""
+        """What is allowed but seldom meant: such as windows beyond a memory."""
         candidates, lines = self.model.completed_candidates(), list[str]()
         kinds, reference = " and ".join(missing_kinds(candidates)), self.derive.reference
         if kinds and self.derive.budget.amounts and reference in PLACING:
@@ -92,6 +92,13 @@ class Experiment(TextExperiment):
                 lines.append(
                     f"warning: {candidate.label}: window {window} needs memory {window - 1}, found "
                     f"{memory}: results depend on how the text is cut"
+                )
+            reach = (memory or 0) + self.data.segment
+            if options.get("keys", 0) >= reach:
+                lines.append(
+                    f"warning: {candidate.label}: keys {options['keys']} are all that a query "
+                    f"reaches (memory {memory} and data.segment {self.data.segment}): it "
+                    "costs more than attention and reads no more; give fewer"
                 )
         return lines
 

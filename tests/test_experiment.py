@@ -539,6 +539,12 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     first, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("warning: attention: window 999 needs memory 998")
     assert first.endswith("results depend on how the text is cut")
+    routed = "model.candidates=[attention, {kind: routing, keys: 1000, memory: 8}, dense]"
+    assert main(["mein Versuch ü.yaml", "--check", "--set", routed]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        "warning: routing: keys 1000 are all that a query reaches (memory 8 and"
+    )
     lacking = ["--set", "model.candidates=[short_conv, dense]"]
     assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
     assert "derive.reference" not in capsys.readouterr().out, "no budget, no reference"

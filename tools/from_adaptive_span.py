@@ -57,11 +57,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, metavar="FILE", help="the checkpoint")
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder to make")
     text = parser.add_mutually_exclusive_group(required=True)
-    text.add_argument("--corpus", choices=CORPORA, help="its text (default: that of --text)")
+    text.add_argument("--corpus", choices=CORPORA, help="its text (no default: this or --text)")
     text.add_argument("--text", type=Path, nargs="+", metavar="FILE",
-        help="its text, split by split (default: that of --corpus)")  # fmt: skip
+        help="its text, split by split (no default: this or --corpus)")  # fmt: skip
     parser.add_argument(
-        "--ramp", type=int, default=32, metavar="R", help="its --adapt-span-ramp, not in FILE"
+        "--ramp",
+        type=cli.number_from(1, 2**20),
+        default=32,
+        metavar="R",
+        help="its --adapt-span-ramp, not in FILE",
     )
     return parser.parse_args(argv)
 
@@ -148,7 +152,9 @@ def state_of(content: Any, path: Path) -> "dict[str, StoredTensor]":
 
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict) or not model:
-        raise ValueError(f"{path}: holds no model; give a checkpoint of adaptive-span")
+        raise ValueError(
+            f"{path}: holds nothing under the key model; give a checkpoint of adaptive-span"
+        )
     state: dict[str, StoredTensor] = {}
     for name, stored in model.items():
         short = str(name).removeprefix("module.")

@@ -272,8 +272,8 @@ def test_other_mistakes_are_refused_in_one_line(
     for words, said in (
         ([good, text, "--text", text], "text.txt: is there already; give a new folder"),
         ([good, out, "--text", tmp_path / "none"], "No such file"),
-        ([good, out, "--text", text, "--ramp", 0], "ramp: Input should be greater than or equal"),
-        ([empty, out, "--text", text], "empty.pt: holds no model"),
+        ([good, out, "--text", text, "--ramp", 0], "--ramp: expected a number from 1 to 1048576"),
+        ([empty, out, "--text", text], "empty.pt: holds nothing under the key model"),
         ([no_tensor, out, "--text", text], "no.pt: a: is no tensor, or stands there twice"),
         ([text, out, "--text", text], "text.txt: is no file that torch.save wrote"),
         ([tmp_path / "none", out, "--text", text], "none: No such file"),

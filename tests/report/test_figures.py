@@ -13,7 +13,7 @@ from PIL import Image
 
 from report import plotting, search_figures
 from report.blocks import blocks_figure, described
-from report.comparison import _MARKS
+from report.comparison_figure import _MARKS
 from report.curves import curve_spread, curves, perplexities, validation_curves
 from report.panels import line_plots, pi_spread
 from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation

@@ -34,8 +34,8 @@ def train_contestants(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     ]
     is_new = [not _result_path(*training).exists() for training in trainings]
     countdown = Countdown(sum(is_new))
-    for number, (training, new) in enumerate(zip(trainings, is_new, strict=True), start=1):
-        seeded, architecture = training[0], training[1].architecture
+    for number, ((seeded, entry), new) in enumerate(zip(trainings, is_new, strict=True), start=1):
+        architecture = entry.architecture
         with closing(retrain_trainer(seeded, architecture)) as trainer:
             trainer.open()
             begins = not trainer.state.step

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model import Architecture, ModelOptions, load_architecture
-from nas.derivation.rules import PLACING, missing_kinds
+from nas.derivation import PLACING, missing_kinds
 from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents

@@ -25,6 +25,7 @@ from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
+    PLACING,
     RULES,
     SEARCHED,
     TRAINED,
@@ -34,9 +35,10 @@ from nas.derivation import (
     Request,
     Trial,
     Tried,
+    missing_kinds,
 )
 from nas.derivation.config import DeriveConfig
-from nas.derivation.rules import PLACING, missing_kinds, sandwich_ends
+from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import layout_caveats
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of

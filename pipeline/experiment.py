@@ -15,9 +15,8 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS
+from nas.derivation import DERIVATIONS, PLACING, missing_kinds
 from nas.derivation.config import DeriveConfig
-from nas.derivation.rules import PLACING, missing_kinds
 from nas.opponents import OPPONENTS
 from nas.opponents.config import CompareConfig
 from nas.search.config import SearchConfig
@@ -77,7 +76,7 @@ class Experiment(TextExperiment):
     retrain: RetrainConfig
 
     def warnings(self) -> list[str]:
-        """What is allowed but seldom meant: such as windows beyond a memory."""
+        """What is allowed but seldom meant, such as a window beyond its memory."""
         candidates, lines = self.model.completed_candidates(), list[str]()
         kinds, reference = " and ".join(missing_kinds(candidates)), self.derive.reference
         if kinds and self.derive.budget.amounts and reference in PLACING:
@@ -98,7 +97,7 @@ class Experiment(TextExperiment):
                 lines.append(
                     f"warning: {candidate.label}: keys {options['keys']} are all that a query "
                     f"reaches (memory {memory} and data.segment {self.data.segment}): it "
-                    "costs more than attention and reads no more; give fewer"
+                    "reads whole clusters; give fewer"
                 )
         return lines
 

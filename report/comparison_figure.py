@@ -29,13 +29,14 @@ _TOP_INCHES, _BOTTOM_INCHES = 0.45, 0.55
 @dataclass(frozen=True)
 class _Cost:
     column: str
-    words: str
+    name: str
+    unit: str
     show: Callable[[float], str]
 
 
 _COSTS = (
-    _Cost("latency_ms", "latency (forward), ms", lambda value: f"{value:g}"),
-    _Cost("flops_per_token", "FLOPs per token (forward)", compact),
+    _Cost("latency_ms", "forward latency", ", ms", lambda value: f"{value:g}"),
+    _Cost("flops_per_token", "forward FLOPs per token", "", compact),
 )
 
 
@@ -46,7 +47,7 @@ def measure_of(comparison: Comparison) -> str:
 
 def costs_drawn(comparison: Comparison) -> list[str]:
     """The costs that are known, a panel for each; of FLOPs one is drawn in any case."""
-    return [cost.words for cost in _drawn(comparison)]
+    return [cost.name for cost in _drawn(comparison)]
 
 
 def _drawn(comparison: Comparison) -> list[_Cost]:
@@ -59,7 +60,7 @@ def _drawn(comparison: Comparison) -> list[_Cost]:
 def scatter(comparison: Comparison) -> Figure:
     """How well each layout predicts against its latency and its FLOPs; down and left is better.
 
-    Networks of equal FLOPs, which opponents of equal cost are, may differ much in latency. A mark
+    Networks of equal FLOPs, as opponents may be, differ in latency. A mark
     has the 95% interval of its mean where there are several seeds, and that of its latency.
     """
     costs = _drawn(comparison)
@@ -85,7 +86,7 @@ def _draw(axes: Axes, comparison: Comparison, cost: _Cost) -> None:
     ends_N22 = _ends(comparison, cost, measure, at_N2)
     _marks(axes, rows["role"][drawn_N], at_N2[drawn_N])
     _bars(axes, at_N2[drawn_N], ends_N22[drawn_N])
-    axes.set_xlabel(cost.words)
+    axes.set_xlabel(f"{cost.name}{cost.unit}")
     axes.set_ylabel(f"test {measure}")
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: cost.show(value)))

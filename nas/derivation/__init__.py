@@ -14,7 +14,14 @@ from nas.derivation.base import (
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
-from nas.derivation.rules import explicit, interleaved, par, random_layout, sandwich
+from nas.derivation.rules import (
+    explicit,
+    interleaved,
+    missing_kinds,
+    par,
+    random_layout,
+    sandwich,
+)
 from nas.derivation.searched import NEED_PI, check_method
 
 Method = Callable[[Request], Derived]
@@ -34,6 +41,8 @@ RULES: dict[str, Method] = {
     "random": random_layout,
     "layout": explicit,
 }
+# Those that place attention and dense blocks.
+PLACING = tuple(rule for rule in RULES if rule not in ("random", "layout"))
 # By training layouts, with or without a search.
 TRAINED: dict[str, Method] = {"predictor": predictor, "finals": finals}
 DERIVATIONS = SEARCHED | TRAINED | RULES
@@ -43,6 +52,7 @@ SEEDED = frozenset({"random", "sampled", "evolution", *TRAINED})
 __all__ = [
     "DERIVATIONS",
     "NEED_PI",
+    "PLACING",
     "RULES",
     "SEARCHED",
     "SEEDED",
@@ -55,4 +65,5 @@ __all__ = [
     "Tried",
     "blocks_of",
     "check_method",
+    "missing_kinds",
 ]

@@ -12,9 +12,8 @@ from nas.probing.rules import PLACES
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
 _TRIES = 20_000
-# Rules that place two kinds, and those kinds.
-PLACING = ("interleaved", "par", "sandwich")
-PLACED_KINDS = ("attention", "dense")
+# What rules place.
+_KINDS = ("attention", "dense")
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:
@@ -25,9 +24,9 @@ def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derive
 
 
 def missing_kinds(candidates: Sequence[Candidate]) -> list[str]:
-    """The kinds that rules place and that are not among the candidates."""
+    """The kinds that every rule in PLACING needs and that are not among the candidates."""
     kinds = {candidate.kind for candidate in candidates}
-    return [kind for kind in PLACED_KINDS if kind not in kinds]
+    return [kind for kind in _KINDS if kind not in kinds]
 
 
 def _first_of_kind(candidates: Sequence[Candidate], kind: str, method: str) -> Candidate:

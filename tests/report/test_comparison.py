@@ -138,7 +138,7 @@ def test_the_figure_shows_bits_against_latency_and_flops(make, role):
 
 def test_a_cost_that_no_row_has_is_not_drawn(make):
     comparison = read_comparison(make.comparison(row() + row(name="other", flops="2e6")))
-    assert costs_drawn(comparison) == ["FLOPs per token (forward)"]
+    assert costs_drawn(comparison) == ["forward FLOPs per token"]
     assert len(scatter(comparison).axes) == 1
 
 

@@ -110,7 +110,8 @@ def test_a_countdown_of_several_workers_knows_what_is_under_way() -> None:
 
 
 def test_a_countdown_expects_what_takes_longer_than_others_at_once() -> None:
-    times_s = iter([0.0, 10.0, 11.0])
-    countdown = Countdown(3, workers=3, clock=lambda: next(times_s))
-    assert countdown.line("a") == "[1/3] a; about 0:00 left"
-    assert countdown.line("b") == "[2/3] b; about 0:00 left"
+    """At 30 the mean is 20: the run of 0 is late and ends now, those of 10 and 30 at 30 and 50."""
+    times_s = iter([0.0, 10.0, 30.0])
+    countdown = Countdown(8, workers=3, clock=lambda: next(times_s))
+    countdown.line("a")
+    assert countdown.line("b") == "[2/8] b; about 0:40 left"

@@ -90,11 +90,12 @@ def _table(
     first = "<col>" if shown[0].is_chosen else "<col class=beside>"
     columns = f'<col class="heads">{first}{beside * "<col class=beside>"}'
     tall += "" if shown[0].is_chosen else " even"
-    return (
+    return html.scrolling(
         f'<table class="side beside-{beside}{tall}"><colgroup>{columns}</colgroup>'
         f'<thead><tr><th scope="col">layout</th>{heads}</tr></thead><tbody>'
         f'<tr class="stacks"><th scope="row">slots<small>the first is lowest</small></th>{stacks}'
-        f"</tr>{''.join(rows)}</tbody></table>"
+        f"</tr>{''.join(rows)}</tbody></table>",
+        "Layouts side by side",
     )
 
 

@@ -170,7 +170,10 @@ def table(
         + "</tr>"
         for name, cells in rows
     )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(says)}"><table>'
-        f"<thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return scrolling(f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>", says)
+
+
+def scrolling(body: str, says: str) -> str:
+    """What scrolls alone where a screen is narrower than it; `says` is what it is about."""
+    region = f'tabindex="0" role="region" aria-label="{escape(says)}"'
+    return f'<div class="scroll" {region}>{body}</div>'

@@ -71,13 +71,15 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .stack .kind { flex: 1 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis;
   line-height: 1.25; }
 .stack .slot { flex: none; min-width: 1.3em; }
-.answer { display: grid; grid-template-columns: minmax(0, 1fr) 24rem; gap: 1.1rem; }
+.answer { display: grid; grid-template-columns: minmax(50.6rem, 1fr) minmax(15rem, 24rem);
+  gap: 1.1rem; }
 .first h2 { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .says { font-size: .88rem; line-height: 1.4; }
 .says .saving { font-size: 1.12rem; font-weight: 600; line-height: 1.35; }
-.says .verdict { font-weight: normal; } .side + .says { margin-top: .8rem; }
+.says .verdict { font-weight: normal; }
 .says h3 { margin: .5rem 0 .25rem; font-size: .95rem; }
-.side { table-layout: fixed; font-size: .85rem; line-height: 1.3; }
+.side { table-layout: fixed; font-size: .85rem; line-height: 1.3;
+  min-width: calc(19.6rem + var(--beside) * 6.4rem); }
 .side th, .side td { white-space: normal; overflow-wrap: anywhere; text-align: left;
   vertical-align: top; padding: .3rem .35rem; }
 .side thead th { vertical-align: bottom; } .side tr > :first-child { padding-left: 0; }
@@ -89,8 +91,11 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .says pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .pair { display: flex; flex-wrap: wrap; gap: .5rem 3rem; align-items: flex-start; }
 .pair > * { min-width: 0; max-width: 100%; }
-.beside-0 { max-width: 28rem; } .beside-1 { max-width: 36rem; } .beside-2 { max-width: 42rem; }
-.side.tall { max-width: none; } .side.even { width: auto; }
+.beside-0 { --beside: 0; max-width: 28rem; } .beside-1 { --beside: 1; max-width: 36rem; }
+.beside-2 { --beside: 2; max-width: 42rem; } .beside-3 { --beside: 3; }
+.beside-4 { --beside: 4; } .beside-5 { --beside: 5; min-width: 50.6rem; }
+.side.tall { max-width: none; min-width: calc(27.6rem + var(--beside) * 11rem); }
+.side.even { width: auto; min-width: 0; }
 .side .stacks > * { vertical-align: bottom; }
 .layouts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-end; margin: 0 0 .7rem; }
 .layouts > div { flex: 0 0 9rem; min-width: 0; } .layouts .wide { flex-basis: 17rem; }
@@ -105,7 +110,9 @@ tr.searched th, tr.searched td { background: var(--mark); font-weight: 600; }
 .steps input { flex: 1 1 12rem; min-width: 8rem; accent-color: var(--link); }
 .steps output { font-variant-numeric: tabular-nums; }
 @media (prefers-reduced-motion: reduce) { .moving img { display: none; } }
-@media (max-width: 60rem) { .answer { grid-template-columns: 1fr; } .says { order: -1; } }
+@media (max-width: 72rem) {
+  .answer { grid-template-columns: minmax(0, 1fr); } .says { order: -1; }
+}
 """
 
 

@@ -147,6 +147,23 @@ def test_the_answer_lies_on_one_screen(browser, tmp_path, slots, scheme):
     visit.context.close()
 
 
+@pytest.mark.parametrize(("slots", "shortest"), [(6, 1000), (16, 1000), (32, 60)])
+def test_a_narrower_screen_names_the_chosen_blocks_and_does_not_scroll_sideways(
+    browser, tmp_path, slots, shortest
+):
+    """In two columns a long name is cut behind some eight letters, in one none is."""
+    visit = Visit(browser, run_of(tmp_path, slots))
+    for width in (360, 700, 1000, 1100, 1160, WIDTH):
+        visit.page.set_viewport_size({"width": width, "height": HEIGHT})
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        widths = visit.page.locator("section.first .own .kind").evaluate_all(
+            "all => all.map(one => [one.scrollWidth, one.clientWidth])"
+        )
+        assert len(widths) == slots
+        assert all(shown >= min(whole, shortest) for whole, shown in widths)
+    visit.context.close()
+
+
 def test_what_is_known_before_a_comparison_lies_on_one_screen(browser, tmp_path):
     make = Maker(tmp_path / "run")
     search_of(make, 12)

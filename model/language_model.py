@@ -3,8 +3,9 @@
 B batch   T segment length   M memory length   D d_model   V vocabulary   J tails   L slots
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -208,18 +209,16 @@ class LanguageModel(nn.Module):
             block.costliest()
         return self
 
-    @contextmanager
-    def at_its_costliest(self) -> Iterator[None]:
-        """Within it the weights are those of `costliest`; afterwards they are as before."""
-        weights = [weight for block in self._of_varying_work() for weight in block.parameters()]
-        kept = [weight.detach().clone() for weight in weights]
-        self.costliest()
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for weight, before in zip(weights, kept, strict=True):
-                    weight.copy_(before)
+    @property
+    def may_cost_more(self) -> list[str]:
+        """Labels of candidates that other weights would make work more than theirs do now."""
+        labels = dict.fromkeys(
+            label
+            for slot in self.slots
+            for label in slot.labels
+            if _may_cost_more(slot.block(label))
+        )
+        return list(labels)
 
     def _of_varying_work(self) -> list[Any]:
         """The blocks whose work depends on their weights."""
@@ -273,6 +272,15 @@ class LanguageModel(nn.Module):
                     f"mix: slot {number} has {len(own)} candidates; say what is computed"
                 )
         return [[(own[0], None)] for own in self.tied.own]
+
+
+def _may_cost_more(block: Any) -> bool:
+    if not hasattr(block, "costliest"):
+        return False
+    most = deepcopy(block)
+    most.costliest()
+    pairs = zip(block.parameters(), most.parameters(), strict=True)
+    return not all(torch.equal(own, other) for own, other in pairs)
 
 
 def _once(slot: Slot) -> Callable[[], _Passes]:

@@ -47,16 +47,26 @@ def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
     if not names:
         raise ValueError(f"layout: names no slot; choose from {_choices(by_letter, by_label)}")
     known = by_letter | by_label
-    kinds = {key: kind for kind in BLOCKS for key in (BLOCKS[kind].letter, kind)}
     problems = [
         f"layout: position {position}: {name!r} is none of {_choices(by_letter, by_label)}"
-        + (f"; the kind {kinds[name]} is no candidate" if name in kinds else "")
+        f"{_of_kind(name, candidates)}"
         for position, name in enumerate(names, 1)
         if name not in known
     ]
     if problems:
         raise ValueError("\n".join(problems))
     return tuple(known[name] for name in names)
+
+
+def _of_kind(name: str, candidates: Sequence[Candidate]) -> str:
+    """Where a name is the letter or name of a kind, which candidates are of it."""
+    kinds = {key: kind for kind in BLOCKS for key in (BLOCKS[kind].letter, kind)}
+    if name not in kinds:
+        return ""
+    labels = [candidate.label for candidate in candidates if candidate.kind == kinds[name]]
+    if not labels:
+        return f"; no candidate is of kind {kinds[name]}"
+    return f"; of kind {kinds[name]}: {', '.join(labels)}"
 
 
 def _choices(by_letter: dict[str, Candidate], by_label: dict[str, Candidate]) -> str:

@@ -1,7 +1,7 @@
 """Whether a run fits the memory of its device: sizes, the forecast of a phase, what is missing."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -153,11 +153,14 @@ class MemoryNotes:
     refusal: str | None
 
 
-def memory_notes(needed: Forecast, forward: Forward, folder: Path, *, ignore: bool) -> MemoryNotes:
+def memory_notes(
+    needed: Forecast, growing: Sequence[str], forward: Forward, folder: Path, *, ignore: bool
+) -> MemoryNotes:
     """Compare a forecast with what the device has for each process of the run.
 
     Args:
         needed: the forecast.
+        growing: labels whose blocks may come to need more (`LanguageModel.may_cost_more`).
         forward: on which device, and which processes.
         folder: the phase's; where it is claimed, what makes the phase what it is may not change.
         ignore: whether a shortage is a warning only (`run.ignore_memory_forecast`).
@@ -168,6 +171,10 @@ def memory_notes(needed: Forecast, forward: Forward, folder: Path, *, ignore: bo
         f"{_mb(needed.activations)}, overhead {_mb(needed.overhead)}"
     )
     lines = [f"memory: about {_mb(needed.total)} MB beyond start ({parts})"]
+    if growing:
+        lines.append(
+            f"memory may grow beyond that: {', '.join(growing)} may learn to see more than at first"
+        )
     if (forward.device.type, forward.precision) == ("cpu", "bfloat16"):
         lines.append(_KERNELS)
     sharing = forward.ranks.local_world if forward.device.type == "cpu" else 1

@@ -62,7 +62,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
     forecast = retrain_memory(step, state, batches.batch(0))
     ignore = plan.experiment.run.ignore_memory_forecast
-    memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
+    memory = memory_notes(forecast, model.may_cost_more, plan.forward, folder, ignore=ignore)
     identity = plan.identity(
         dropout=asdict(plan.dropout),
         retrain=config.identity(),

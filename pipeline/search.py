@@ -124,7 +124,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
     folder = plan.search_folder(plan.seed)
     forecast = search_memory(step, state, weights_batches.batch(0))
     ignore = plan.experiment.run.ignore_memory_forecast
-    memory = memory_notes(forecast, plan.forward, folder, ignore=ignore)
+    memory = memory_notes(forecast, model.may_cost_more, plan.forward, folder, ignore=ignore)
     trajectory = Trajectory([candidate.label for candidate in plan.candidates], schedules)
     summary = [
         *_search_summary(plan, model, schedules),

@@ -155,10 +155,10 @@ class _Progress:
         else:
             self._say(line)
 
-    def is_told_again(self) -> None:
+    def begin_again(self) -> None:
         self._is_told_again, self._last_line = True, ""
 
-    def is_new(self) -> None:
+    def tell_from_here(self) -> None:
         if self._last_line:
             self._say(self._last_line)
         self._is_told_again, self._last_line = False, ""
@@ -183,7 +183,7 @@ def trained_within_budget(
 
     def train_within(trials: Sequence[Trial]) -> Sequence[float]:
         if missing := [trial for trial in trials if trial not in nats_by_trial]:
-            progress.is_new()
+            progress.tell_from_here()
             if excess := times.over([trial.layout for trial in missing]):
                 raise _Over(excess)
             nats_by_trial.update(zip(missing, train(missing), strict=True))
@@ -196,7 +196,7 @@ def trained_within_budget(
         except _Over as over_budget:
             refused |= over_budget.excess
             say(_refused_words(over_budget.excess))
-            progress.is_told_again()
+            progress.begin_again()
         except NoLayout:
             if not refused:
                 raise

@@ -257,8 +257,8 @@ def saving(contenders: Sequence[Contender], reference: str) -> str:
     if chosen is None or chosen.nats is None:
         return "No chosen layout is among what was compared."
     if other is None or other is chosen or other.nats is None:
-        itself = "The others are multiples of it. " if other is chosen else ""
-        return f"{itself}{chosen.name} comes to {chosen.nats:.4f} nats per test token."
+        itself = "is the reference itself, and " if other is chosen else ""
+        return f"{chosen.name} {itself}comes to {chosen.nats:.4f} nats per test token."
     cost = _cost_words(chosen, other)
     return f"{chosen.name} {cost} {other.name}, and {_nats_words(chosen, other)}."
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -46,7 +47,7 @@ def measure_of(comparison: Comparison) -> str:
 
 
 def costs_drawn(comparison: Comparison) -> list[str]:
-    """The costs that are known, a panel for each; of FLOPs one is drawn in any case."""
+    """The costs that are known, a panel for each; where none is, one of FLOPs without marks."""
     return [cost.name for cost in _drawn(comparison)]
 
 
@@ -73,8 +74,15 @@ def scatter(comparison: Comparison) -> Figure:
         for axes, cost in zip(grid, costs, strict=True):
             _draw(axes, comparison, cost)
         grid[0].set_title("lower and further left is better", loc="left", color="#666666")
-        if grid[0].get_lines():
-            grid[0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)
+        names = dict[str, Artist]()
+        for axes in grid:
+            marks, labels = axes.get_legend_handles_labels()
+            names |= dict(zip(labels, marks, strict=True))
+        if names:
+            grid[0].legend(
+                names.values(), names.keys(),
+                loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2,
+            )  # fmt: skip
     return figure
 
 

@@ -38,8 +38,8 @@ SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
     "its range; lead of the likeliest candidate over the second.",
     COST_FIGURE: "What layouts cost over the steps: expected of pi, of each slot's likeliest "
     "candidate, of the likeliest layout within the target.",
-    BLOCKS_FIGURE: "What blocks that a step had drawn say of themselves at each validation; thin: "
-    f"a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
+    BLOCKS_FIGURE: "What blocks that a step had drawn, and all spans, say of themselves at each "
+    f"validation; thin: a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
     "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
     "and begins with alpha's first step.",
 }

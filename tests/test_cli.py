@@ -149,7 +149,7 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("tools.rank tiny.yaml --steps " + 5000 * "9", "expected a number from 1, found '999"),
         ("sweep tiny.yaml --worker --retry-failed", "--retry-failed: give it where the sweep was"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
-        ("retrain tiny.yaml --layout 'a d a c'", "; the kind short_conv is no candidate"),
+        ("retrain tiny.yaml --layout 'a d a c'", "; no candidate is of kind short_conv"),
         ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
         ("retrain tiny.yaml", "run derive.py"),
         ("compare tiny.yaml", "run derive.py"),

@@ -545,6 +545,12 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     assert first.startswith(
         "warning: routing: keys 1000 are all that a query reaches (memory 8 and"
     )
+    for keys, lines in ((24, 1), (23, 0)):
+        few = f"model.candidates=[attention, {{kind: routing, keys: {keys}, memory: 8}}, dense]"
+        assert (
+            main(["mein Versuch ü.yaml", "--check", "--set", few, "--set", "data.segment=16"]) == 0
+        )
+        assert capsys.readouterr().out.count("reaches (memory 8 and data.segment 16)") == lines
     lacking = ["--set", "model.candidates=[short_conv, dense]"]
     assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
     assert "derive.reference" not in capsys.readouterr().out, "no budget, no reference"

@@ -14,7 +14,7 @@ HEADER = """\
 # Options of an experiment file
 
 Made by `make schema` from the sections themselves; a test keeps it equal. Every key can be set in
-the file or by `--set section.key=value`. Where no default stands, there is none.
+the file or by `--set section.key=value`. An empty default is `null`: nothing is set.
 
 A candidate of `model.candidates` is a kind, or a kind with a label and options:
 `{kind: dense, label: dense_wide, d_ffn: 2048}`. What it leaves out takes the value of the same

@@ -125,8 +125,9 @@ def forecast(
 
     Every moment is a constant (gradients, cast weights, encodings of distances) and a part that
     grows with the streams; two counts tell them apart, so that the worst moment of the real step
-    is found, which need not be that of the small ones. No weight, buffer, stream, gradient or
-    random number of the run, which is before its first step, is changed.
+    is found, which need not be that of the small ones. The weights are those of the first step:
+    what `LanguageModel.may_cost_more` names can come to need more. No weight, buffer, stream,
+    gradient or random number of the run, which is before its first step, is changed.
 
     The batch is a real one: it gives sizes and the parts of the clusters. Each of the makers makes
     a step of a kind that may come, of number `step` where some steps do more than others; the
@@ -141,8 +142,7 @@ def forecast(
     grown = (-(-rows // parts) - _FEW) / (_MORE - _FEW)
     peak = gradients = 0
     for make in makers:
-        # What is learnt may make a step greedier than the first one, as a span that grows does.
-        with BuffersKept(state.model), state.model.at_its_costliest(), _aside(forward.device):
+        with BuffersKept(state.model), _aside(forward.device):
             (low, _), (high, of_step) = (
                 _count(state, _rows_like(batch, few * n), forward, make, step)
                 for n in (_FEW, _MORE)

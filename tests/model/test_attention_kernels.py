@@ -3,6 +3,8 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model   H heads   K head dim
 """
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -285,6 +287,19 @@ def test_the_room_behind_what_is_kept_is_small(length: int, most: float) -> None
     assert kept is not None
     assert kept.shape[3] == 64
     assert kept.untyped_storage().nbytes() <= most * kept.nbytes
+
+
+def test_few_tokens_copy_what_is_kept() -> None:
+    """One in eight of 64 rows: that they copied them at each token would change no number."""
+    model = language_model([[candidate("attention", memory=64)]])
+    state, places = model.initial_state(2, cached=True), list[int]()
+    for ids in tokens(2, 256).split(1, dim=1):
+        _, state, _ = model(ids, state)
+        ((kept,),) = state.blocks
+        assert kept is not None
+        places.append(kept.untyped_storage().data_ptr())
+    copies = sum(one != other for one, other in pairwise(places[64:]))
+    assert 0 < copies <= (256 - 64) // 8
 
 
 def test_a_supernet_keeps_those_of_each_candidate() -> None:

@@ -47,13 +47,20 @@ def test_a_label_made_of_letters_is_that_label() -> None:
     assert [choice.label for choice in made] == ["ad", "attention"]
 
 
-def test_letters_stand_for_default_candidates_only() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"layout: position 1: 'd' is none of dense_wide; the kind dense is "
-        "no candidate$",
-    ):
-        parse_layout("d", [WIDE])
+@pytest.mark.parametrize(
+    ("name", "of_kind"),
+    [
+        ("d", "; of kind dense: dense_wide"),
+        ("dense", "; of kind dense: dense_wide"),
+        ("a", "; no candidate is of kind attention"),
+        ("attention", "; no candidate is of kind attention"),
+        ("x", ""),
+    ],
+)
+def test_letters_stand_for_default_candidates_only(name: str, of_kind: str) -> None:
+    said = rf"layout: position 1: '{name}' is none of dense_wide{of_kind}$"
+    with pytest.raises(ValueError, match=said):
+        parse_layout(name, [WIDE])
 
 
 def test_every_unknown_position_is_named() -> None:

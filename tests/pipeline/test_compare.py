@@ -15,12 +15,30 @@ import derive
 import retrain
 from data import count_words
 from nas.opponents.base import TOLERANCE
+from pipeline.compare import train_in_processes
 from pipeline.contestants import contestants
 from pipeline.costs import time_models
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings
 from tests.test_pipeline import run
+from training.signals import StopRequest
+
+
+class Counted(Exception):
+    """Ends a test where what it asks is known."""
+
+
+def test_trainings_at_a_time_are_counted_down_as_such(
+    experiment_file: Path, derived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    countdown = Mock(side_effect=Counted)
+    monkeypatch.setattr("pipeline.compare.Countdown", countdown)
+    plan = plan_of(experiment_file, derived, "compare.opponents=[interleaved]")
+    entries = contestants(plan)
+    with pytest.raises(Counted):
+        train_in_processes(plan, entries, jobs=2, stop=StopRequest())
+    countdown.assert_called_once_with(2, 2)
 
 
 @pytest.mark.usefixtures("_corpus_with_words")
@@ -108,17 +126,26 @@ def test_an_opponent_that_is_the_network_of_another_stands_once_and_is_not_train
     assert not (folder / "architectures" / "interleaved.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("kinds", "layout", "needs"),
+    [
+        ("short_conv, dense", "c d d d", "attention"),
+        ("attention, short_conv", "a c c c", "dense"),
+        ("short_conv, routing", "c r c c", "attention and dense"),
+    ],
+)
 def test_rules_of_kinds_that_are_no_candidates_are_left_out_and_said(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["model.candidates=[short_conv, dense]", "derive.layout=c d d d"]
+    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    kinds: str, layout: str, needs: str,
+) -> None:  # fmt: skip
+    given = [f"model.candidates=[{kinds}]", f"derive.layout={layout}"]
     run(derive, experiment_file, "--run", tmp_path / "run", "--method", "layout", *settings(*given))
     capsys.readouterr()
-    opponents = "compare.opponents=[interleaved, par, permuted]"
+    opponents = "compare.opponents=[interleaved, par, sandwich, permuted]"
     entries = contestants(plan_of(experiment_file, tmp_path / "run", *given, opponents))
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        f"{rule}: left out, it needs attention among model.candidates"
-        for rule in ("interleaved", "par")
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        f"{rule}: left out, it needs {needs} among model.candidates"
+        for rule in ("interleaved", "par", "sandwich")
     ]
     assert [entry.kinds for entry in entries] == [[], ["permuted"]]
 

@@ -109,6 +109,12 @@ def test_a_countdown_of_several_workers_knows_what_is_under_way() -> None:
     assert left == [f"about 0:{rest_s} left" for rest_s in (20, 20, 10, 10)] + [""]
 
 
+def test_a_countdown_of_fewer_runs_than_workers_ends_with_the_last_run() -> None:
+    times_s = iter([0.0, 10.0, 15.0])
+    countdown = Countdown(2, workers=5, clock=lambda: next(times_s))
+    assert [countdown.line(name) for name in "ab"] == ["[1/2] a; about 0:00 left", "[2/2] b"]
+
+
 def test_a_countdown_expects_what_takes_longer_than_others_at_once() -> None:
     """At 30 the mean is 20: the run of 0 is late and ends now, those of 10 and 30 at 30 and 50."""
     times_s = iter([0.0, 10.0, 30.0])

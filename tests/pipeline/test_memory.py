@@ -88,8 +88,18 @@ def test_processes_of_one_machine_share_its_memory_and_those_with_gpus_do_not(
     for kind, refuses in (("cpu", True), ("cuda", False)):
         ranks = Two(world=2, local_world=2)
         forward = Forward(torch.device(kind), "float32", ranks=ranks)
-        notes = memory_notes(LARGE, forward, tmp_path, ignore=False)
+        notes = memory_notes(LARGE, (), forward, tmp_path, ignore=False)
         assert (notes.refusal is not None) == refuses
+
+
+def test_what_may_grow_is_said_and_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    forward = Forward(torch.device("cpu"), "float32")
+    small = Forecast(*[10**6] * 6)
+    notes = memory_notes(small, ["adaptive_span", "far"], forward, tmp_path, ignore=False)
+    words = "adaptive_span, far may learn to see more than at first"
+    assert notes.lines[1:] == [f"memory may grow beyond that: {words}"]
+    assert notes.refusal is None
+    assert len(memory_notes(small, (), forward, tmp_path, ignore=False).lines) == 1
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -140,6 +141,17 @@ def test_what_is_trained_is_not_trained_again(
     said = "".join(capsys.readouterr())
     assert re.search(r"trained already: (\d+) of \1\n", said), "by the second one"
     assert f"[1/1] {jobs[2]}: validation" in said
+
+
+def test_what_workers_train_is_counted_down_by_their_number(
+    experiment_file: Path, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    countdown = Mock(wraps=probing.Countdown)
+    monkeypatch.setattr(probing, "Countdown", countdown)
+    command = ("--run", tmp_path / "run", *METHOD, *SMALL, "--workers", "2")
+    run(derive, experiment_file, *command)
+    assert {workers for (_, workers), _ in countdown.call_args_list} == {2}
+    assert sum(total for (total, _), _ in countdown.call_args_list) == len(jobs)
 
 
 def test_another_budget_is_served_by_the_same_probes(predict: Derive, jobs: list[str]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from model import Layout, layout_letters
-from nas.derivation import Trial, blocks_of
+from model import Evidence, Layout, layout_letters
+from nas.derivation import DERIVATIONS, Derived, Request, Trial, blocks_of
 from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
 from pipeline.trained_budget import FILE
@@ -87,6 +87,31 @@ def test_asked_again_without_what_is_over_a_method_repeats_neither_trainings_nor
     # A line for each time that something is trained, and for each that was refused.
     assert len(said) == len(trainings.asked) + len(over)
     assert max(over) < max(said), "what is trained instead is said"
+
+
+def test_asked_again_each_trial_has_its_own_nats(
+    plan: RunPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention, dense, identity = plan.candidates
+    first, second, over, instead = (
+        Trial(layout=(block,) * count + (identity,) * (SLOTS - count), half=False, seed=1)
+        for block, count in ((dense, 2), (dense, 1), (attention, 8), (attention, 1))
+    )
+    told = list[Sequence[float]]()
+
+    def three_times(request: Request) -> Derived:
+        third = instead if request.refused else over
+        asked = [[first], [second], [third, first]]
+        assert request.train is not None
+        told[:] = [[*request.train(trials)] for trials in asked]
+        return Derived(layout=first.layout, evidence=Evidence(method="finals"))
+
+    monkeypatch.setitem(DERIVATIONS, "finals", three_times)
+    trainings = Trainings()
+    trainings.derive(plan, "finals")
+    one, two, three = (nats(trial.layout) + 1e-4 for trial in (first, second, instead))
+    assert told == [[one], [two], [three, one]]
+    assert list(trainings.layouts) == [first, second, instead]
 
 
 def test_rules_name_the_largest_networks_that_fit(plan: RunPlan) -> None:

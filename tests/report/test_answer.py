@@ -188,7 +188,7 @@ def test_the_saving_is_one_sentence(changed, other, words):
 
 
 def test_the_reference_itself_saves_nothing():
-    assert saving([ONE, OTHER], "a").startswith("The others are multiples of it. a comes to 4.0000")
+    assert saving([ONE, OTHER], "a").startswith("a is the reference itself, and comes to 4.0000")
     assert saving([ONE, OTHER], "").startswith("a comes to 4.0000")
     assert saving([OTHER], "b") == "No chosen layout is among what was compared."
 

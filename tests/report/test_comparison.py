@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.transforms import Bbox
 
@@ -131,6 +132,8 @@ def test_the_figure_shows_bits_against_latency_and_flops(make, role):
     )
     assert by_latency == {role: [[3.456, 2.05]]}
     assert by_flops == {role: [[2.41e6, 2.05]], "opponent": [[2.81e6, 2.0561]]}
+    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == [role, "opponent"]
     names = [[text.get_text() for text in axes.texts] for axes in figure.axes]
     assert names == [["argmax-0"], ["argmax-0", "interleaved"]]
     assert png(figure)
@@ -140,6 +143,32 @@ def test_a_cost_that_no_row_has_is_not_drawn(make):
     comparison = read_comparison(make.comparison(row() + row(name="other", flops="2e6")))
     assert costs_drawn(comparison) == ["forward FLOPs per token"]
     assert len(scatter(comparison).axes) == 1
+    nothing = read_comparison(make.comparison(row(flops="nan")))
+    assert costs_drawn(nothing) == ["forward FLOPs per token"]
+
+
+def test_the_ends_of_intervals_lie_within_the_axes_and_no_name_lies_on_them(make):
+    """An interval of nats from 3 to 5 is one of bits from 1.5 to 2.5, about a mean of 2."""
+    run = make.comparison(row(latency="3.0") + row(name="other", latency="4.0", bits="2.1"))
+    path = run / "comparison.json"
+    said = json.loads(path.read_text())
+    said["intervals"] = {"par-5": {"nats_per_token": [3.0, 5.0]}}
+    said["latency_interval_ms"] = {"par-5": [2.0, 3.9]}
+    path.write_text(json.dumps(said))
+    figure = scatter(read_comparison(run))
+    by_latency = figure.axes[0]
+    bars = [line for drawn in by_latency.collections for line in drawn.get_segments()]
+    low, high = (end for end in by_latency.get_ylim())
+    assert sorted(sorted({*line[:, 1]}) for line in bars) == [[1.5, 2.5], [2.0]]
+    assert low < 1.5 < 2.5 < high
+    renderer = figure.canvas.get_renderer()
+    for line in bars:
+        from_u, to_u = by_latency.transData.transform(line)
+        for text in by_latency.texts:
+            box = text.get_window_extent(renderer)
+            assert not any(
+                box.contains(*(from_u + share * (to_u - from_u))) for share in np.linspace(0, 1, 99)
+            )
 
 
 def test_the_figure_has_the_intervals_of_latency_beside_latency_alone(make):

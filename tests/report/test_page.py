@@ -147,7 +147,7 @@ def test_what_blocks_say_is_drawn_of_a_search_and_of_the_first_seed_of_a_layout(
         with (folder / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"kind": "blocks", "step": 59, "blocks": said}) + "\n")
     texts = page_of(make.run).text
-    assert texts.count("<figcaption>What blocks that a step had drawn say of themselves") == 1
+    assert texts.count("<figcaption>What blocks that a step had drawn, and all spans, say") == 1
     assert texts.count("largest_cluster: share of tokens") == 2
     assert texts.count("<figcaption>What blocks of b, seed 1 say of themselves") == 1
     assert "seed 2 say" not in texts

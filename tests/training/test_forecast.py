@@ -127,15 +127,16 @@ def test_the_parts_are_what_they_say() -> None:
     assert Forecast(1, 2, 3, 4, 5, 6).total == 21
 
 
-@pytest.mark.parametrize("first_span", [0.0, 0.5])
-def test_spans_that_may_grow_count_as_if_they_had(first_span: float) -> None:
-    def tensors(first_span: float) -> int:
+def test_spans_count_as_they_begin_and_are_named_where_they_may_grow() -> None:
+    def counted(first_span: float) -> tuple[int, list[str]]:
         span = {"kind": "adaptive_span", "span": 40, "ramp": 2, "first_span": first_span}
         _, state, make = searches(FORWARD, "soft", (span, "dense", "identity"))
-        found = forecast(state, rows(9), FORWARD, [make])
-        return found.total - found.overhead
+        needed = forecast(state, rows(9), FORWARD, [make])
+        return needed.total - needed.overhead, state.model.may_cost_more
 
-    assert tensors(first_span) == tensors(1.0)
+    (short, grows), (half, grows_too), (whole, stays) = map(counted, (0.0, 0.5, 1.0))
+    assert short < half < whole
+    assert (grows, grows_too, stays) == (["adaptive_span"], ["adaptive_span"], [])
 
 
 def tensors_of(model: LanguageModel) -> list[torch.Tensor]:

@@ -74,6 +74,22 @@ def counted(calls: list[str], *names: str) -> dict[str, Any]:
     return {name: (lambda name=name: calls.append(name)) for name in names}
 
 
+def test_a_short_pass_is_timed_behind_one_of_the_same_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind another model's it would find that one's weights in the caches."""
+    readings(monkeypatch, [0.0])
+    monkeypatch.setattr(latency, "_LEAST_MS", 0.0)
+    clock(monkeypatch, [99, 40, 100, 60, 41, 700])
+    calls = list[str]()
+    taken = times(counted(calls, "short", "long"), 2)
+    assert calls == ["short", "short", "long"] * 2
+    assert {name: ms_N.tolist() for name, ms_N in taken.items()} == {
+        "short": pytest.approx([40, 41]),
+        "long": pytest.approx([100, 700]),
+    }
+
+
 def times(passes: dict[str, Any], rounds: int, patience_s: float = 10.0) -> latency.Times:
     return latency.time_in_turn(passes, rounds=rounds, patience_s=patience_s, device=CPU)
 

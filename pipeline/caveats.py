@@ -22,7 +22,7 @@ from utils.files import append_line, read_object, write_whole
 FILE = "caveats.json"
 ONE_SEARCH = (
     "warning: one search says little about the next: compare it with other seeds (--seeds 0,1,2) "
-    "and with a placebo (docs/experiments.md)"
+    "and with a placebo (docs/evaluation.md)"
 )
 # One-hot over soft perplexity above which a layout read off pi is warned of, and the margin of pi
 # below which a slot counts as open.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from model import load_model
@@ -112,6 +113,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         entries[0].remark(unlike)
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models, trained=True)
+    if learnt := list(dict.fromkeys(chain(*(model.may_cost_more for model in models.values())))):
+        entries[0].remark(
+            f"FLOPs count {' and '.join(learnt)} at the whole span; latency is of what was learnt"
+        )
     rows = rows_of(entries, results, latencies.median_ms, _train_step_ms(plan, entries))
     reference = rows[reference_of(entries)]
     nats = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model import Architecture, ModelOptions, load_architecture
+from nas.costs.workloads import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
 from nas.opponents import OPPONENTS, NoOpponent
 from nas.opponents.base import TOLERANCE, is_equal
@@ -75,7 +76,9 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
 def of_equal_cost(cost: str, shares: Mapping[str, float]) -> str:
     """Which cost opponents have; what is cut by whole slots or widths may fall short of it."""
     less = [f"{name} {share:.3f}x" for name, share in shares.items() if not is_equal(share)]
-    words = f"opponents of equal cost have its {cost}, within {TOLERANCE:.0%}"
+    # A time is measured again for the table, beside other layouts.
+    when = "had, when they were chosen," if cost in WORKLOADS else "have"
+    words = f"opponents of equal cost {when} its {cost}, within {TOLERANCE:.0%}"
     return f"{words}; these have less: {', '.join(less)}" if less else words
 
 

@@ -36,6 +36,7 @@ from nas.derivation import (
     Trial,
     Tried,
     missing_kinds,
+    rule_request,
 )
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
@@ -49,7 +50,7 @@ from pipeline.probing import Probes
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, with_gap
-from pipeline.within_budget import budget_words, within_budget
+from pipeline.within_budget import budget_words, used_words, within_budget
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 from utils.screen import say
@@ -102,6 +103,8 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
     words = budget_words(config)
+    if budget is not None and config.fill is None:
+        words = f"{words}{used_words(plan, budget, derived.layout)}"
     filled = None
     if config.fill is not None:
         assert budget is not None, "the section sees to it"
@@ -111,13 +114,17 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
         words = f"{words}; {filled.words}{_of_before(derived)}"
         derived, times = replace(derived, layout=filled.layout), filled.times
     evidence = derived.evidence.model_copy(update={"budget": words})
-    derived = replace(derived, evidence=evidence)
-    if evidence.pi:
-        of_searches = layout_caveats(evidence, [plan.search_folder(seed) for seed in seeds])
-        caveats = (*evidence.caveats, *of_searches)
-        derived = replace(derived, evidence=evidence.model_copy(update={"caveats": caveats}))
+    folders = [plan.search_folder(seed) for seed in seeds]
+    caveats = [*evidence.caveats, *(layout_caveats(evidence, folders) if evidence.pi else ())]
+    caveats += _doubts(budget)
+    derived = replace(derived, evidence=evidence.model_copy(update={"caveats": tuple(caveats)}))
     architecture = architecture_of(plan, derived, name, seeds, times)
     return Derivation(architecture, derived.considered, derived.tried, derived.front)
+
+
+def _doubts(budget: Budget | None) -> list[str]:
+    costs = budget.costs if budget else {}
+    return [f"warning: {name}: {cost.doubt}" for name, cost in costs.items() if cost.doubt]
 
 
 def _of_before(derived: Derived) -> str:
@@ -257,13 +264,37 @@ def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
 
 
 def check_layout(experiment: Experiment, layout: str | None) -> None:
-    """Raise ValueError where a layout of the command line names what is no candidate."""
-    if layout is not None and layout not in DERIVATIONS:
-        try:
-            parse_layout(layout, experiment.model.completed_candidates())
-        except ValueError as error:
-            rules, message = ", ".join(DERIVATIONS), "; ".join(str(error).splitlines())
-            raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
+    """Raise ValueError where a layout of the command line is none of the experiment's."""
+    if layout is None or layout in DERIVATIONS:
+        return
+    try:
+        parse_layout(layout, experiment.model.completed_candidates())
+    except ValueError as error:
+        rules, message = ", ".join(DERIVATIONS), "; ".join(str(error).splitlines())
+        raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
+    config = experiment.derive.model_copy(update={"layout": layout})
+    try:
+        RULES["layout"](_without_text(experiment, config))
+    except ValueError as error:
+        raise ValueError(f"--{error}") from None
+
+
+def check_layouts(experiment: Experiment, *, derives: bool) -> None:
+    """Raise ValueError, before a text is read, where a layout that is written down is none.
+
+    That is what a budget is of; where the command `derives`, also what its rule gives.
+    """
+    config = experiment.derive
+    request = _without_text(experiment, config)
+    if config.budget.amounts and config.reference not in RULES:
+        reference_layout(request)
+    if derives and config.method in RULES and config.method != "random":
+        RULES[config.method](request)
+
+
+def _without_text(experiment: Experiment, config: DeriveConfig) -> Request:
+    model = experiment.model
+    return rule_request(config, model.completed_candidates(), model.slots)
 
 
 def settings_of(layout: str) -> list[str]:

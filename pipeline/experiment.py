@@ -5,6 +5,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -98,6 +99,12 @@ class Experiment(TextExperiment):
                     f"warning: {candidate.label}: keys {options['keys']} are all that a query "
                     f"reaches (memory {memory} and data.segment {self.data.segment}): it "
                     "reads whole clusters; give fewer"
+                )
+        for one, other in combinations(candidates, 2):
+            if {**one.model_dump(), "label": ""} == {**other.model_dump(), "label": ""}:
+                lines.append(
+                    f"warning: {one.label} and {other.label} are the same block: they share a "
+                    "part of pi, so each looks less likely"
                 )
         return lines
 

@@ -77,7 +77,15 @@ def budget_words(config: DeriveConfig) -> str | None:
     if not given:
         return None
     limits = ", ".join(f"{name} {amount}" for name, amount in given.items())
-    return f"{limits} (x of {config.reference})"
+    relative = any(str(amount).endswith("x") for amount in given.values())
+    return f"{limits} (x of {config.reference})" if relative else limits
+
+
+def used_words(plan: RunPlan, budget: Budget, layout: Layout) -> str:
+    """How much of what is counted a layout uses, as parts of the limits; nothing of times."""
+    shares = counted_share(plan, budget, layout).items()
+    used = ", ".join(f"{share:.1%} of its {name}" for name, share in shares)
+    return f": it has {used}" if used else ""
 
 
 def _measured_in_order(

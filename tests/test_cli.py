@@ -150,6 +150,16 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("sweep tiny.yaml --worker --retry-failed", "--retry-failed: give it where the sweep was"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
         ("retrain tiny.yaml --layout 'a d a c'", "; no candidate is of kind short_conv"),
+        ("retrain tiny.yaml --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots is 4; give"),
+        # Before a text is read.
+        ("retrain tiny.yaml --check --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots"),
+        ("derive tiny.yaml --check --method layout --set 'derive.layout=a d'",
+         "layout: 'a d' has 2 slots, model.slots is 4"),
+        ("derive tiny.yaml --check --method layout --set 'derive.layout=a d z d'",
+         "layout: position 3: 'z' is none of a (attention)"),
+        *((f"{script} tiny.yaml --check --set derive.budget.flops=0.9x --set "
+           "'derive.reference=a d z d'", "derive.reference: layout: position 3: 'z' is none of a")
+          for script in ("search", "derive")),
         ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
         ("retrain tiny.yaml", "run derive.py"),
         ("compare tiny.yaml", "run derive.py"),

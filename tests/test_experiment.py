@@ -259,6 +259,8 @@ def test_a_mistake_is_named_with_its_place(problems, old, new, line):
          "clusters: 74 for 73 tokens (memory 9 and data.segment 64); give fewer"),
         ("adaptive_span, span: 0", "span: must be at least 1, found 0"),
         ("adaptive_span, first_span: 1.5", "first_span: must be at most 1, found 1.5"),
+        ("dense, label: w", "label: expected two characters or more, a to z, 0 to 9 or _, a letter "
+         "first (single letters are those of kinds), found 'w'"),
         ("mixture_of_experts, k: 0", "k: must be at least 1, found 0"),
         ("product_key_memory, k: 1", "k: must be at least 2, found 1"),
         ("product_key_memory, n_keys: 1", "n_keys: must be at least 2, found 1"),
@@ -551,6 +553,13 @@ def test_every_script_checks_and_refuses(script, write, capsys):
             main(["mein Versuch ü.yaml", "--check", "--set", few, "--set", "data.segment=16"]) == 0
         )
         assert capsys.readouterr().out.count("reaches (memory 8 and data.segment 16)") == lines
+    twins = "model.candidates=[attention, dense, {kind: dense, label: same}]"
+    assert main(["mein Versuch ü.yaml", "--check", "--set", twins]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first == (
+        "warning: dense and same are the same block: they share a part of pi, so each looks less "
+        "likely"
+    )
     lacking = ["--set", "model.candidates=[short_conv, dense]"]
     assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
     assert "derive.reference" not in capsys.readouterr().out, "no budget, no reference"
@@ -572,6 +581,15 @@ def test_costs_by_other_names_are_told_theirs(write, problems):
         "derive.budget.memory: unknown key; it is named 'cache' here",
         "derive.budget.params: unknown key; it is named 'parameters' here",
     ]
+
+
+def test_the_keys_of_a_small_section_are_told(write, problems):
+    file = VALID + "derive: {budget: {foo: 0.5x}}\n"
+    known = "latency, decode, train_step, throughput, parameters, flops, cache"
+    (line,) = problems(file)
+    assert line.endswith(f"derive.budget.foo: unknown key; there is {known}")
+    (line,) = problems(VALID + "derive: {budget: null}\n")
+    assert line.endswith("expected a mapping of keys, found nothing; {} sets none of them")
 
 
 def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):

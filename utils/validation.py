@@ -15,6 +15,9 @@ from utils.strict_yaml import Key
 from utils.text import masked, shorten
 
 Said = tuple[Key, str]
+_MAPPING = "a mapping of keys"
+# A section with so many keys or fewer is told whole where one is unknown.
+_FEW_KEYS = 12
 _KINDS = {
     "int_type": "an integer",
     "int_from_float": "an integer",
@@ -26,9 +29,9 @@ _KINDS = {
     "string_type": "text",
     "list_type": "a list",
     "tuple_type": "a list",
-    "dict_type": "a mapping of keys",
-    "model_type": "a mapping of keys",
-    "model_attributes_type": "a mapping of keys",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "model_attributes_type": _MAPPING,
     "none_required": "null",
 }
 _BOUNDS = {
@@ -198,7 +201,9 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
     if kind == "literal_error":
         return key, must_be_one_of(found, _choices(error))
     if kind in _KINDS:
-        return key, f"expected {_KINDS[kind]}, found {show(found)}"
+        empty = found is None and _KINDS[kind] == _MAPPING and _may_be_empty(root, key)
+        words = "; {} sets none of them" * empty
+        return key, f"expected {_KINDS[kind]}, found {show(found)}{words}"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return key, f"must be {words} {_bound(context[name])}, found {show(found)}"
@@ -223,6 +228,11 @@ def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
     if kind == "value_error":
         return _split_value_error(key, str(context["error"]), root)
     return key, f"{error['msg'][0].lower()}{error['msg'][1:]}, found {show(found)}"
+
+
+def _may_be_empty(root: type[BaseModel], key: Key) -> bool:
+    fields = [field for model in _models_at(root, key) for field in model.model_fields.values()]
+    return bool(fields) and not any(field.is_required() for field in fields)
 
 
 def _bound(value: Any) -> str:
@@ -280,7 +290,8 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     below = [place for place in named if prefix and place.startswith(prefix + ".")]
     if 0 < len(below or named) <= 3:
         return f"; did you mean {' or '.join(repr(place) for place in below or named)}?"
-    return hint(name, siblings)
+    few = len(models) == 1 and len(siblings) <= _FEW_KEYS
+    return hint(name, siblings) or (f"; there is {', '.join(siblings)}" if few else "")
 
 
 def _marks(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:

@@ -3,11 +3,12 @@
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast
 
-from pydantic import Field, ValidationError, field_validator, model_serializer
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_serializer
 from torch import Tensor, nn
 
 from model.state import Segment
@@ -16,8 +17,21 @@ from utils.validation import Section
 # The default of an option that may be left out; `BlockOptions.completed` puts a value there.
 LEFT_OUT: Any = None
 
-# Two characters or more: single letters stand for the default candidates.
-Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]+$", max_length=40)]
+_LABEL = r"^[a-z][a-z0-9_]+$"
+
+
+def _as_label(text: str) -> str:
+    if re.fullmatch(_LABEL, text):
+        return text
+    raise ValueError(
+        "expected two characters or more, a to z, 0 to 9 or _, a letter first (single letters are "
+        f"those of kinds), found {text!r:.60}"
+    )
+
+
+Label = Annotated[
+    str, Field(max_length=40, json_schema_extra={"pattern": _LABEL}), AfterValidator(_as_label)
+]
 
 INIT_STD = 0.02
 

@@ -81,6 +81,7 @@ class WorkloadTimes(Section):
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
             error=self.agreement.error,
+            doubt=self.distrust,
         )
 
 

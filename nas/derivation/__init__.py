@@ -1,7 +1,8 @@
 """From a search, or from a rule, to a fixed layout."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from model import Candidate, Layout
 from nas.derivation.base import (
     Considered,
     Derived,
@@ -11,6 +12,7 @@ from nas.derivation.base import (
     Tried,
     blocks_of,
 )
+from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
@@ -49,6 +51,16 @@ DERIVATIONS = SEARCHED | TRAINED | RULES
 # Those whose answers depend on derive.seed.
 SEEDED = frozenset({"random", "sampled", "evolution", *TRAINED})
 
+
+def rule_request(config: DeriveConfig, candidates: Sequence[Candidate], slots: int) -> Request:
+    """What a rule needs but `random`, which may ask for costs, that only a text gives."""
+    return Request(config, candidates, slots, _no_cost)
+
+
+def _no_cost(layout: Layout) -> float:
+    raise AssertionError(f"{layout}: rules know no costs")
+
+
 __all__ = [
     "DERIVATIONS",
     "NEED_PI",
@@ -66,4 +78,5 @@ __all__ = [
     "blocks_of",
     "check_method",
     "missing_kinds",
+    "rule_request",
 ]

@@ -69,7 +69,7 @@ def test_a_remark_says_which_opponents_have_less() -> None:
         "sandwich-3-k1 0.969x"
     )
     assert of_equal_cost("latency", {"random-0": 1.029, "permuted-0": 1.0}) == (
-        "opponents of equal cost have its latency, within 3%"
+        "opponents of equal cost had, when they were chosen, its latency, within 3%"
     )
 
 

@@ -410,6 +410,17 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
     line = refused(derive, capsys, searched, *settings("derive.budget.cache=0.5x"), "--method",
                    "interleaved")  # fmt: skip
     assert "is over cache 0.5x (x of interleaved): cache by 100.0%; " in line
+    capsys.readouterr()
+    one = ["derive.layout=a d d d", "derive.budget={flops: 15k}"]
+    run(derive, searched, *settings(*one), "--method", "layout")
+    flops = load_architecture(searched / "architecture.json").costs.flops_per_token
+    said = capsys.readouterr().out.splitlines()
+    assert f"within flops 15k: it has {flops / 15_000:.1%} of its flops" in said
+    both = [*one[:1], "derive.budget={cache: 0.7x, flops: 15k}"]
+    run(derive, searched, *settings(*both), "--method", "layout")
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("within "))
+    assert line.startswith("within flops 15k, cache 0.7x (x of interleaved): it has ")
+    assert "71.4% of its cache" in line, "half of what interleaved has"
     run(derive, searched, *given, "par")
 
 

@@ -89,6 +89,14 @@ def test_asked_again_without_what_is_over_a_method_repeats_neither_trainings_nor
     assert max(over) < max(said), "what is trained instead is said"
 
 
+def test_doubts_about_a_table_stand_in_what_was_derived_by_it(plan: RunPlan, clock: Clock) -> None:
+    clock.off = 0.3
+    evidence = Trainings().derive(plan, "finals").architecture.evidence
+    assert evidence is not None
+    (line,) = evidence.caveats
+    assert line.startswith("warning: latency: the table may not be trusted: ")
+
+
 def test_asked_again_each_trial_has_its_own_nats(
     plan: RunPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

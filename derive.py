@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         exit_codes.refuse_several("derive.py")
         from pipeline.context import set_up
-        from pipeline.derive import check_layouts, derivation
+        from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
         from pipeline.probing import Probes
@@ -71,7 +71,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from report.pareto import write_pareto_figure
 
         experiment, run_dir = experiment_of(arguments)
-        check_layouts(experiment, derives=True)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir)

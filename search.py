@@ -28,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
         from pipeline.context import set_up
-        from pipeline.derive import check_layouts
         from pipeline.experiment import experiment_of
         from pipeline.finish_search import finish_searches
         from pipeline.search import check_searchable, open_first, run_searches
@@ -39,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         check_searchable(experiment)
         check_trackers(experiment.run.trackers)
-        check_layouts(experiment, derives=False)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir, ranks)

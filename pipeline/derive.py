@@ -25,7 +25,6 @@ from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
-    PLACING,
     RULES,
     SEARCHED,
     TRAINED,
@@ -35,8 +34,8 @@ from nas.derivation import (
     Request,
     Trial,
     Tried,
-    missing_kinds,
-    rule_request,
+    reference_remedy,
+    written_layout,
 )
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
@@ -161,10 +160,8 @@ def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
             raise ValueError(f"{name} is no one layout")
         return RULES[config.method](replace(request, config=config)).layout
     except ValueError as error:
-        rules = "" if missing_kinds(request.candidates) else f", or one of {', '.join(PLACING)}"
-        raise ValueError(
-            f"{key}: {'; '.join(str(error).splitlines())}; give a layout in letters{rules}"
-        ) from None
+        message = "; ".join(str(error).splitlines())
+        raise ValueError(f"{key}: {message}; {reference_remedy(request.candidates)}") from None
 
 
 def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Request:
@@ -272,29 +269,11 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
     except ValueError as error:
         rules, message = ", ".join(DERIVATIONS), "; ".join(str(error).splitlines())
         raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
-    config = experiment.derive.model_copy(update={"layout": layout})
+    model = experiment.model
     try:
-        RULES["layout"](_without_text(experiment, config))
+        written_layout(layout, model.completed_candidates(), model.slots)
     except ValueError as error:
         raise ValueError(f"--{error}") from None
-
-
-def check_layouts(experiment: Experiment, *, derives: bool) -> None:
-    """Raise ValueError, before a text is read, where a layout that is written down is none.
-
-    That is what a budget is of; where the command `derives`, also what its rule gives.
-    """
-    config = experiment.derive
-    request = _without_text(experiment, config)
-    if config.budget.amounts and config.reference not in RULES:
-        reference_layout(request)
-    if derives and config.method in RULES and config.method != "random":
-        RULES[config.method](request)
-
-
-def _without_text(experiment: Experiment, config: DeriveConfig) -> Request:
-    model = experiment.model
-    return rule_request(config, model.completed_candidates(), model.slots)
 
 
 def settings_of(layout: str) -> list[str]:

@@ -16,7 +16,7 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, PLACING, missing_kinds
+from nas.derivation import DERIVATIONS, PLACING, missing_kinds, reference_remedy, written_layout
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS
 from nas.opponents.config import CompareConfig
@@ -64,6 +64,7 @@ class TextExperiment(Section):
         if self.model is not None:
             candidates = self.model.completed_candidates()
             problems += idle_clusters("model.candidates", candidates, self.data.segment)
+            problems += _written_layouts(self.derive, candidates, self.model.slots)
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -107,6 +108,24 @@ class Experiment(TextExperiment):
                     "part of pi, so each looks less likely"
                 )
         return lines
+
+
+def _written_layouts(
+    derive: DeriveConfig, candidates: Sequence[Candidate], slots: int
+) -> Iterator[str]:
+    """What is wrong with those that are written in letters or labels, where they are used."""
+    written = {}
+    if derive.method == "layout" and derive.layout is not None:
+        written["layout"] = derive.layout
+    if derive.budget.amounts and derive.reference not in DERIVATIONS:
+        written["reference"] = derive.reference
+    for key, text in written.items():
+        try:
+            written_layout(text, candidates, slots)
+        except ValueError as error:
+            lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
+            remedy = [reference_remedy(candidates)] if key == "reference" else []
+            yield f"derive.{key}: {'; '.join([*lines, *remedy])}"
 
 
 def idle_clusters(key: str, candidates: Sequence[Candidate], segment: int) -> Iterator[str]:

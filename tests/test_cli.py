@@ -154,11 +154,11 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         # Before a text is read.
         ("retrain tiny.yaml --check --layout 'a d'", "--layout: 'a d' has 2 slots, model.slots"),
         ("derive tiny.yaml --check --method layout --set 'derive.layout=a d'",
-         "layout: 'a d' has 2 slots, model.slots is 4"),
+         "derive.layout: 'a d' has 2 slots, model.slots is 4"),
         ("derive tiny.yaml --check --method layout --set 'derive.layout=a d z d'",
-         "layout: position 3: 'z' is none of a (attention)"),
+         "derive.layout: position 3: 'z' is none of a (attention)"),
         *((f"{script} tiny.yaml --check --set derive.budget.flops=0.9x --set "
-           "'derive.reference=a d z d'", "derive.reference: layout: position 3: 'z' is none of a")
+           "'derive.reference=a d z d'", "derive.reference: position 3: 'z' is none of a")
           for script in ("search", "derive")),
         ("retrain tiny.yaml --layout interleavd", "a rule (argmax, top_k, sampled, beam, "),
         ("retrain tiny.yaml", "run derive.py"),

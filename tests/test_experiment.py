@@ -126,7 +126,7 @@ def test_numbers_and_defaults_arrive(write):
         ["search.tau={schedule: constant, start: 0.7}"],
         ["search.tau={schedule: step, stairs: 3}"],
         ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.resample_every=4"],
-        ["derive={method: layout, layout: 'a d a d'}"],
+        ["derive={method: layout, layout: 'a wide a i'}"],
         ["data.tokenizer={kind: bytes}", "model.softmax={sizes: [3, 2], cutoffs: [20, 100]}"],
         ["data.corpus=files", "data.files={train: 'on', valid: 1e3 b, test: 'ä : #.txt'}"],
     ],

@@ -23,6 +23,7 @@ from nas.derivation.rules import (
     par,
     random_layout,
     sandwich,
+    written_layout,
 )
 from nas.derivation.searched import NEED_PI, check_method
 
@@ -57,6 +58,12 @@ def rule_request(config: DeriveConfig, candidates: Sequence[Candidate], slots: i
     return Request(config, candidates, slots, _no_cost)
 
 
+def reference_remedy(candidates: Sequence[Candidate]) -> str:
+    """What may stand in the place of a reference that is no layout."""
+    rules = "" if missing_kinds(candidates) else f", or one of {', '.join(PLACING)}"
+    return f"give a layout in letters{rules}"
+
+
 def _no_cost(layout: Layout) -> float:
     raise AssertionError(f"{layout}: rules know no costs")
 
@@ -78,5 +85,7 @@ __all__ = [
     "blocks_of",
     "check_method",
     "missing_kinds",
+    "reference_remedy",
     "rule_request",
+    "written_layout",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model import Candidate, Evidence, parse_layout
+from model import Candidate, Evidence, Layout, parse_layout
 from nas.derivation.base import Choice, Derived, NoLayout, Request
 from nas.derivation.config import DeriveConfig
 from nas.probing.rules import PLACES
@@ -72,13 +72,19 @@ def sandwich_ends(config: DeriveConfig, slots: int) -> int:
 def explicit(request: Request) -> Derived:
     """The layout of derive.layout, as letters or labels."""
     assert request.config.layout is not None
-    layout = parse_layout(request.config.layout, request.candidates)
-    if len(layout) != request.slots:
-        raise ValueError(
-            f"layout: {request.config.layout!r} has {len(layout)} slots, model.slots is "
-            f"{request.slots}; give as many, or --set model.slots={len(layout)}"
-        )
+    layout = written_layout(request.config.layout, request.candidates, request.slots)
     return Derived(layout=layout, evidence=Evidence(method="layout"))
+
+
+def written_layout(text: str, candidates: Sequence[Candidate], slots: int) -> Layout:
+    """The layout of letters or labels; ValueError where it is none, or none of so many slots."""
+    layout = parse_layout(text, candidates)
+    if len(layout) != slots:
+        raise ValueError(
+            f"layout: {text!r} has {len(layout)} slots, model.slots is {slots}; give as many, or "
+            f"--set model.slots={len(layout)}"
+        )
+    return layout
 
 
 def random_layout(request: Request) -> Derived:

@@ -19,7 +19,6 @@ from model import (
     TokenizerIdentity,
     layout_letters,
     load_architecture,
-    parse_layout,
 )
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
@@ -264,16 +263,14 @@ def check_layout(experiment: Experiment, layout: str | None) -> None:
     """Raise ValueError where a layout of the command line is none of the experiment's."""
     if layout is None or layout in DERIVATIONS:
         return
-    try:
-        parse_layout(layout, experiment.model.completed_candidates())
-    except ValueError as error:
-        rules, message = ", ".join(DERIVATIONS), "; ".join(str(error).splitlines())
-        raise ValueError(f"--{message}; nor is {layout!r} a rule ({rules})") from None
     model = experiment.model
     try:
         written_layout(layout, model.completed_candidates(), model.slots)
     except ValueError as error:
-        raise ValueError(f"--{error}") from None
+        message = "; ".join(str(error).splitlines())
+        # One word may be meant for a rule.
+        rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
+        raise ValueError(f"--{message}{rules}") from None
 
 
 def settings_of(layout: str) -> list[str]:

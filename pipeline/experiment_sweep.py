@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpo.config import SweepConfig
 from hpo.samplers import first_pruned_step
 from hpo.space import Space, space_faults
-from nas.derivation import RULES, check_method, rule_request
+from nas.derivation import RULES, Request, check_method
 from nas.derivation.config import DeriveConfig
 from utils.validation import Said, dotted, plain_types, show
 
@@ -93,7 +93,7 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
         # A random layout may need costs, which only a text gives.
         if derive.method in RULES and derive.method != "random":
             candidates = experiment.model.completed_candidates()
-            RULES[derive.method](rule_request(derive, candidates, experiment.model.slots))
+            RULES[derive.method](Request(derive, candidates, experiment.model.slots, _no_cost))
     except ValueError as error:
         yield ("derive", "method"), "; ".join(str(error).splitlines())
     why = "with search.estimator spos alpha does not move, and no net of pi's is validated"
@@ -121,6 +121,10 @@ def _derives_another(derive: DeriveConfig) -> str | None:
     if derive.budget.amounts:
         return f"derive.budget may forbid that layout; {remedy}"
     return f"derive.searches averages several; {remedy}" if derive.searches else None
+
+
+def _no_cost(layout: object) -> float:
+    raise AssertionError(layout)
 
 
 def _places(sweep: SweepConfig, experiment: Experiment) -> Iterator[Said]:

@@ -84,8 +84,8 @@ def budget_words(config: DeriveConfig) -> str | None:
 def used_words(plan: RunPlan, budget: Budget, layout: Layout) -> str:
     """How much of what is counted a layout uses, as parts of the limits; nothing of times."""
     shares = counted_share(plan, budget, layout).items()
-    used = ", ".join(f"{share:.1%} of its {name}" for name, share in shares)
-    return f": it has {used}" if used else ""
+    used = ", ".join(f"{name} {share:.1%}" for name, share in shares)
+    return f"; used: {used}" if used else ""
 
 
 def _measured_in_order(

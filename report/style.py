@@ -17,6 +17,8 @@ TEXT_ON = (
     ("soft", "mark"), ("link", "page"), ("link", "card"), ("link", "mark"),
 )  # fmt: skip
 
+# On the first screen 50.6rem hold the chosen layout and five beside it: 6.6 for the names of the
+# figures, 6.4 for each of five (11 where a stack has two columns) and the rest for the chosen one.
 _RULES = """
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: .6rem 1rem 3rem; max-width: 80rem; background: var(--page);

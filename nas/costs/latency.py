@@ -93,8 +93,8 @@ def time_in_turn(
 def _pass_ms(run: Callable[[], object], device: torch.device) -> float:
     """A pass behind one of the same model, as in use.
 
-    Behind another model's the caches hold that one's weights and code: of 2 ms, a pass took up to
-    7% more among models of other kinds of block than among its like.
+    Behind another model's the caches hold that one's weights and code: the ratio of the times of
+    two models then depends on what else is timed.
     """
     ms = _timed_ms(run, device)
     return _timed_ms(run, device) if ms < _SHORT_MS else ms

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from model import Candidate, Layout
+from model import Candidate
 from nas.derivation.base import (
     Considered,
     Derived,
@@ -12,7 +12,6 @@ from nas.derivation.base import (
     Tried,
     blocks_of,
 )
-from nas.derivation.config import DeriveConfig
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
 from nas.derivation.predictor import predictor
@@ -53,19 +52,10 @@ DERIVATIONS = SEARCHED | TRAINED | RULES
 SEEDED = frozenset({"random", "sampled", "evolution", *TRAINED})
 
 
-def rule_request(config: DeriveConfig, candidates: Sequence[Candidate], slots: int) -> Request:
-    """What a rule needs but `random`, which may ask for costs, that only a text gives."""
-    return Request(config, candidates, slots, _no_cost)
-
-
 def reference_remedy(candidates: Sequence[Candidate]) -> str:
     """What may stand in the place of a reference that is no layout."""
     rules = "" if missing_kinds(candidates) else f", or one of {', '.join(PLACING)}"
     return f"give a layout in letters{rules}"
-
-
-def _no_cost(layout: Layout) -> float:
-    raise AssertionError(f"{layout}: rules know no costs")
 
 
 __all__ = [
@@ -86,6 +76,5 @@ __all__ = [
     "check_method",
     "missing_kinds",
     "reference_remedy",
-    "rule_request",
     "written_layout",
 ]

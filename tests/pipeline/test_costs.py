@@ -415,12 +415,12 @@ def test_a_rule_that_breaks_the_budget_is_refused_and_one_that_keeps_it_is_not(
     run(derive, searched, *settings(*one), "--method", "layout")
     flops = load_architecture(searched / "architecture.json").costs.flops_per_token
     said = capsys.readouterr().out.splitlines()
-    assert f"within flops 15k: it has {flops / 15_000:.1%} of its flops" in said
+    assert f"within flops 15k; used: flops {flops / 15_000:.1%}" in said
     both = [*one[:1], "derive.budget={cache: 0.7x, flops: 15k}"]
     run(derive, searched, *settings(*both), "--method", "layout")
     (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("within "))
-    assert line.startswith("within flops 15k, cache 0.7x (x of interleaved): it has ")
-    assert "71.4% of its cache" in line, "half of what interleaved has"
+    assert line.startswith("within flops 15k, cache 0.7x (x of interleaved); used: ")
+    assert "cache 71.4%" in line, "half of what interleaved has"
     run(derive, searched, *given, "par")
 
 

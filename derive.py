@@ -73,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment, experiment.warnings())
+        if problems := experiment.layout_problems():
+            raise ValueError("\n".join(problems))
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
             print(derive_front(plan, arguments.pareto))

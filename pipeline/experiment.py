@@ -64,7 +64,6 @@ class TextExperiment(Section):
         if self.model is not None:
             candidates = self.model.completed_candidates()
             problems += idle_clusters("model.candidates", candidates, self.data.segment)
-            problems += _written_layouts(self.derive, candidates, self.model.slots)
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -107,25 +106,25 @@ class Experiment(TextExperiment):
                     f"warning: {one.label} and {other.label} are the same block: they share a "
                     "part of pi, so each looks less likely"
                 )
+        lines += [f"warning: {line} (derive.py will refuse it)" for line in self.layout_problems()]
         return lines
 
-
-def _written_layouts(
-    derive: DeriveConfig, candidates: Sequence[Candidate], slots: int
-) -> Iterator[str]:
-    """What is wrong with those that are written in letters or labels, where they are used."""
-    written = {}
-    if derive.method == "layout" and derive.layout is not None:
-        written["layout"] = derive.layout
-    if derive.budget.amounts and derive.reference not in DERIVATIONS:
-        written["reference"] = derive.reference
-    for key, text in written.items():
-        try:
-            written_layout(text, candidates, slots)
-        except ValueError as error:
-            lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
-            remedy = [reference_remedy(candidates)] if key == "reference" else []
-            yield f"derive.{key}: {'; '.join([*lines, *remedy])}"
+    def layout_problems(self) -> list[str]:
+        """Why derive.py will refuse what is written as a layout; other commands take none of it."""
+        derive, candidates = self.derive, self.model.completed_candidates()
+        written, problems = dict[str, str](), list[str]()
+        if derive.method == "layout" and derive.layout is not None:
+            written["layout"] = derive.layout
+        if derive.budget.amounts and derive.reference not in DERIVATIONS:
+            written["reference"] = derive.reference
+        for key, text in written.items():
+            try:
+                written_layout(text, candidates, self.model.slots)
+            except ValueError as error:
+                lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
+                remedy = [reference_remedy(candidates)] if key == "reference" else []
+                problems.append(f"derive.{key}: {'; '.join([*lines, *remedy])}")
+        return problems
 
 
 def idle_clusters(key: str, candidates: Sequence[Candidate], segment: int) -> Iterator[str]:

@@ -126,7 +126,7 @@ def test_numbers_and_defaults_arrive(write):
         ["search.tau={schedule: constant, start: 0.7}"],
         ["search.tau={schedule: step, stairs: 3}"],
         ["search.alpha={data: split, share: 0.3, betas: [0.1, 0.2]}", "search.resample_every=4"],
-        ["derive={method: layout, layout: 'a wide a i'}"],
+        ["derive={method: layout, layout: 'a d a d'}"],
         ["data.tokenizer={kind: bytes}", "model.softmax={sizes: [3, 2], cutoffs: [20, 100]}"],
         ["data.corpus=files", "data.files={train: 'on', valid: 1e3 b, test: 'ä : #.txt'}"],
     ],
@@ -560,6 +560,11 @@ def test_every_script_checks_and_refuses(script, write, capsys):
         "warning: dense and same are the same block: they share a part of pi, so each looks less "
         "likely"
     )
+    short = ["--set", "derive={method: layout, layout: a z}"]
+    assert main(["mein Versuch ü.yaml", "--check", *short]) == 0, "others take no derive.layout"
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("warning: derive.layout: position 2: 'z' is none of a (attention)")
+    assert first.endswith(" (derive.py will refuse it)")
     lacking = ["--set", "model.candidates=[short_conv, dense]"]
     assert main(["mein Versuch ü.yaml", "--check", *lacking]) == 0
     assert "derive.reference" not in capsys.readouterr().out, "no budget, no reference"

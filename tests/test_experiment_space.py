@@ -160,7 +160,7 @@ CASES = [
       )),
     ([SLOTS], f"{TRIALS}\nset: {{derive.method: layout, derive.layout: a d}}",
      ["6: sweep.space: with derive.method: 'layout', derive.layout: 'a d', model.slots: 3 the "
-      "experiment is refused: derive.layout: 'a d' has 2 slots, model.slots is 3"]),
+      "experiment is refused: derive.method: layout: 'a d' has 2 slots, model.slots is 3"]),
     # What is sampled and plays no part, or stops nothing.
     (["retrain.steps: {low: 10, high: 20}"], f"{TRIALS}\nobjectives: [onehot]",
      ["7: sweep.space.retrain.steps: has no effect: without the objective retrained"]),

@@ -94,7 +94,8 @@ def _pass_ms(run: Callable[[], object], device: torch.device) -> float:
     """A pass behind one of the same model, as in use.
 
     Behind another model's the caches hold that one's weights and code: the ratio of the times of
-    two models then depends on what else is timed.
+    two models then depends on what else is timed
+    (`benchmarks.timing_company`).
     """
     ms = _timed_ms(run, device)
     return _timed_ms(run, device) if ms < _SHORT_MS else ms

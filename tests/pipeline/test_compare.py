@@ -174,7 +174,7 @@ def test_opponents_of_other_sizes_are_refused(
     attention = "model.candidates[attention]"
     for setting, said in (
         ("model.d_model=32", "d_model 16, but model.d_model is 32"),
-        ("model.slots=6", "derive.layout: 'a d d i' has 4 slots, model.slots is 6; give as many"),
+        ("model.slots=6", "slots 4, but model.slots is 6"),
         ("model.softmax.tied=false", "but model.softmax is"),
         ("model.memory=0", f"candidates[attention].memory 8, but {attention}.memory"),
         ("model.clamp=3", f"candidates[attention].clamp None, but {attention}"),

@@ -119,8 +119,8 @@ def test_probes_are_of_half_length_and_finals_of_full(
 
 def test_a_probe_has_no_budget_to_measure_or_fill(experiment_file: Path, tmp_path: Path) -> None:
     asked = ["derive.budget.latency=0.9x", "derive.fill=d_ffn", "derive.seed=3"]
-    job = layout_job(load_experiment(experiment_file, asked), "adii", 5, tmp_path)
-    expected = DeriveConfig(method="layout", layout="adii", seed=3)
+    job = layout_job(load_experiment(experiment_file, asked), "ad", 5, tmp_path)
+    expected = DeriveConfig(method="layout", layout="ad", seed=3)
     assert job.experiment.derive == expected
 
 

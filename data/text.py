@@ -1,6 +1,7 @@
 """Text from bytes and back, what an encoding is that is no UTF-8, and how many words a text has."""
 
 import codecs
+from collections.abc import Iterator
 
 _SAMPLE_BYTES = 1 << 16
 _FILES = {
@@ -25,6 +26,7 @@ _NUL_PLACES = {
     "utf-16le": (1, 3),
     "utf-16be": (0, 2),
 }
+_BYTE_ORDER_MARK = "\ufeff"
 _LEAST_NUL_SHARE = 0.7
 _MOST_CONTROL_SHARE = 0.01
 _WHITE_SPACE = "\t\n\v\f\r"
@@ -102,6 +104,15 @@ def to_utf8_text(raw: bytes, source: str) -> str:
     if (why := why_no_utf8(raw)) is not None:
         raise ValueError(f"{source}: {why}")
     return raw.decode()
+
+
+def bare_lines(text: str) -> Iterator[str]:
+    """Lines without white space around them, empty ones left out.
+
+    By these texts are compared: line ends, blanks behind a line and a byte order mark are lost and
+    won by editors and converters, and no other text.
+    """
+    return filter(None, map(str.strip, text.removeprefix(_BYTE_ORDER_MARK).splitlines()))
 
 
 def to_bytes(text: str) -> bytes:

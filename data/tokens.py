@@ -3,9 +3,11 @@
 V vocabulary   N tokens of a split
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import numpy as np
@@ -135,7 +137,7 @@ def prepare_corpus(
             progress(f"{folder}: {problem}; building it again")
         if problem:
             build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
-        return _open(folder, corpus, config)
+        return _open(folder, corpus, config, progress)
 
 
 def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:
@@ -232,6 +234,7 @@ def _write(
 
 
 def _count(tokens: TokenArray, size: int) -> IdArray:
+    """How often each id stands there; ValueError where one is outside the vocabulary."""
     counts_V = np.zeros(size, dtype=np.int64)
     for start in range(0, len(tokens), _CHUNK):
         chunk_V = np.bincount(tokens[start : start + _CHUNK], minlength=size)
@@ -241,18 +244,24 @@ def _count(tokens: TokenArray, size: int) -> IdArray:
     return counts_V
 
 
+class _File(BaseModel):
+    sha256: str
+
+
 class _Encoded(BaseModel):
     """What the sidecar of a cached folder says of the ids in it."""
 
+    files: dict[str, _File]
     dtype: Literal["uint16", "uint32"]
     tokens: dict[Split, int]
     unknown: dict[Split, int]
     tokenizer_digest: str
 
 
-def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
+def _open(folder: Path, corpus: Corpus, config: DataConfig, progress: Progress) -> Prepared:
     try:
         info = _Encoded.model_validate(read_object(folder / INFO, "it says what the ids are"))
+        _check_hashes(folder, info.files, progress)
         whole: dict[Split, TokenArray] = {
             split: np.memmap(folder / f"{split}.bin", dtype=info.dtype, mode="r")
             for split in SPLITS
@@ -262,7 +271,7 @@ def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
         tokenizer = load_tokenizer(folder)
         if tokenizer.digest != info.tokenizer_digest:
             raise ValueError("the tokenizer is not the one that made the ids")
-        counts_V = _count(whole["train"], tokenizer.vocabulary_size)
+        counts_V, *_ = (_count(whole[split], tokenizer.vocabulary_size) for split in SPLITS)
     except ValidationError as error:
         key = ".".join(map(str, error.errors()[0]["loc"]))
         raise ValueError(_damaged(folder, f"{INFO}: {key} is missing or wrong")) from error
@@ -276,6 +285,20 @@ def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
         tokens={split: tokens[: limits[split]] for split, tokens in whole.items()},
         counts_V=counts_V,
         folder=folder,
+    )
+
+
+def _check_hashes(folder: Path, files: Mapping[str, _File], progress: Progress) -> None:
+    # The cache outlives runs and is shared: a changed id would change results in silence.
+    began_s, size = perf_counter(), 0
+    for name, expected in files.items():
+        with (folder / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != expected.sha256:
+                raise ValueError(f"{name} changed after it was written: its SHA-256 is another")
+            size += file.tell()
+    took_s = perf_counter() - began_s
+    progress(
+        f"{folder.name}: {size / 1e6:,.1f} MB of cached tokens match their SHA-256 ({took_s:.2f} s)"
     )
 
 

@@ -33,8 +33,10 @@ def text_summary(plan: RunPlan) -> str:
     shares = prepared.notes["lines_found_in_train"]
     least = shares["valid"]["at_least_characters"]
     overlap = ", ".join(
-        f"{shares[split]['found']} of {shares[split]['lines']} in {split}"
-        for split in ("valid", "test")
+        f"{share['found']} of {share['lines']} in {split}"
+        if share["lines"]
+        else f"no line of {split} is long enough to tell"
+        for split, share in shares.items()
     )
     dropout = asdict(plan.dropout)
     lines = [

@@ -107,10 +107,12 @@ def used(ids: Any, prepared: "Prepared") -> float:
 def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
     """How much of the held-out text stands in the training text."""
     for split, share in notes["lines_found_in_train"].items():
+        least = f"lines of {share['at_least_characters']}+ characters"
         yield (
-            f"{split}: {share['found']:,} of {share['lines']:,} lines of "
-            f"{share['at_least_characters']}+ characters ({share['share']:.1%}) stand word for "
-            "word in the training text"
+            f"{split}: no {least}, so whether it stands in the training text cannot be told"
+            if not share["lines"]
+            else f"{split}: {share['found']:,} of {share['lines']:,} {least} "
+            f"({share['share']:.1%}) stand word for word in the training text"
         )
 
 

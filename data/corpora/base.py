@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from data.cache import default_cache
-from data.text import to_bytes
+from data.text import bare_lines, to_bytes
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -176,11 +176,9 @@ def _update(digest: "hashlib._Hash", split: Split, document: Document) -> int:
 
 
 def long_lines(documents: Iterable[Document]) -> Iterator[str]:
-    """Lines long enough that finding one twice is no accident."""
+    """Lines long enough that finding one twice is no accident, whatever stands around them."""
     for document in documents:
-        for line in document.text.split("\n"):
-            if len(line) >= OVERLAP_CHARACTERS:
-                yield line
+        yield from (line for line in bare_lines(document.text) if len(line) >= OVERLAP_CHARACTERS)
 
 
 def _overlap(lines: "Counter[str]", in_train: Set[str]) -> dict[str, Any]:

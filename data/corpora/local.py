@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import combinations
+from itertools import combinations, starmap, zip_longest
+from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from data.corpora.base import (
     readable_path,
     split_by_hash,
 )
-from data.text import to_utf8_text, why_no_utf8
+from data.text import bare_lines, to_utf8_text, why_no_utf8
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -42,7 +43,7 @@ def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         text = to_utf8_text(path.read_bytes(), f"{key}: {path}")
         splits[split] = [Document(f"{split}.txt", text)]
     for one, other in combinations(SPLITS, 2):
-        if splits[one][0].text == splits[other][0].text:
+        if all(starmap(eq, zip_longest(*(bare_lines(splits[s][0].text) for s in (one, other))))):
             raise ValueError(
                 f"data.files: {one} ({getattr(config.files, one)}) and "
                 f"{other} ({getattr(config.files, other)}) are the same text, so nothing "
@@ -54,7 +55,7 @@ def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     """Read a folder's files, split by a hash of their relative paths.
 
-    Files of equal content go to one split together, by the hash of the first path among them.
+    Files of equal lines go to one split together, by the hash of the first path among them.
     Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
     of the user's. Run folders and the cache are left out whole, for each command would change the
     text. What another process removes before it was read is not there.
@@ -76,7 +77,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     ]
     if runs:
         paths.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
-    digests, undecodable, empty = _look_at(root, wanted)
+    digests, twins, undecodable, empty = _look_at(root, wanted)
     for path, why in list(undecodable.items())[:_MOST_NAMED]:
         paths.progress(f"data.tree: {root / path}: left out, {why}")
     if len(undecodable) > _MOST_NAMED:
@@ -88,7 +89,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             f"empty); change include or exclude"
         )
     first: dict[bytes, str] = {}
-    groups = {path: first.setdefault(digest, path) for path, digest in digests.items()}
+    groups = {path: first.setdefault(twin, path) for path, twin in twins.items()}
     splits = {
         split: ReadAgain(partial(_read, root, names, digests))
         for split, names in split_by_hash(groups, TRAIN_SHARE, VALID_SHARE).items()
@@ -148,9 +149,10 @@ def _named(paths: Sequence[str]) -> str:
 
 def _look_at(
     root: Path, paths: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, str], list[str]]:
-    """Digests of the texts, why other files are no UTF-8, the empty files; no text is kept."""
+) -> tuple[dict[str, bytes], dict[str, bytes], dict[str, str], list[str]]:
+    """Digests of the files and of their lines, which other files are no UTF-8, the empty files."""
     digests: dict[str, bytes] = {}
+    twins: dict[str, bytes] = {}
     undecodable: dict[str, str] = {}
     empty = []
     for path in paths:
@@ -162,9 +164,11 @@ def _look_at(
             undecodable[path] = why
         elif raw:
             digests[path] = hashlib.sha256(raw).digest()
+            lines = "\n".join(bare_lines(raw.decode()))
+            twins[path] = hashlib.sha256(lines.encode()).digest()
         else:
             empty.append(path)
-    return digests, undecodable, empty
+    return digests, twins, undecodable, empty
 
 
 def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:

@@ -147,12 +147,54 @@ def test_links_and_what_is_no_text_are_left_out_and_counted(folder: Path, tmp_pa
     assert corpus.notes["empty_files"] == 1
 
 
-def test_files_of_equal_content_stay_in_one_split(folder: Path, tmp_path: Path) -> None:
+# The same lines as an editor, a converter or another system leaves them.
+FORMS = {
+    "lf": lambda text: text,
+    "crlf": lambda text: text.replace("\n", "\r\n"),
+    "cr": lambda text: text.replace("\n", "\r"),
+    "blank behind": lambda text: text.replace("\n", " \n"),
+    "tab before": lambda text: "\t" + text.replace("\n", "\n\t"),
+    "blank lines": lambda text: text.replace("\n", "\n\n"),
+    "no last end": lambda text: text.rstrip("\n"),
+    "separators": lambda text: text.replace("\n", "\u2028"),
+    "byte order mark": lambda text: "\ufeff" + text,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_of_equal_lines_stay_in_one_split(folder: Path, tmp_path: Path, form: str) -> None:
     for number in range(60):
-        (folder / f"copy{number}.md").write_text("the same in all\n")
+        text = "the same in all\nalso here\n"
+        path = folder / f"copy{number}.md"
+        path.write_bytes((FORMS[form](text) if number % 2 else text).encode())
+    assert texts(load_corpus(config(), tmp_path))["copy1.md"] == FORMS[form](text)
     found = names(load_corpus(config(), tmp_path))
     with_copies = [split for split in SPLITS if any("copy" in path for path in found[split])]
     assert len(with_copies) == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_held_out_lines_and_texts_of_training_are_found_in_every_form(
+    tmp_path: Path, form: str, split: str
+) -> None:
+    lines = [f"line {number} {'of the training text ' * 4}\n" for number in range(99)]
+    train, other = "".join(lines), "something else\n"
+    contents = {"train": train, "valid": other, "test": other + "more of it\n"}
+    config = DataConfig.model_validate(
+        {"corpus": "files", "files": {name: f"{name}.txt" for name in contents}}
+    )
+    for held_out, leaks in ((FORMS[form]("".join(lines[:80])), 80), (FORMS[form](train), None)):
+        for name, text in (contents | {split: held_out}).items():
+            (tmp_path / f"{name}.txt").write_bytes(text.encode())
+        if leaks is None:
+            with pytest.raises(ValueError, match="are the same text"):
+                load_corpus(config, tmp_path)
+            continue
+        corpus = load_corpus(config, tmp_path)
+        found = corpus.notes["lines_found_in_train"]
+        assert (found[split]["lines"], found[split]["found"]) == (leaks, leaks)
+        assert next(corpus.documents(split)).text == held_out, "texts stay as they are"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Token files: exact, ranked by training counts, and built again where they are damaged."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from data import (
     SPLITS,
     TOKENIZERS,
     DataConfig,
+    Split,
     Tokenizer,
     TokenizerConfig,
     encode_documents,
@@ -194,7 +196,8 @@ def test_a_second_call_builds_nothing_and_leaves_no_rubbish(
     written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     told: list[str] = []
     prepare(own_files, tmp_path, cache, told.append)
-    assert not told
+    (line,) = told
+    assert "match their SHA-256" in line
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
     assert list(cache.iterdir()) == [folder]
 
@@ -238,10 +241,29 @@ def test_a_damaged_cache_is_built_again(
     assert list((tmp_path / "cache").iterdir()) == [again.folder]
 
 
-def test_ids_outside_the_vocabulary_are_refused(own_files: DataConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("place", [0, 7, -1])
+def test_one_changed_id_is_refused_by_name(
+    own_files: DataConfig, tmp_path: Path, split: Split, place: int
+) -> None:
+    prepared = prepare(own_files, tmp_path, tmp_path / "cache")
+    path = prepared.folder / f"{split}.bin"
+    ids = np.array(prepared.tokens[split])
+    ids[place] = 1 if ids[place] != 1 else 2
+    path.write_bytes(ids.tobytes())
+    with pytest.raises(ValueError, match=rf"damaged \({split}.bin changed.*delete this folder"):
+        prepare(own_files, tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_ids_outside_the_vocabulary_are_refused(
+    own_files: DataConfig, tmp_path: Path, split: Split
+) -> None:
     folder = prepare(own_files, tmp_path, tmp_path / "cache").folder
-    path = folder / "train.bin"
+    path, info = folder / f"{split}.bin", json.loads((folder / "info.json").read_text())
     path.write_bytes(b"\xff" * path.stat().st_size)
+    info["files"][path.name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "info.json").write_text(json.dumps(info))
     with pytest.raises(ValueError, match=r"are damaged \(holds id 65535.*delete this folder"):
         prepare(own_files, tmp_path, tmp_path / "cache")
 
@@ -320,7 +342,7 @@ def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
     told: list[str] = []
     ready = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
     assert answer.split()[0] == folder.name == ready.folder.name
-    assert not told
+    assert len(told) == 1
 
 
 def test_importing_the_package_imports_neither_torch_nor_protobuf() -> None:

@@ -21,6 +21,7 @@ from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
 from utils.files import read_object
 
+_WORTH_SAYING_S = 0.2
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20
 FORMAT = 2
@@ -296,10 +297,10 @@ def _check_hashes(folder: Path, files: Mapping[str, _File], progress: Progress) 
             if hashlib.file_digest(file, "sha256").hexdigest() != expected.sha256:
                 raise ValueError(f"{name} changed after it was written: its SHA-256 is another")
             size += file.tell()
-    took_s = perf_counter() - began_s
-    progress(
-        f"{folder.name}: {size / 1e6:,.1f} MB of cached tokens match their SHA-256 ({took_s:.2f} s)"
-    )
+    if (took_s := perf_counter() - began_s) > _WORTH_SAYING_S:
+        progress(
+            f"{folder.name}: the SHA-256 of {size / 1e6:,.0f} MB was checked in {took_s:.1f} s"
+        )
 
 
 def _damaged(folder: Path, why: str) -> str:

@@ -26,6 +26,20 @@ SAVED = (
 )
 # What a command with workers looks for first: the sweep's own, also where search.py ran there too.
 SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
+# Each command writes one of these before anything else that could be taken for text; where a line
+# has several, all must be there.
+_MARKS = (
+    *((saved,) for saved in SAVED),
+    ("sweep/study.journal",),
+    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
+    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
+    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
+)
+# What a command that was killed may have left before a mark.
+_BEGUN = (
+    *("whole_times.json", "probes/key.json", "finals/key.json", "layoutbench.json"),
+    *("seed-*/experiment.yaml", "*/seed-*/experiment.yaml", "replay*"),
+)
 _MOST_WORKERS = 1024
 # What may follow `--seeds 0`: numbers with commas between, before or behind them.
 _MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
@@ -205,11 +219,37 @@ def locate(arguments: argparse.Namespace) -> RunTarget:
 
 
 def check_run(run: Path) -> Path:
-    """The run directory; raise ValueError where it or a folder above it is a file."""
+    """The run directory: a new or empty one, or one that commands wrote.
+
+    ValueError where it is anything else: commands replace and remove files there.
+    """
     taken = next(path for path in (run, *run.absolute().parents) if path.exists())
     if not taken.is_dir():
         raise ValueError(f"--run {run}: {taken} is a file; give a directory")
+    if (why := _why_no_run(run)) is not None:
+        raise ValueError(
+            f"--run {run}: {why}; a run has a folder of its own, which its commands write and "
+            f"replace: give a new one, such as runs/{run.resolve().name or 'name'}"
+        )
     return run
+
+
+def _why_no_run(folder: Path) -> str | None:
+    if (folder / ".git").exists():
+        return "is a git repository"
+    if is_run_folder(folder) or any(any(folder.glob(glob)) for glob in _BEGUN):
+        return None
+    if folder.resolve() == Path.cwd():
+        return "is the current folder, as it is where --run is empty"
+    files = (path for path in folder.rglob("*") if not path.is_dir())
+    other = next((path for path in files if path.name != "lock" and path.suffix != ".tmp"), None)
+    return None if other is None else f"holds {other.relative_to(folder)}, and is no run"
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether a command has written its run here, or one of several jobs its part of one."""
+    job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
+    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
 
 
 def _saved(run: Path, patterns: Sequence[str]) -> Iterator[Path]:

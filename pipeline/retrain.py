@@ -13,7 +13,7 @@ from model import Architecture, LanguageModel, build_model, load_model, save_mod
 from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.memory import check_architecture_size, memory_notes, retrain_memory
-from pipeline.run_files import read_result
+from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
     fine_tune_lines,
     optimiser_line,
@@ -33,7 +33,7 @@ from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
-from utils.files import folder_made_whole, words_of, write_whole
+from utils.files import folder_made_whole, why_not_ours, words_of, write_whole
 from utils.screen import announce
 
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
@@ -126,7 +126,7 @@ def finish_retrain(plan: RunPlan, trainer: Trainer, architecture: Architecture) 
             print(f"{problem}; the model folder is made again from the best step")
         announce(f"testing the weights of step {trainer.state.best.step}, the best on validation")
         trainer.take_best()
-        with folder_made_whole(folder, replace=True) as work:
+        with folder_made_whole(folder, MODEL_FILES) as work:
             save_model(work, trainer.state.model, architecture)
             plan.prepared.tokenizer.save(work)
         result = _result(plan, trainer, architecture)
@@ -191,12 +191,14 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
     """
     target = run_dir / "model"
     with FolderLock(run_dir, wait=True):
+        if (why := why_not_ours(target, MODEL_FILES)) is not None:
+            return f"{target}: {why}, so it stays; the model: {path.parent / 'model'}"
         if (target / "result.json").exists():
             before, result = read_result(target / "result.json"), read_result(path)
             if before["name"] == result["name"] and before["seed"] != result["seed"]:
                 here = path.parent / "model"
                 return f"{target} stays that of seed {before['seed']}; this one: {here}"
-        with folder_made_whole(target, replace=True) as work:
+        with folder_made_whole(target, MODEL_FILES) as work:
             shutil.copytree(path.parent / "model", work, dirs_exist_ok=True)
             shutil.copy(path, work)
         return f"model: {target}"

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,21 +10,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.cli import SAVED
-from utils.files import read_object
+from pipeline.cli import is_run_folder
+from utils.files import read_object, why_not_ours
 from utils.validation import first_problem
 
 MOST_NAME = 60
 MODEL_FOLDER = "model"
-# Each command writes one of these before anything else that could be taken for text; where a line
-# has several, all must be there.
-_MARKS = (
-    *((saved,) for saved in SAVED),
-    ("sweep/study.journal",),
-    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
-    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
-    ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
+# What a model folder of ours may hold; what holds more is not replaced.
+MODEL_FILES = frozenset(
+    {"architecture.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "result.json"}
 )
+_CHECKPOINT = re.compile(r"(last|last\.refused|previous|best-\d+)\.safetensors")
 
 
 def short_text(text: str) -> str:
@@ -60,12 +57,6 @@ def run_folders(run_dir: Path) -> Callable[[Path], bool]:
     """Whether a folder is a run folder: this command's, also before it is written, or another."""
     here = run_dir.resolve()
     return lambda folder: folder == here or folder.resolve() == here or is_run_folder(folder)
-
-
-def is_run_folder(folder: Path) -> bool:
-    """Whether a command has written its run here, or one of several jobs its part of one."""
-    job = folder.name.startswith("seed-") and (folder / "experiment.yaml").is_file()
-    return job or any(all(any(folder.glob(glob)) for glob in marks) for marks in _MARKS)
 
 
 class _Part(BaseModel):
@@ -131,13 +122,16 @@ def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> Non
 
 
 def remove_weights(run: Path) -> None:
-    """Remove checkpoints and models of a run that is done; several processes may do so at once."""
+    """Remove checkpoints and models of a run that is done; several processes may do so at once.
+
+    What no training wrote stays.
+    """
     # Not a glob: that one ends with an error where another process removes a folder meanwhile.
     for folder, subfolders, files in os.walk(run):
         of_a_seed = Path(folder) == run or Path(folder).name.startswith("seed-")
         if MODEL_FOLDER in subfolders and of_a_seed:
             subfolders.remove(MODEL_FOLDER)
-            shutil.rmtree(Path(folder) / MODEL_FOLDER, ignore_errors=True)
-        for name in files:
-            if name.endswith(".safetensors"):
-                (Path(folder) / name).unlink(missing_ok=True)
+            if why_not_ours(Path(folder) / MODEL_FOLDER, MODEL_FILES) is None:
+                shutil.rmtree(Path(folder) / MODEL_FOLDER, ignore_errors=True)
+        for name in filter(_CHECKPOINT.fullmatch, files):
+            (Path(folder) / name).unlink(missing_ok=True)

@@ -48,7 +48,7 @@ def run(script: Any, *arguments: Any) -> None:
 def run_jobs_here(jobs: Any, *, done: Any, **_: Any) -> None:
     """What `pipeline.jobs.run_all` does, without a process for each, which first imports torch."""
     for job in jobs:
-        file = job.folder / "job.yaml"
+        file = job.folder / "experiment.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         experiment = with_settings(job.experiment, {"run.figures": False, "derive.gap": False})
         file.write_text(dump_experiment(experiment))

@@ -178,6 +178,7 @@ def test_a_clumsy_use_is_one_line_and_code_2(
     for seed in (3, 7):
         Path(f"run/search/seed-{seed}").mkdir(parents=True)
         Path(f"run/search/seed-{seed}/pi.npz").touch()
+        Path(f"run/search/seed-{seed}/experiment.yaml").touch()
     Path("empty").mkdir()
     before = left_by_runs()
     script, *arguments = shlex.split(command)

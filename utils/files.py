@@ -9,7 +9,7 @@ import shutil
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -103,13 +103,18 @@ def write_whole(
 
 
 @contextmanager
-def folder_made_whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+def folder_made_whole(folder: Path, replace: Collection[str] = ()) -> Iterator[Path]:
     """An empty folder beside `folder`, which takes its name in the end, or leaves no trace.
 
     Without `replace` another one's files stay, and that is an error. With it, which is only for
-    who holds a lock on the folder, an older one gives way at once, and what a killed process left
-    half written is removed.
+    who holds a lock on the folder, an older one that holds these names alone gives way at once,
+    and what a killed process left half written is removed.
+
+    Raises:
+        ValueError: an older one is no folder, or holds other names.
     """
+    if replace and (why := why_not_ours(folder, replace)) is not None:
+        raise ValueError(f"{folder}: {why}, so it is not replaced; move it away and start again")
     work, old = (folder.with_name(f".{folder.name}.{part}.tmp") for part in (os.getpid(), "old"))
     with named(folder):
         # A process of the same number may have been killed, as in a container all have number 1.
@@ -129,6 +134,18 @@ def folder_made_whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         finally:
             for left in (work, old) if replace else (work,):
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def why_not_ours(folder: Path, names: Collection[str]) -> str | None:
+    """Why a folder may not be replaced or removed; None where all in it has one of these names."""
+    if folder.is_symlink() or folder.is_file():
+        return "is no folder"
+    try:
+        there = os.listdir(folder)
+    except FileNotFoundError:
+        return None
+    other = min((name for name in there if name not in names), default=None)
+    return None if other is None else f"holds {other}, which is not of Parnas"
 
 
 def words_of(error: ValueError | OSError) -> str:

@@ -21,7 +21,9 @@ from report.sweep.tables import csv_text, text_table
 from utils.files import write_whole
 from utils.pareto import first_learned
 
-_NO_SLOWER = "best_no_slower.yaml"
+_BEST, _NO_SLOWER = "best.yaml", "best_no_slower.yaml"
+# The first line of the experiments that a sweep writes; others are not touched.
+_TITLE = "# Written by sweep.py, and again at its every end."
 
 
 @dataclass(frozen=True)
@@ -134,16 +136,33 @@ def _experiments(sweep: Sweep, results: Results) -> dict[Path, Entry]:
     if len(sweep.config.objectives) > 1:
         wanted = {run / "pareto" / f"{entry.number:04d}.yaml": entry for entry in best}
     elif best:
-        wanted[run / "best.yaml"] = best[0]
+        wanted[run / _BEST] = best[0]
     if results.no_slower is not None:
         wanted[run / _NO_SLOWER] = results.no_slower
-    for old in [*run.glob("pareto/*.yaml"), run / "best.yaml", run / _NO_SLOWER]:
+    check_experiments(run)
+    for old in _written(run):
         if old not in wanted:
-            old.unlink(missing_ok=True)
+            old.unlink()
     for path, entry in wanted.items():
         path.parent.mkdir(exist_ok=True)
-        write_whole(path, dump_experiment(chosen_experiment(sweep, entry.last.params)))
+        text = dump_experiment(chosen_experiment(sweep, entry.last.params))
+        write_whole(path, f"{_TITLE}\n{text}")
     return wanted
+
+
+def _written(run: Path) -> list[Path]:
+    """The experiments of best trials that are there."""
+    return [*run.glob("pareto/*.yaml"), *(p for p in (run / _BEST, run / _NO_SLOWER) if p.exists())]
+
+
+def check_experiments(run: Path) -> None:
+    """Raise ValueError where an experiment in the place of the best trial's is not a sweep's."""
+    for path in _written(run):
+        if not path.is_file() or not path.read_bytes().startswith(_TITLE.encode()):
+            raise ValueError(
+                f"{path}: no sweep wrote it, and the best trial's experiment comes there; move it "
+                "away, or use another --run"
+            )
 
 
 def _commands(sweep: Sweep, files: Mapping[Path, Entry], interpreter: str) -> dict[str, str]:

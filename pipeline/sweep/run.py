@@ -13,7 +13,7 @@ from pipeline.context import RunPlan, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.sweep import study
 from pipeline.sweep.attempt import ResourceSlice
-from pipeline.sweep.finish import finish
+from pipeline.sweep.finish import check_experiments, finish
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.pool import Pool
 from pipeline.threads import too_many_threads
@@ -74,6 +74,7 @@ def start_sweep(
         ValueError: the experiment has no sweep, or another one is there.
         OSError: a file cannot be written.
     """
+    check_experiments(run_dir)
     sweep = _sweep_of(experiment, run_dir)
     own, identity = sweep.paths.own, study.identity(sweep)
     has_trials = sweep.paths.trials.exists()

@@ -168,8 +168,7 @@ def test_a_moved_model_has_the_same_digest_and_the_same_cached_tokens(
     two = prepare(moved, tmp_path, tmp_path / "cache", told.append)
     assert two.folder == one.folder
     assert two.tokenizer.digest == one.tokenizer.digest
-    (line,) = told
-    assert "match their SHA-256" in line
+    assert not told
     other = of_model(own_files, tmp_path, given_model(**EXACT), "y.model")
     assert prepare(other, tmp_path, tmp_path / "cache").folder != one.folder
 

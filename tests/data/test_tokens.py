@@ -196,8 +196,7 @@ def test_a_second_call_builds_nothing_and_leaves_no_rubbish(
     written = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     told: list[str] = []
     prepare(own_files, tmp_path, cache, told.append)
-    (line,) = told
-    assert "match their SHA-256" in line
+    assert not told
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == written
     assert list(cache.iterdir()) == [folder]
 
@@ -342,7 +341,7 @@ def test_two_processes_on_an_empty_cache_end_with_one_whole_folder(
     told: list[str] = []
     ready = prepare(own_files, tmp_path, tmp_path / "cache", told.append)
     assert answer.split()[0] == folder.name == ready.folder.name
-    assert len(told) == 1
+    assert not told
 
 
 def test_importing_the_package_imports_neither_torch_nor_protobuf() -> None:

@@ -10,8 +10,9 @@ import compare
 import derive
 import retrain
 import search
+from pipeline.cli import is_run_folder
 from pipeline.layoutbench import REGRET_FILE
-from pipeline.run_files import is_run_folder, run_folders
+from pipeline.run_files import run_folders
 from pipeline.sweep.plan import SweepPaths
 from tests.runs import settings
 

@@ -66,6 +66,9 @@ def test_a_folder_is_replaced_only_where_that_is_asked_for(tmp_path: Path) -> No
     with pytest.raises(OSError, match="not empty"), folder_made_whole(folder) as work:
         (work / "new").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
-    with folder_made_whole(folder, replace=True) as work:
+    with pytest.raises(ValueError, match="holds old, which is not of Parnas, so it is not repl"):
+        folder_made_whole(folder, ["new"]).__enter__()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "old"]
+    with folder_made_whole(folder, ["new", "old"]) as work:
         (work / "new").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["model", "new"]

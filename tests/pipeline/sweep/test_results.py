@@ -43,7 +43,7 @@ def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
         trial = queue.claim(own_lease())
         assert trial is not None
         run = sweep.paths.seed(trial.number, 0)
-        for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best.safetensors"):
+        for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best-7.safetensors"):
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             (run / name).write_text("tensors")
         for folder in ("model", "retrain/a/seed-0/model"):
@@ -94,7 +94,8 @@ def test_two_workers_may_clean_the_same_trials_at_once(file: Path, tmp_path: Pat
     def come_and_go() -> None:
         while not stop.is_set():
             with suppress(OSError):
-                (folder / "model" / "part").mkdir(parents=True)
+                (folder / "model").mkdir(parents=True)
+                (folder / "model" / "model.safetensors").touch()
                 shutil.rmtree(folder.parent)
 
     other = threading.Thread(target=come_and_go)
@@ -321,7 +322,7 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", f"sweep.objectives={objectives}")
     sweep.paths.run.mkdir()
-    (sweep.paths.run / "best.yaml").write_text("of an earlier time")
+    (sweep.paths.run / "best.yaml").write_text(f"{finish._TITLE}\nof an earlier time")
     plan = set_up(sweep.experiment, sweep.paths.run)
     why = {REASON: "no luck"} if state == TrialState.FAIL else {}
     queue = told(sweep, (state, None), (state, None), attributes=why)

@@ -29,6 +29,7 @@ from model.layout import (
     network_from,
     network_of,
     parse_layout,
+    reads_context,
 )
 from model.ops import Dropout
 from model.options import ModelOptions
@@ -72,5 +73,6 @@ __all__ = [
     "network_of",
     "optimal_cutoffs",
     "parse_layout",
+    "reads_context",
     "save_model",
 ]

@@ -27,6 +27,13 @@ def layout_letters(slots: Sequence[Candidate]) -> str:
     )
 
 
+def reads_context(candidate: Candidate) -> bool:
+    """Whether what a block adds to a position follows from earlier tokens too."""
+    option = type(candidate).reach
+    sees_one = option is not None and getattr(candidate, option) == 1
+    return BLOCKS[candidate.kind].mixes_tokens and not sees_one
+
+
 def parse_layout(text: str, candidates: Sequence[Candidate]) -> Layout:
     """The candidate of each slot.
 

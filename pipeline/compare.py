@@ -9,6 +9,7 @@ from pathlib import Path
 from model import load_model
 from nas.costs.latency import Busy
 from nas.statistics.intervals import verdict
+from pipeline.caveats import blind_caveats
 from pipeline.comparison_rows import COLUMNS, intervals_of, reference_of, rows_of, saved
 from pipeline.conditions import unlike_conditions
 from pipeline.contest import equal_cost
@@ -111,6 +112,8 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
     ):
         entries[0].remark(unlike)
+    for warning in blind_caveats(entries[0].architecture.slots, entries[0].architecture.options):
+        entries[0].remark(warning)
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models, trained=True)
     if learnt := list(dict.fromkeys(chain(*(model.may_cost_more for model in models.values())))):

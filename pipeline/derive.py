@@ -19,6 +19,7 @@ from model import (
     TokenizerIdentity,
     layout_letters,
     load_architecture,
+    reads_context,
 )
 from nas.costs.budget import Budget
 from nas.costs.config import BudgetConfig
@@ -36,9 +37,10 @@ from nas.derivation import (
     reference_remedy,
     written_layout,
 )
+from nas.derivation.base import context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
-from pipeline.caveats import layout_caveats
+from pipeline.caveats import blind_caveats, layout_caveats
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
 from pipeline.derivation_text import considered_csv, front_csv, tried_csv
@@ -76,7 +78,8 @@ def derive(plan: RunPlan, **options: Any) -> Architecture:
     """
     config = plan.experiment.derive.model_copy(update=options)
     if config.method in RULES and config.method != "random":
-        config = config.model_copy(update={"budget": BudgetConfig(), "fill": None})
+        free = {"budget": BudgetConfig(), "fill": None, "least_context": 0}
+        config = config.model_copy(update=free)
     return derivation(plan, config).architecture
 
 
@@ -98,6 +101,8 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     request = replace(request, score=scores.score, train=train or Probes(plan), say=say)
     budget = _budget(plan, request)
     derived, times = within_budget(plan, request, budget)
+    if config.method != "layout":
+        _check_context(config, derived.layout)
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
     words = budget_words(config)
@@ -118,6 +123,16 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     derived = replace(derived, evidence=evidence.model_copy(update={"caveats": tuple(caveats)}))
     architecture = architecture_of(plan, derived, name, seeds, times)
     return Derivation(architecture, derived.considered, derived.tried, derived.front)
+
+
+def _check_context(config: DeriveConfig, layout: Layout) -> None:
+    """Raise ValueError where a rule places too few blocks that read context; others keep it."""
+    if (count := sum(map(reads_context, layout))) < config.least_context:
+        raise ValueError(
+            f"derive.least_context: {config.method} has {count} blocks that read earlier tokens "
+            f"({layout_letters(layout)}), at least {config.least_context} were asked for; give "
+            "less, or another method"
+        )
 
 
 def _doubts(budget: Budget | None) -> list[str]:
@@ -178,6 +193,7 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
         search_steps=plan.search_steps,
         alpha_learned=plan.experiment.search.alpha_learns,
         tie_slots=plan.sizes["tie_slots"],
+        limits=context_limit(plan.candidates, len(plan.slots), config.least_context),
     )
 
 
@@ -205,9 +221,10 @@ def architecture_of(
     times: tuple[TimedCost, ...] = (),
 ) -> Architecture:
     """The architecture of a derived layout, with its costs and whence it comes."""
-    data = plan.experiment.data
+    data, evidence = plan.experiment.data, derived.evidence
     with torch.device("meta"):
         model = plan.network([[candidate] for candidate in derived.layout])
+    caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
     return Architecture(
         name=name,
         slots=derived.layout,
@@ -219,7 +236,7 @@ def architecture_of(
             key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
             times=times,
         ),
-        evidence=derived.evidence,
+        evidence=evidence.model_copy(update={"caveats": caveats}),
         provenance={
             "corpus_name": data.corpus,
             **plan.inputs(),

@@ -16,7 +16,14 @@ from hpo.config import SweepConfig
 from model.blocks import BLOCKS, Candidate
 from model.config import ModelConfig, SoftmaxConfig
 from nas.costs.config import CostsConfig
-from nas.derivation import DERIVATIONS, PLACING, missing_kinds, reference_remedy, written_layout
+from nas.derivation import (
+    DERIVATIONS,
+    PLACING,
+    context_problem,
+    missing_kinds,
+    reference_remedy,
+    written_layout,
+)
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS
 from nas.opponents.config import CompareConfig
@@ -110,7 +117,7 @@ class Experiment(TextExperiment):
         return lines
 
     def layout_problems(self) -> list[str]:
-        """Why derive.py will refuse what is written as a layout; other commands take none of it."""
+        """Why derive.py will refuse what is asked of layouts; other commands take none of it."""
         derive, candidates = self.derive, self.model.completed_candidates()
         written, problems = dict[str, str](), list[str]()
         if derive.method == "layout" and derive.layout is not None:
@@ -124,6 +131,8 @@ class Experiment(TextExperiment):
                 lines = [line.removeprefix("layout: ") for line in str(error).splitlines()]
                 remedy = [reference_remedy(candidates)] if key == "reference" else []
                 problems.append(f"derive.{key}: {'; '.join([*lines, *remedy])}")
+        if (problem := context_problem(derive, candidates, self.model.slots)) is not None:
+            problems.append(problem)
         return problems
 
 

@@ -185,7 +185,7 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     searched, reference = read_searches(request, "pareto"), reference_layout(request)
     others = {name: most for name, most in config.budget.amounts.items() if name != cost}
     limited = budget_of(plan, others, reference, config.reference, filled=False)
-    request = replace(request, limits=limited.limits())
+    request = replace(request, limits=(*request.limits, *limited.limits()))
     _say_unused(config, cost)
     budget = replace(
         limited,

@@ -10,6 +10,7 @@ import torch
 
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
+from pipeline.caveats import blind_caveats
 from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.memory import check_architecture_size, memory_notes, retrain_memory
@@ -99,6 +100,7 @@ def _retrain_summary(plan: RunPlan, model: LanguageModel, architecture: Architec
         f"{plan.flops_per_token(model) / 1e6:.3f} MFLOP per token forward",
         *tying_lines(model),
         *options_lines(model, config.layer_dropout),
+        *blind_caveats(architecture.slots, model.options),
         passes_line(stages.steps, plan.training_batches()),
         optimiser_line(config.optimiser, stages.first),
         *fine_tune_lines(stages),

@@ -178,7 +178,8 @@ def trained_within_budget(
     """
     assert request.train is not None
     train, times, progress = request.train, WholeTimes(plan, budget), _Progress(request.say)
-    limits, refused = budget.limits(factors), dict[str, Mapping[str, float]]()
+    limits = (*request.limits, *budget.limits(factors))
+    refused = dict[str, Mapping[str, float]]()
     nats_by_trial = dict[Trial, float]()
 
     def train_within(trials: Sequence[Trial]) -> Sequence[float]:

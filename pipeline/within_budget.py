@@ -41,7 +41,7 @@ def within_budget(
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
         try:
-            derived = method(replace(request, limits=budget.limits(factors)))
+            derived = method(replace(request, limits=(*request.limits, *budget.limits(factors))))
         except NoLayout:
             if not least:
                 raise

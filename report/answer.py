@@ -13,7 +13,7 @@ from report.contenders import Contender, in_order_of_interest
 from report.plotting import compact
 from report.run_files import Trajectory
 from report.stack import Palette, stack, stack_columns
-from utils.text import shorten
+from utils.text import NO_CONTEXT, shorten
 
 KEY = "answer"
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.
@@ -52,7 +52,7 @@ def answer(known: Known, palette: Palette) -> html.Section:
             left += html.link("layouts", f"{more} more below" if more > 1 else "1 more below")
     else:
         left = _likeliest(known.likeliest, palette)
-    says = _compared(known) if known.comparison else _so_far(known)
+    says = _blind(known) + (_compared(known) if known.comparison else _so_far(known))
     left += f'<div class="says">{_warnings(known)}</div>'
     body = f'<div class="answer"><div>{left}</div><div class="says">{says}</div></div>'
     title = "The answer" if known.comparison else "So far"
@@ -189,6 +189,12 @@ def _tally(contenders: Sequence[Contender]) -> str:
         f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
         f"difference shown with {len(shown) - better - worse}"
     )
+
+
+def _blind(known: Known) -> str:
+    """The warning that the chosen layout sees no context, ahead of all praise."""
+    lines = [line.removeprefix("warning: ") for line in known.caveats if NO_CONTEXT in line]
+    return "".join(html.paragraph(line[:1].upper() + line[1:], "saving") for line in lines[:1])
 
 
 def _so_far(known: Known) -> str:

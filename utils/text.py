@@ -8,6 +8,9 @@ from collections.abc import Sequence
 _AFTER_USER = re.compile(r"(://[^:/@]*|storage=[^:/@]*(?!://)):.*@", re.DOTALL)
 _OPTION = re.compile(r"([?&][a-z]*pass[a-z]*=)[^&]*", re.IGNORECASE)
 
+# What is said of a layout that sees the current token alone, on screen and in the report.
+NO_CONTEXT = "no block of this layout reads earlier tokens"
+
 
 def masked(text: str) -> str:
     """A text as it may be shown or recorded: the password of an address in it is ***.

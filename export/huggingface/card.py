@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from export.source import Source
-from utils.text import visible
+from model import reads_context
+from utils.text import NO_CONTEXT, visible
 
 _MEASURES = {
     "nats_per_token": "nats per token",
@@ -40,13 +41,15 @@ def card_of(source: Source) -> str:
     architecture = source.architecture
     parameters = sum(parameter.numel() for parameter in source.model.parameters())
     tokenizer = source.tokenizer
+    sees = any(map(reads_context, architecture.slots))
     parts = [
         _HEAD,
         f"# {architecture.name}",
-        f"A Transformer-XL language model of {parameters:,} parameters whose blocks were chosen "
-        f"slot by slot: {len(architecture.slots)} slots, width {architecture.d_model}, layout "
-        f"`{architecture.letters()}`. The tokenizer is {tokenizer.kind} with "
-        f"{tokenizer.vocabulary_size:,} ids.",
+        *([] if sees else [f"**Warning: {NO_CONTEXT}, so this is no Transformer.**"]),
+        f"A {'Transformer-XL' if sees else 'context-free'} language model of {parameters:,} "
+        f"parameters whose blocks were chosen slot by slot: {len(architecture.slots)} slots, width "
+        f"{architecture.d_model}, layout `{architecture.letters()}`. The tokenizer "
+        f"is {tokenizer.kind} with {tokenizer.vocabulary_size:,} ids.",
         _USE,
         "## Layout",
         _layout(source),

@@ -24,6 +24,7 @@ class AdaptiveSpanOptions(HeadOptions):
     """Options of an adaptive span candidate."""
 
     added: ClassVar[Mapping[str, Any]] = {"positions": "relative", "sees_itself": True}
+    reach: ClassVar[str | None] = "span"
 
     kind: Literal["adaptive_span"] = "adaptive_span"
     label: Label = "adaptive_span"

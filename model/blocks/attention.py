@@ -23,6 +23,7 @@ class ContextOptions(HeadOptions):
     """Options of a candidate that reads keys of a memory and the segment."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory", "window", "clamp"})
+    reach: ClassVar[str | None] = "window"
 
     n_kv_heads: int | None = Field(
         default=None,

@@ -55,6 +55,9 @@ class BlockOptions(Section):
     # Options that say how a block is computed and not what: no other network.
     same_result: ClassVar[frozenset[str]] = frozenset()
 
+    # The option that says how many tokens a position sees, itself included; None: no option does.
+    reach: ClassVar[str | None] = None
+
     kind: str
     label: Label
 

@@ -26,6 +26,7 @@ class RoutingOptions(HeadOptions):
     """Options of a routing candidate."""
 
     adjustable: ClassVar[frozenset[str]] = frozenset({"memory"})
+    reach: ClassVar[str | None] = "keys"
 
     kind: Literal["routing"] = "routing"
     label: Label = "routing"

@@ -3,7 +3,7 @@
 B batch   T segment length   M memory length   S = M + T rows   D d_model   W width of the kernel
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -16,6 +16,8 @@ from model.state import Segment
 
 class ShortConvOptions(BlockOptions):
     """Options of a short convolution candidate."""
+
+    reach: ClassVar[str | None] = "kernel"
 
     kind: Literal["short_conv"] = "short_conv"
     label: Label = "short_conv"

@@ -11,6 +11,7 @@ from nas.derivation.base import (
     Trial,
     Tried,
     blocks_of,
+    context_problem,
 )
 from nas.derivation.finals import finals
 from nas.derivation.from_search import argmax, beam, evolution, sampled, top_k
@@ -74,6 +75,7 @@ __all__ = [
     "Tried",
     "blocks_of",
     "check_method",
+    "context_problem",
     "missing_kinds",
     "reference_remedy",
     "written_layout",

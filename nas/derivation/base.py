@@ -9,12 +9,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from model import BLOCKS, Candidate, Evidence, Layout, Network, block_options, network_from
-from nas.costs.budget import Limit
+from model import (
+    BLOCKS,
+    Candidate,
+    Evidence,
+    Layout,
+    Network,
+    block_options,
+    network_from,
+    reads_context,
+)
+from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.config import DeriveConfig
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]
+# The cost of `context_limit`: blocks that read no earlier token.
+CONTEXT = "context"
 # Of more layouts than these no list is made.
 MOST_LISTED = 100_000
 
@@ -81,6 +92,24 @@ class Networks:
                 yield form
 
 
+def context_limit(candidates: Sequence[Candidate], slots: int, least: int) -> tuple[Limit, ...]:
+    """The limit that leaves `least` slots to blocks that read earlier tokens; none for 0."""
+    blind = {candidate.label: float(not reads_context(candidate)) for candidate in candidates}
+    cost = LayoutCost(CONTEXT, blind)
+    return (Limit(cost, slots - least),) if least else ()
+
+
+def context_problem(
+    config: DeriveConfig, candidates: Sequence[Candidate], slots: int
+) -> str | None:
+    """Why no layout has `derive.least_context` blocks that read context; None where some have."""
+    readers = [candidate.label for candidate in candidates if reads_context(candidate)]
+    if config.method == "layout" or config.least_context <= (slots if readers else 0):
+        return None
+    why = f"model.slots is {slots}" if readers else "no candidate reads earlier tokens"
+    return f"derive.least_context: {config.least_context} blocks of context, but {why}; give less"
+
+
 class NoLayout(ValueError):
     """No layout that a method looks at keeps the limits."""
 
@@ -101,7 +130,7 @@ class Request:
     Attributes:
         candidates: what a slot may become, every option filled in.
         flops_per_token: of a layout's forward pass.
-        limits: what a layout may cost at most.
+        limits: what a layout may cost at most; `context_limit` is one of them.
         refused: of methods that train, the blocks that turned out to be over the budget.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
@@ -129,6 +158,20 @@ class Request:
     def networks(self) -> Networks:
         """The networks that its layouts are."""
         return Networks(self.candidates, self.tie_slots)
+
+    @property
+    def must_keep(self) -> str:
+        """The keys that limit layouts, for messages."""
+        costs = " and ".join(one.cost.name for one in self.limits if one.cost.name != CONTEXT)
+        keys = [f"derive.budget ({costs})"] if costs else []
+        if any(limit.cost.name == CONTEXT for limit in self.limits):
+            keys.append(f"derive.least_context {self.config.least_context}")
+        return " and ".join(keys)
+
+    @property
+    def within(self) -> str:
+        """What a method's text says of a budget, where there is one."""
+        return " within the budget" if "budget" in self.must_keep else ""
 
     def allowed(self, choice: Choice) -> bool:
         """Whether a choice keeps every limit and is not refused."""

@@ -103,6 +103,13 @@ class DeriveConfig(Section):
         description="random, sampled, evolution, gap: seed of the draws; predictor, finals: which "
         "seeds they train with.",
     )
+    least_context: int = Field(
+        default=1,
+        ge=0,
+        le=2**20,
+        description="Blocks that read earlier tokens, which a layout must have; 0 allows one that "
+        "predicts from the current token alone. Method layout takes any.",
+    )
     probes: ProbesConfig = ProbesConfig()
     budget: BudgetConfig = BudgetConfig()
     reference: str = Field(

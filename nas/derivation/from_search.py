@@ -33,15 +33,16 @@ def argmax(request: Request) -> Derived:
     searched = read_searches(request, "argmax")
     # Slot by slot: of equal candidates the first one, also where another form of the network ties.
     choice: Choice = tuple(searched.log_pi_LC.argmax(axis=1).tolist())
-    choices, budget = [choice], ""
-    if request.limits:
+    choices, words = [choice], request.within
+    if request.within or not request.allowed(choice):
         likeliest = islice(_likeliest(request, searched), MOST_RANKED)
         choices = [choice for _, choice in likeliest]
-        budget = " within the budget"
         if not choices:
-            raise _no_layout("argmax")
+            raise _no_layout("argmax", request)
+        if not request.allowed(choice) and not request.within:
+            words = f" with {request.config.least_context} or more blocks that read context,"
     layouts = tuple(request.networks.layout(choice) for choice in choices)
-    evidence = searched.evidence(f"argmax{budget} of {searched.averaged}")
+    evidence = searched.evidence(f"argmax{words} of {searched.averaged}")
     return Derived(layout=layouts[0], evidence=evidence, ranked=layouts)
 
 
@@ -50,8 +51,8 @@ def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
     return (one for one in ranked if request.allowed(one[1])) if request.refused else ranked
 
 
-def _no_layout(method: str) -> NoLayout:
-    return NoLayout(f"{method}: no layout keeps all of derive.budget; give a larger one")
+def _no_layout(method: str, request: Request) -> NoLayout:
+    return NoLayout(f"{method}: no layout keeps all of {request.must_keep}; give more room")
 
 
 def top_k(request: Request) -> Derived:
@@ -77,8 +78,8 @@ def sampled(request: Request) -> Derived:
             scores.add(choice)
     if not scores.considered:
         raise NoLayout(
-            f"sampled: none of {config.samples} draws keeps derive.budget; give a larger one, or "
-            "more derive.samples, or take derive.method top_k"
+            f"sampled: none of {config.samples} draws keeps {request.must_keep}; give more room, "
+            "or more derive.samples, or take derive.method top_k"
         )
     return scores.derived(f"{config.samples} draws of seed {config.seed} from pi of")
 
@@ -233,7 +234,7 @@ class Scores:
         ranked = islice(_likeliest(self.request, self.searched), count)
         choices = [choice for _, choice in ranked]
         if not choices:
-            raise _no_layout(self.method)
+            raise _no_layout(self.method, self.request)
         return choices
 
     def derived(self, words: str) -> Derived:

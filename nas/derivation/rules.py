@@ -106,8 +106,6 @@ def random_layout(request: Request) -> Derived:
         choice = serving[generator.integers(len(serving))] if serving else None
     if choice is None:
         none = "there is no" if listed else f"{_TRIES:,} draws gave no"
-        limits = " and ".join(limit.cost.name for limit in request.limits)
-        raise NoLayout(f"random: {none} layout within derive.budget ({limits}); give more of it")
-    budget = " within the budget" if request.limits else ""
-    evidence = Evidence(method=f"random, seed {request.config.seed}{budget}")
+        raise NoLayout(f"random: {none} layout within {request.must_keep}; give more room")
+    evidence = Evidence(method=f"random, seed {request.config.seed}{request.within}")
     return Derived(layout=networks.layout(choice), evidence=evidence)

@@ -123,7 +123,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> LayoutSpa
     unique = networks.first_forms(filter(request.allowed, some))
     choices = [*islice(unique, None if builder.listed else DRAWN)]
     if not choices:
-        raise NoLayout("no layout keeps all of derive.budget; give a larger one")
+        raise NoLayout(f"no layout keeps all of {request.must_keep}; give more room")
     layouts = tuple(networks.layout(choice) for choice in choices)
     space = Space(
         kind_NL=np.array([_row(builder, choice) for choice in choices], dtype=np.int8),

@@ -20,8 +20,11 @@ def random_equal(contest: Contest) -> list[Opponent]:
     NoOpponent where there is none.
     """
     opponents = list[Opponent]()
+    limits = [limit.holds for limit in contest.request.limits]
     likely = (
-        layout for layout in contest.new(_layouts(contest)) if is_equal(contest.predicted(layout))
+        layout
+        for layout in contest.new(_layouts(contest))
+        if is_equal(contest.predicted(layout)) and all(fits(layout) for fits in limits)
     )
     while len(opponents) < contest.count:
         batch = list(islice(likely, contest.count - len(opponents) + _MORE))

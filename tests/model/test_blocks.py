@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from model import BLOCKS, Candidate, Dropout
+from model import BLOCKS, Candidate, Dropout, reads_context
 from model.blocks.dense import DenseBlock
 from model.slot import Slot
 from model.state import Segment
@@ -68,7 +68,12 @@ def test_the_contract(check: Callable[[Candidate], None], made: Candidate) -> No
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_the_registry_says_which_kinds_mix_tokens(kind: str) -> None:
-    assert mixes_tokens(candidate(kind)) == BLOCKS[kind].mixes_tokens
+    made = candidate(kind)
+    assert mixes_tokens(made) == BLOCKS[kind].mixes_tokens == reads_context(made)
+    if (option := type(made).reach) is not None:
+        alone = candidate(kind, **{option: 1})
+        assert not mixes_tokens(alone)
+        assert not reads_context(alone)
 
 
 def test_a_gated_block_activates_the_first_half() -> None:

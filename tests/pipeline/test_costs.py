@@ -184,7 +184,8 @@ def test_every_method_that_chooses_keeps_budgets_of_counted_costs(
 def test_a_limited_time_is_measured_whole_beside_the_reference(
     searched: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    architecture = derived(searched, *settings("derive.budget.latency=0.7x"))
+    asked = settings("derive.budget.latency=0.7x", "derive.least_context=0")
+    architecture = derived(searched, *asked)
     (timed,) = architecture.costs.times
     assert timed.reference == "a d a d"
     assert timed.reference_ms == pytest.approx(3.4)
@@ -239,7 +240,7 @@ def test_a_throughput_of_unknown_shape_is_told_as_it_was_timed(
 def test_after_one_that_is_over_when_measured_comes_the_next_best_be_it_its_twin(
     searched: Path, clock: Clock
 ) -> None:
-    budget = settings("derive.budget.latency=0.7x")
+    budget = settings("derive.budget.latency=0.7x", "derive.least_context=0")
     first = derived(searched, "--method", "argmax", *budget)
     pi = first.evidence.pi
     # Networks within the budget by their likeliest layout, in order.
@@ -282,7 +283,7 @@ def test_a_random_layout_that_is_retrained_keeps_the_budget(
 ) -> None:
     for seed in range(4):
         given = [f"derive.seed={seed}", "derive.budget.cache=0.4x", "retrain.steps=1",
-                 "retrain.optimiser.warmup_steps=0"]  # fmt: skip
+                 "derive.least_context=0", "retrain.optimiser.warmup_steps=0"]  # fmt: skip
         arguments = [experiment_file, "--run", tmp_path / f"{seed}", *settings(*given)]
         run(retrain, *arguments, "--layout", "random")
         (path,) = (tmp_path / f"{seed}/architectures").glob("*.json")
@@ -294,7 +295,8 @@ def test_what_is_predicted_over_by_less_than_predictions_err_is_measured_too(
     searched: Path, clock: Clock, off: float
 ) -> None:
     clock.off = off
-    architecture = derived(searched, "--method", "argmax", *settings("derive.budget.latency=0.7x"))
+    asked = settings("derive.budget.latency=0.7x", "derive.least_context=0")
+    architecture = derived(searched, "--method", "argmax", *asked)
     (timed,) = architecture.costs.times
     assert timed.ms <= timed.most_ms
     _, *whole_runs = clock.asked
@@ -379,7 +381,8 @@ def test_budgets_that_exclude_each_other_are_refused(
     both = settings("derive.budget.cache=0.5x", "derive.budget.parameters=0.9x")
     line = refused(derive, capsys, *arguments, *both)
     assert line == (
-        "random: there is no layout within derive.budget (parameters and cache); give more of it"
+        "random: there is no layout within derive.budget (parameters and cache) and "
+        "derive.least_context 1; give more room"
     )
 
 

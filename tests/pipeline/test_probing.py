@@ -101,12 +101,12 @@ def test_probes_are_of_half_length_and_finals_of_full(
     assert {result["steps"] for result in results["finals"].values()} == {8}
     assert {seed for _, seed in results["probes"]} == {"seed-1000"}
     assert {seed for _, seed in results["finals"]} == {"seed-1001", "seed-1002"}
-    assert len(results["probes"]) == 6
-    assert len(jobs) == 6 + len(results["finals"])
+    assert len(results["probes"]) == 4
+    assert len(jobs) == 4 + len(results["finals"])
     assert not list(run_dir.glob("*/*/seed-*/**/*.safetensors")), "weights are not kept"
 
     rows = tried(run_dir)
-    assert [row["length"] for row in rows] == ["half"] * 6 + ["full"] * len(results["finals"])
+    assert [row["length"] for row in rows] == ["half"] * 4 + ["full"] * len(results["finals"])
     for row in rows:
         kind, seed = ("probes", 1000) if row["length"] == "half" else ("finals", 1000)
         folder = row["layout"].replace(" ", ""), f"seed-{seed + int(row['seed'])}"
@@ -211,7 +211,7 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
     run_here = probing.run_all
 
     def diverging(jobs: Any, *, diverged: Any, **how: Any) -> None:
-        lost = [job for job in jobs if job.name == "d d, seed 1000"]
+        lost = [job for job in jobs if job.name == "a i, seed 1000"]
         for job in lost:
             job.folder.mkdir(parents=True)
             diverged(job, "exit code 3: diverged at step 2: the loss is nan nats")
@@ -219,11 +219,11 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
 
     monkeypatch.setattr(probing, "run_all", diverging)
     first = predict()
-    assert "d d, seed 1000: exit code 3: diverged at step 2" in capsys.readouterr().err
-    assert "d d, seed 1000" not in jobs
-    (row,) = (row for row in tried(tmp_path / "run") if row["layout"] == "d d")
+    assert "a i, seed 1000: exit code 3: diverged at step 2" in capsys.readouterr().err
+    assert "a i, seed 1000" not in jobs
+    (row,) = (row for row in tried(tmp_path / "run") if row["layout"] == "a i")
     assert row["valid_nats"] == "inf"
-    assert first.letters() != "d d"
+    assert first.letters() != "a i"
     count = len(jobs)
     assert predict() == first
     assert len(jobs) == count

@@ -112,7 +112,7 @@ def test_asked_again_each_trial_has_its_own_nats(
         asked = [[first], [second], [third, first]]
         assert request.train is not None
         told[:] = [[*request.train(trials)] for trials in asked]
-        return Derived(layout=first.layout, evidence=Evidence(method="finals"))
+        return Derived(layout=third.layout, evidence=Evidence(method="finals"))
 
     monkeypatch.setitem(DERIVATIONS, "finals", three_times)
     trainings = Trainings()

@@ -188,7 +188,8 @@ def test_sampled_scores_the_draws_that_fit(by: Derive) -> None:
     derived = by("sampled", samples=60, flops=24.0)
     assert [each.layout for each in derived.considered] == fitting
     with pytest.raises(
-        ValueError, match=r"^sampled: none of 3 draws keeps derive\.budget; .*method top_k"
+        ValueError,
+        match=r"^sampled: none of 3 draws keeps derive\.budget \(flops\); .*method top_k",
     ):
         by("sampled", samples=3, flops=10.0)
 

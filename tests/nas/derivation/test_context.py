@@ -1,0 +1,156 @@
+"""No layout without a block that reads earlier tokens is derived, nor is one an opponent."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model import Layout, Network, reads_context
+from nas.costs.budget import LayoutCost, Limit
+from nas.derivation import DERIVATIONS, RULES, Request, Trial, context_problem
+from nas.derivation.base import NoLayout, context_limit
+from nas.derivation.config import DeriveConfig
+from nas.opponents import OPPONENTS, Contest, NoOpponent
+from nas.statistics.paired_scores import Score
+from tests import tiny
+from tests.nas.derivation.test_derivation import write
+
+READING = ["attention", "gated_delta", "short_conv", "linear_attention"]
+# All that sees the current token alone; the last ones by their options.
+BLIND = [
+    "dense",
+    "identity",
+    "persistent",
+    "mixture_of_experts",
+    {"kind": "attention", "label": "attention_of_one", "window": 1},
+    {"kind": "short_conv", "label": "conv_of_one", "kernel": 1},
+]
+FEW: dict[str, Any] = {
+    "samples": 300, "evaluations": 9, "population": 4, "generations": 1, "top": 3,
+    "probes": {"finalists": 1, "final_seeds": 1, "most": 40},
+}  # fmt: skip
+
+
+def reading(layout: Layout) -> int:
+    return sum(map(reads_context, layout))
+
+
+class Case:
+    """A space, a search that likes what is blind, a budget and a method, all by a seed."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        draw = self.draw = np.random.default_rng(seed)
+        method = sorted({*DERIVATIONS} - {"layout"})[seed % (len(DERIVATIONS) - 1)]
+        names: list[Any] = [READING[draw.integers(len(READING))], *draw.permutation(BLIND)[:2]]
+        if method in ("finals", "predictor", "interleaved", "par", "sandwich") or seed % 3 == 0:
+            names = ["attention", "dense", *names[1:]]
+        unique = {str(name): name for name in names}
+        self.candidates = tiny.candidates(*unique.values())
+        self.slots = int(draw.integers(1, 6))
+        labels = [candidate.label for candidate in self.candidates]
+        alpha_LC = draw.normal(size=(self.slots, len(labels)))
+        alpha_LC -= [5.0 * reads_context(candidate) for candidate in self.candidates]
+        path = write(folder / f"{seed}.npz", np.stack([alpha_LC] * 4), labels)
+        self.cost = LayoutCost("flops", {label: float(draw.uniform(0, 5)) for label in labels}, 1.0)
+        self.config = DeriveConfig(method=method, seed=seed, **FEW)
+        limits = context_limit(self.candidates, self.slots, self.config.least_context)
+        if seed % 2:
+            most = float(draw.uniform(0.2, 1.0)) * self.slots * 5.0 + 1.0
+            limits = (*limits, Limit(self.cost, most))
+        self.request = Request(
+            self.config, self.candidates, self.slots, self.cost, {0: path},
+            score=self.score, train=self.train, limits=limits,
+        )  # fmt: skip
+
+    def score(self, layout: Layout) -> Score:
+        assert reading(layout)
+        return Score(self.draw.uniform(10, 20, size=2), np.array([10.0, 30.0]))
+
+    def train(self, trials: Sequence[Trial]) -> list[float]:
+        assert all(reading(trial.layout) for trial in trials)
+        return [float(reading(trial.layout) + self.draw.uniform()) for trial in trials]
+
+    def layouts(self) -> list[Layout]:
+        derived = DERIVATIONS[self.config.method](self.request)
+        assert derived.layout in derived.ranked or not derived.ranked
+        return [derived.layout, *derived.ranked, *(one.layout for one in derived.front)]
+
+
+def test_500_draws_of_spaces_budgets_and_methods_read_context(tmp_path: Path) -> None:
+    derived = dict.fromkeys(DERIVATIONS, 0)
+    for seed in range(500):
+        case = Case(seed, tmp_path)
+        with suppress(NoLayout):
+            layouts = case.layouts()
+            assert all(map(reading, layouts)), seed
+            derived[case.config.method] += 1
+    assert min(count for name, count in derived.items() if name != "layout") > 15, derived
+
+
+# `interleaved_narrow` is interleaved with other widths.
+@pytest.mark.parametrize("kind", sorted(OPPONENTS.keys() - {"interleaved_narrow"}))
+def test_opponents_read_context(tmp_path: Path, kind: str) -> None:
+    found = 0
+    for seed in range(0, 45, 3):
+        case = Case(seed, tmp_path)
+        named = {candidate.label: candidate for candidate in case.candidates}
+        chosen = (named["attention"], *[named["dense"]] * (case.slots - 1))
+        contest = Contest(
+            case.request, chosen, frozenset[Network](), 5, "flops",
+            # Whatever they are made of, so that blind ones would be among them.
+            lambda layout: 1.0, lambda layouts: [len(layout) / 4 for layout in layouts],
+        )  # fmt: skip
+        if kind in ("random", "permuted"):
+            contest = replace(contest, measured=lambda layouts: [1.0 for _ in layouts])
+        with suppress(NoOpponent):
+            layouts = [one.layout for one in OPPONENTS[kind](contest)]
+            assert all(map(reading, layouts)), seed
+            found += len(layouts)
+    assert found
+
+
+def test_rules_place_one_in_every_number_of_slots() -> None:
+    candidates = tiny.candidates("attention", "dense")
+    cost = LayoutCost("flops", {"attention": 1.0, "dense": 1.0})
+    for method in sorted({*RULES} - {"random", "layout"}):
+        for slots in range(1, 9):
+            for p in range(1, 12):
+                request = Request(DeriveConfig(method=method, p=p), candidates, slots, cost)
+                assert reading(RULES[method](request).layout)
+
+
+def test_argmax_stays_as_it_is_where_it_reads_context_and_says_so_where_not(
+    tmp_path: Path,
+) -> None:
+    candidates = tiny.candidates("attention", "dense")
+    cost = LayoutCost("flops", {"attention": 1.0, "dense": 1.0})
+    for alpha_LC, letters, words in (
+        ([[1.0, 0.0], [0.0, 1.0]], ["attention", "dense"], "argmax of the mean"),
+        ([[0.0, 2.0], [0.0, 1.0]], ["dense", "attention"], "argmax with 1 or more blocks that"),
+    ):
+        path = write(tmp_path / "pi.npz", np.array([alpha_LC]), ["attention", "dense"])
+        limits = context_limit(candidates, 2, 1)
+        request = Request(DeriveConfig(), candidates, 2, cost, {0: path}, limits=limits)
+        derived = DERIVATIONS["argmax"](request)
+        assert [slot.label for slot in derived.layout] == letters
+        assert derived.evidence.method.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("least", "names", "said"),
+    [
+        (1, ["attention", "dense"], None),
+        (3, ["attention", "dense"], None),
+        (4, ["attention", "dense"], "derive.least_context: 4 blocks of context, but model.slots"),
+        (1, ["dense", "identity"], "but no candidate reads earlier tokens; give less"),
+        (0, ["dense", "identity"], None),
+    ],
+)
+def test_what_no_layout_can_have_is_refused(least: int, names: list[str], said: str | None) -> None:
+    problem = context_problem(DeriveConfig(least_context=least), tiny.candidates(*names), 3)
+    assert problem is None if said is None else said in (problem or "")
+    assert context_limit(tiny.candidates(*names), 3, 0) == ()

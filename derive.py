@@ -67,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
         from pipeline.probing import Probes
-        from pipeline.reports import show_report
-        from report.pareto import write_pareto_figure
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -77,8 +75,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError("\n".join(problems))
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
+            from pipeline.reports import drawn, show_report
+            from report.pareto import write_pareto_figure
+
             print(derive_front(plan, arguments.pareto))
-            print(f"figure: {write_pareto_figure(run_dir)}")
+            if (figure := drawn(write_pareto_figure, run_dir)) is not None:
+                print(f"figure: {figure}")
             show_report(plan)
             return 0
         derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
@@ -91,7 +93,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     from pipeline.derivation_text import considered_text, describe, tried_text
     from pipeline.derive import choose, chosen_before, others_left_out
     from pipeline.experiment import carried
-    from pipeline.reports import show_report
+    from pipeline.reports import drawn, show_report
     from report.trainings import write_trainings_figure
 
     experiment, run_dir = plan.experiment, plan.run_dir
@@ -101,7 +103,8 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
         print(considered_text(derived.considered))
     if derived.tried:
         print(tried_text(derived.tried))
-        print(f"figure: {write_trainings_figure(run_dir)}")
+        if (figure := drawn(write_trainings_figure, run_dir)) is not None:
+            print(f"figure: {figure}")
         print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture, experiment.derive.average))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):

@@ -18,6 +18,7 @@ from pipeline.context import RunPlan, as_saved
 from pipeline.costs import measurement_of, time_models
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
+from pipeline.reports import drawn
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
 from training.signals import StopRequest
@@ -143,9 +144,10 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")
-    page = write_report(plan.run_dir)
+    page = drawn(write_report, plan.run_dir)
     print("\n" + text_table(read_comparison(plan.run_dir)))
-    print(f"report: {page}")
+    if page is not None:
+        print(f"report: {page}")
 
 
 def _train_step_ms(plan: RunPlan, entries: Sequence[Contestant]) -> Mapping[str, float]:

@@ -1,6 +1,5 @@
 """What a search came to: pi in words, tables and figures, warnings, and the next command."""
 
-import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from pipeline.caveats import (
 )
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
+from pipeline.reports import drawn, show_report
 from pipeline.search_cost import finish_costs
 from pipeline.summary import text_warnings
 from training.run_dir import FolderLock
@@ -30,7 +30,7 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
 
     Raises:
         ValueError: a file of a search is damaged.
-        OSError: a file could not be written, or a figure not drawn.
+        OSError: a file could not be written.
     """
     if not plan.ranks.is_first:
         return
@@ -41,23 +41,18 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
             _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
     _show_together(plan, seeds, folders)
     if plan.experiment.run.figures:
-        _draw(plan.run_dir, folders)
+        announce("drawing the figures")
+        for folder in folders:
+            drawn(_draw, folder)
+    show_report(plan)
     print(f"next: {_next(plan, seeds)}")
 
 
-def _draw(run_dir: Path, searches: Sequence[Path]) -> None:
-    from report.page import write_report
+def _draw(search: Path) -> None:
     from report.search_figures import write_search_figures
 
-    announce("drawing the figures")
-    try:
-        for folder in searches:
-            with _locked(folder):
-                write_search_figures(folder)
-        print(f"report: {write_report(run_dir)}")
-    except OSError as error:
-        words = f"{error.strerror or error} (the searches are done, figures or report are not)"
-        raise OSError(error.errno or errno.EIO, words, error.filename) from error
+    with _locked(search):
+        write_search_figures(search)
 
 
 def _locked(folder: Path) -> FolderLock:

@@ -10,10 +10,9 @@ from html import escape
 from report import html
 from report.comparison import Comparison, Interval, significant
 from report.contenders import Contender, in_order_of_interest
-from report.plotting import compact
 from report.run_files import Trajectory
 from report.stack import Palette, stack, stack_columns
-from utils.text import NO_CONTEXT, shorten
+from utils.text import NO_CONTEXT, compact, shorten
 
 KEY = "answer"
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.

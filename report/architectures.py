@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from report.plotting import compact
 from report.run_files import read_json, texts
+from utils.text import compact
 
 CHOSEN, OTHERS, FRONT = "architecture.json", "architectures", "pareto.json"
 _COSTS = (("parameters", "parameters"), ("flops_per_token", "FLOPs per token"))

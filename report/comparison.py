@@ -12,9 +12,8 @@ import pandas as pd
 
 from report import html
 from report.architectures import as_number
-from report.plotting import compact
 from report.run_files import read_json
-from utils.text import aligned, shorten
+from utils.text import aligned, compact, shorten
 
 Interval = tuple[float, float]
 _TEXT = ("name", "layout", "role")

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report.comparison import CHOSEN_ROLES, Comparison
-from report.plotting import SEARCHED, compact, house_style, make_figure, margins, name_points, room
+from report.plotting import SEARCHED, house_style, make_figure, margins, name_points, room
+from utils.text import compact
 
 _MARKS = {
     **dict.fromkeys(CHOSEN_ROLES, ("*", SEARCHED, 13.0)),

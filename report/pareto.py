@@ -15,7 +15,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from report import html
 from report.plotting import (
     SEARCHED,
-    compact,
     house_style,
     make_figure,
     margins,
@@ -26,6 +25,7 @@ from report.plotting import (
 )
 from report.run_files import read_json
 from utils.files import write_whole
+from utils.text import compact
 
 FILE, TABLE, SUMMARY = "pareto.png", "pareto.csv", "pareto.json"
 _RULE, _BEATEN = "#0072b2", "#999999"

@@ -120,16 +120,6 @@ def short_label(text: str, longest: int) -> str:
     return shorten(plain(text), longest)
 
 
-def compact(value: float) -> str:
-    """A number in three digits and a unit letter: 1234567 is 1.23M, 1.5 stays as it is."""
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= 0.9995 * size:
-            scaled = value / size
-            decimals = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
-            return f"{scaled:.{decimals}f}{unit}"
-    return f"{value:.3g}"
-
-
 def make_figure(width: float, height: float, *, dpi: int = DPI) -> Figure:
     """A figure of so many inches on an Agg canvas, known to no pyplot state."""
     figure = Figure(figsize=(width, height), dpi=dpi)

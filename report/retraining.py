@@ -10,9 +10,9 @@ import pandas as pd
 from report import html
 from report.blocks import BLOCKS_WORDS, blocks_figure, described
 from report.curves import validation_curves
-from report.plotting import compact, png
+from report.plotting import png
 from report.run_files import read_json, read_metrics, seed_folders
-from utils.text import duration
+from utils.text import compact, duration
 
 _WORDS = "word perplexity"
 _COLUMNS = (  # title, unit; of what the number is, its key, and how it is written

@@ -14,7 +14,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from report import html
 from report.plotting import (
     SEARCHED,
-    compact,
     house_style,
     make_figure,
     margins,
@@ -25,6 +24,7 @@ from report.plotting import (
 )
 from report.run_files import read_json
 from utils.files import MAX_BYTES, read_regular, write_whole
+from utils.text import compact
 
 FILE = "trainings.png"
 _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"

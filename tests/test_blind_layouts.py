@@ -71,7 +71,8 @@ def test_an_architecture_by_hand_is_warned_of_too(here: Path, capsys: Capture) -
          "derive.least_context: 1 blocks of context, but no candidate reads earlier tokens"),
         (["--method", "random", *settings("derive.least_context=5")],
          "derive.least_context: 5 blocks of context, but model.slots is 4; give less"),
-        (["--method", "random", *settings("derive.least_context=-1")], "derive.least_context: must be at least 0, found -1"),
+        (["--method", "random", *settings("derive.least_context=-1")],
+         "derive.least_context: must be at least 0, found -1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had_is_one_line(

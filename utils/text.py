@@ -53,3 +53,13 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def compact(value: float) -> str:
+    """A number in three digits and a unit letter: 1234567 is 1.23M, 1.5 stays as it is."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= 0.9995 * size:
+            scaled = value / size
+            decimals = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
+            return f"{scaled:.{decimals}f}{unit}"
+    return f"{value:.3g}"

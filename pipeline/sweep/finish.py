@@ -13,11 +13,9 @@ from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.context import RunPlan
 from pipeline.experiment import dump_experiment
+from pipeline.reports import drawn
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from pipeline.sweep.results import best_entries, measure, objectives, rows
-from report.sweep.figures import draw_sweep
-from report.sweep.page import write_sweep_report
-from report.sweep.tables import csv_text, text_table
 from utils.files import write_whole
 from utils.pareto import first_learned
 
@@ -47,17 +45,23 @@ def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         ValueError: every trial has failed.
         OSError: a file cannot be written.
     """
+    from report.sweep.figures import draw_sweep
+    from report.sweep.page import write_sweep_report
+    from report.sweep.tables import csv_text, text_table
+
     results = _results(plan, sweep, queue.entries(), done=done)
     table, goals, run = results.table, objectives(sweep), sweep.paths.run
     files = _experiments(sweep, results)
     summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
     write_whole(run / "trials.csv", csv_text(table, goals))
     write_whole(run / "sweep.json", json.dumps(summary, indent=1) + "\n")
-    draw_sweep(queue.study, table, run / "figures", goals)
-    page = write_sweep_report(run)
+    drawn(draw_sweep, queue.study, table, run / "figures", goals)
+    page = drawn(write_sweep_report, run)
     print(f"\n{text_table(table, goals)}\n{results.latencies.note}")
     _say_best(sweep, run, files)
-    print(f"table: {run / 'trials.csv'}\nreport: {page}")
+    print(f"table: {run / 'trials.csv'}")
+    if page is not None:
+        print(f"report: {page}")
     _say_next(_commands(sweep, files, interpreter_typed()))
     if done and not files:
         reasons = "; ".join(dict.fromkeys(row["reason"] or row["state"] for row in table))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from report import html
 from report.glossary import glossary_section
-from report.plotting import compact
 from report.stack import Palette, stack
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
@@ -23,6 +22,7 @@ from report.sweep.trials import (
     valueless,
 )
 from utils.files import write_whole
+from utils.text import compact
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_ROWS, _MOST_COLUMNS, _MOST_STACKS = 50, 9, 4

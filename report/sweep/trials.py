@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from report.comparison import tight_layout
-from report.plotting import compact
 from report.run_files import read_json
 from utils.pareto import different, first_learned, unbeaten
+from utils.text import compact
 from utils.validation import first_problem
 
 State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]

@@ -18,6 +18,7 @@ from report.curves import curve_spread, curves, perplexities, validation_curves
 from report.panels import line_plots, pi_spread
 from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation
 from report.run_files import Trajectory, read_metrics, read_trajectory
+from utils.text import compact
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
 ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
@@ -224,7 +225,7 @@ def test_labels_keep_their_colours_and_differ():
      (12_345_678, "12.3M"), (99_960_000, "100M"), (2.5e9, "2.50G")],
 )  # fmt: skip
 def test_counts_are_shown_in_three_digits(value, text):
-    assert plotting.compact(value) == text
+    assert compact(value) == text
 
 
 def test_png_bytes_are_an_image_of_the_asked_size():

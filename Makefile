@@ -77,10 +77,12 @@ lock: ## both lock files anew from pyproject.toml; needs uv
 	@mv requirements.lock.new requirements.lock
 	@$(MAKE) --no-print-directory lock-extras
 
+# Accelerate would bring torch's own packages for a GPU into the lock.
 lock-extras: ## requirements-extras.lock alone, with the versions of requirements.lock
+	@echo 'torch; python_version < "3"' > no-torch.txt
 	@{ echo "$(TITLE)"; $(PYTHON) tools/bootstrap.py --requirements --extras | \
-	  $(LOCK) --constraints requirements.lock -; } > requirements-extras.lock.new
-	@mv requirements-extras.lock.new requirements-extras.lock
+	  $(LOCK) --overrides no-torch.txt --constraints requirements.lock -; } > requirements-extras.lock.new
+	@mv requirements-extras.lock.new requirements-extras.lock && rm no-torch.txt
 
 clean: ## remove .venv and caches
 	rm -rf .venv .venv-extras site .mypy_cache .ruff_cache .pytest_cache .hypothesis

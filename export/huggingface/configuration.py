@@ -1,6 +1,6 @@
 """What config.json says of a Parnas model."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import PretrainedConfig
 
@@ -22,7 +22,8 @@ class ParnasConfig(PretrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "parnas"
-    keys_to_ignore_at_inference = ("cache", "past_key_values")
+    # A list, because Trainer adds one to it.
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["cache", "past_key_values"]
 
     def __init__(
         self,

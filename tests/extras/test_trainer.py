@@ -1,0 +1,121 @@
+"""transformers' Trainer on an exported folder: it trains, evaluates, resumes and saves."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.extras.huggingface import DOC, Exported, export, load, tokens
+from tests.model.tiny import candidate
+
+# One with losses of its own, and all that a state may hold.
+BLOCKS = ("attention", "dense", "adaptive_span", "routing", "mixture_of_experts", "gated_delta")
+TEXTS = [{"input_ids": row, "labels": row} for row in tokens(24, 21)]
+HELD_OUT = TEXTS[:7]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return export(tmp_path_factory.mktemp("made"), *map(candidate, BLOCKS))
+
+
+@pytest.fixture(autouse=True)
+def _own_seeds() -> Iterator[None]:
+    """Trainer seeds the generators that all share."""
+    before = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])
+
+
+def trainer(model: Any, folder: Path, **given: Any) -> Any:
+    from transformers import Trainer, TrainingArguments
+
+    arguments = TrainingArguments(
+        str(folder), max_steps=4, per_device_train_batch_size=4, per_device_eval_batch_size=3,
+        eval_strategy="steps", eval_steps=2, save_steps=2, logging_steps=1, learning_rate=0.01,
+        report_to=[], use_cpu=True, disable_tqdm=True, **given,
+    )  # fmt: skip
+    return Trainer(model, arguments, train_dataset=TEXTS, eval_dataset=HELD_OUT)
+
+
+def nats(model: Any) -> float:
+    ids = torch.stack([row["input_ids"] for row in HELD_OUT])
+    with torch.no_grad():
+        return float(model.eval()(ids, labels=ids).loss)
+
+
+def equal(one: Any, other: Any) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_it_trains_evaluates_resumes_and_saves(exported: Exported, tmp_path: Path) -> None:
+    model = load(exported.folder)
+    before = nats(model)
+    whole = trainer(model, tmp_path / "whole")
+    whole.train()
+    seen = [row["eval_loss"] for row in whole.state.log_history if "eval_loss" in row]
+    assert len(seen) == 2
+    assert before > seen[0] > seen[1]
+    assert whole.evaluate()["eval_loss"] == pytest.approx(nats(model), abs=1e-5) == seen[1]
+    assert whole.predict(HELD_OUT[:2]).predictions.shape == (2, 21, DOC + 1)
+    resumed = trainer(load(exported.folder), tmp_path / "again")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole/checkpoint-2"))
+    assert equal(resumed.model, model)
+    assert equal(load(tmp_path / "whole/checkpoint-4"), model)
+    whole.save_model(str(tmp_path / "saved"))
+    assert equal(load(tmp_path / "saved"), model)
+
+
+def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
+    """Of blocks without losses of their own, which are those of each pass."""
+    made, losses = export(tmp_path, candidate("attention"), candidate("dense")), []
+    for name, parts in (("whole", 1), ("parts", 2)):
+        run = trainer(load(made.folder), tmp_path / name, gradient_accumulation_steps=parts)
+        run.args.per_device_train_batch_size = run._train_batch_size = 4 // parts
+        run.train()
+        losses.append([float(row["loss"]) for row in run.state.log_history if "loss" in row])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
+def test_labels_of_doc_are_scored_where_they_are_given_and_left_out_by_the_collator(
+    exported: Exported,
+) -> None:
+    """As docs/huggingface.md says: <doc> is the pad too, and the collator leaves the pad out."""
+    from transformers import AutoTokenizer, DataCollatorForLanguageModeling, default_data_collator
+
+    tokenizer = AutoTokenizer.from_pretrained(exported.folder, trust_remote_code=True)
+    rows = [[65, DOC, 66], [67, 68, DOC]]
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    left_out = collate([{"input_ids": row} for row in rows])["labels"]
+    given = default_data_collator([{"input_ids": row, "labels": row} for row in rows])["labels"]
+    assert left_out.tolist() == [[65, -100, 66], [67, 68, -100]]
+    assert given.tolist() == rows
+    ids = torch.tensor(rows)
+    scores = exported.theirs(ids, labels=given).loss, exported.theirs(ids, labels=left_out).loss
+    assert scores[0] != scores[1]
+
+
+def test_the_folder_trains_without_parnas(exported: Exported, tmp_path: Path) -> None:
+    code = f"""
+import sys, torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+model = AutoModelForCausalLM.from_pretrained({str(exported.folder)!r}, trust_remote_code=True)
+rows = [{{"input_ids": row, "labels": row}} for row in torch.randint(257, (8, 9))]
+how = TrainingArguments({str(tmp_path)!r}, max_steps=1, report_to=[], use_cpu=True)
+run = Trainer(model, how, train_dataset=rows, eval_dataset=rows)
+run.train()
+print(run.evaluate()["eval_loss"])
+assert not {{"nas", "training", "pipeline", "export"}} & {{n.split(".")[0] for n in sys.modules}}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -101,7 +101,8 @@ def within(plan: RunPlan, tables: Tables, amount: str | None) -> Within:
     """
     request = request_of(plan, plan.experiment.derive, [])
     limits = () if amount is None else (flops_limit(plan, amount),)
-    candidates = layout_space(replace(request, limits=(*request.limits, *limits)))
+    # A table's networks, those without context among them.
+    candidates = layout_space(replace(request, limits=limits))
     layouts = list[str]()
     for layout in candidates.layouts:
         letters = layout_letters(layout).replace(" ", "")

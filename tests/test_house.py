@@ -116,6 +116,7 @@ NO_DRAWS = {
     "getstate",
     "setstate",
     "get_state",
+    "set_state",
     "Generator",
     "PCG64",
     "SFC64",

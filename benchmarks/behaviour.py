@@ -90,6 +90,11 @@ class Case:
 
 METHODS = "top_k", "sampled", "beam", "evolution", "interleaved", "par", "sandwich", "random"
 ALPHA, MODEL, OPTIMISER = "search.alpha.", "model.", "retrain.optimiser."
+KINDS = (
+    *("attention", "dense", "identity", "short_conv", "gated_delta", "linear_attention"),
+    *("adaptive_span", "all_attention", "persistent", "routing", "mixture_of_experts"),
+    "product_key_memory",
+)
 RETRAIN = "retrain.py --layout 'a d i a'"
 CASES = {
     "whole": Case(
@@ -149,6 +154,37 @@ CASES = {
     "lamb": Case((f"{OPTIMISER}kind=lamb", f"{OPTIMISER}schedule=linear"), (RETRAIN,)),
     "fine_tune": Case(
         ("retrain.fine_tune={steps: 6, lr: 1e-4}", f"{OPTIMISER}clip_value=0.1"), (RETRAIN,)
+    ),
+    "budget": Case(
+        ("derive.budget.flops=0.9x", "derive.fill=d_ffn"),
+        ("search.py", "derive.py", "derive.py --method top_k", "derive.py --method random"),
+    ),
+    "cost": Case(
+        ("search.cost={name: flops, target: 0.8x}", "derive.average=0.5"),
+        ("search.py", "derive.py"),
+    ),
+    "kinds": Case(
+        (
+            f"{MODEL}candidates=[{', '.join(KINDS)}]",
+            f"{MODEL}token_shift=true",
+        ),
+        ("search.py", "derive.py", "retrain.py"),
+    ),
+    "entangled": Case(
+        (
+            f"{MODEL}candidates=[attention, {{kind: dense, label: wide, d_ffn: 48}}, dense]",
+            f"{MODEL}entangle=true",
+        ),
+        ("search.py", "derive.py", "retrain.py"),
+    ),
+    "trained": Case(
+        ("derive.probes={finalists: 1, final_seeds: 1, most: 12}", "derive.top=2"),
+        (
+            "search.py",
+            "derive.py --method finals",
+            "derive.py --method predictor --workers 2",
+            "compare.py --jobs 2",
+        ),
     ),
     "sweep": Case(commands=("sweep.py",), more=SWEEP),
     "rank": Case(commands=("search.py", "-m tools.rank --steps 4 --free 3 --equal 0")),

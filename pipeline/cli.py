@@ -37,7 +37,7 @@ _MARKS = (
 )
 # What a command that was killed may have left before a mark.
 _BEGUN = (
-    *("whole_times.json", "probes/key.json", "finals/key.json", "layoutbench.json"),
+    *("probes/key.json", "finals/key.json", "layoutbench.json"),
     *("seed-*/experiment.yaml", "*/seed-*/experiment.yaml", "replay*"),
 )
 _MOST_WORKERS = 1024

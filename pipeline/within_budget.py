@@ -11,7 +11,6 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import pool
 from pipeline.context import RunPlan
 from pipeline.costs import counted_share, measure_whole, over, over_text
-from pipeline.trained_budget import trained_within_budget
 from utils.screen import say
 
 # How often limits are tightened, and how many layouts and how often are measured whole for each.
@@ -26,18 +25,17 @@ def within_budget(
     """The best layout that keeps the budget; where times are limited, by measuring it whole.
 
     A table's prediction errs by some per cent, so layouts that it puts just above the limit are
-    measured too. Where every layout of the pool turns out to be over, the limits are tightened by
-    how much the least of them is, and the pool is made anew. What a method would train is measured
-    before it is (`trained_within_budget`).
+    measured too, but for methods that would train them. Where every layout of the pool turns out
+    to be over, the limits are tightened by how much the least of them is, and the pool is made
+    anew.
     """
     method = DERIVATIONS[request.config.method]
     if budget is None:
         return method(request), ()
     if request.config.method in RULES and request.config.method != "random":
         return _rule_within_budget(plan, request, budget, method(request))
-    factors = {name: 1.0 + _SLACK_ERRORS * cost.error for name, cost in budget.costs.items()}
-    if request.config.method in TRAINED:
-        return trained_within_budget(plan, request, budget, factors)
+    slack = 0.0 if request.config.method in TRAINED else _SLACK_ERRORS
+    factors = {name: 1.0 + slack * cost.error for name, cost in budget.costs.items()}
     least: dict[str, float] = {}
     for _ in range(_TIGHTENED):
         try:

@@ -16,6 +16,7 @@ from model import Agreement, Evidence, Layout, ModelOptions, reads_context
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
+from pipeline.run_files import reading
 from training.run_dir import FolderLock
 from utils.files import append_line, read_object, write_whole
 from utils.text import NO_CONTEXT
@@ -120,35 +121,17 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
 
 
 def _joint(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file that is about to be written anew; what is damaged in it goes."""
-    try:
-        content = read_object(path, "")
-    except (FileNotFoundError, ValueError):
-        return []
-    entries = content.get("together")
-    return [
-        entry
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict)
-        and entry.keys() == {"searches", "caveats"}
-        and isinstance(entry["searches"], list)
-        and all(isinstance(seed, int) for seed in entry["searches"])
-    ]
+    with reading(path):
+        return list(read_object(path, "")["together"]) if path.exists() else []
 
 
 def read_caveats(folder: Path) -> list[str]:
-    """What a finished search was found to lack.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    path, remedy = folder / FILE, "start search.py again, which writes it anew"
+    """Warnings that a finished search ended with."""
+    path = folder / FILE
     if not path.exists():
-        return [f"warning: {path}: not found, so what pi lacks is not known; {remedy}"]
-    caveats = read_object(path, remedy).get("caveats")
-    if not isinstance(caveats, list) or not all(isinstance(line, str) for line in caveats):
-        raise ValueError(f"{path}: caveats: expected a list of texts; {remedy}")
-    return caveats
+        return [f"warning: {path}: not found, so what pi lacks is not known"]
+    with reading(path):
+        return [*map(str, read_object(path, "")["caveats"])]
 
 
 def log_once(log: Path, lines: Sequence[str]) -> None:

@@ -1,11 +1,8 @@
 """Opponents of a run's chosen layout that cost what it costs: counted, or timed beside it."""
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from model import Architecture, Evidence, Layout, Network, layout_letters
 from nas.costs.latency import unchecked
@@ -15,6 +12,7 @@ from nas.opponents import OPPONENTS, Contest, NoOpponent
 from pipeline.context import RunPlan
 from pipeline.costs import costs_of, counted_cost, measurement_of, table_key
 from pipeline.derive import architecture_of, request_of
+from pipeline.run_files import reading
 from utils.files import read_object, write_whole
 from utils.screen import say
 
@@ -87,10 +85,13 @@ class _MeasuredShares:
         self._measurement, self._cost, self._chosen = measurement_of(plan), cost, chosen
         self._path = plan.run_dir / FILE
         slots = [slot.model_dump(mode="json") for slot in chosen]
-        self._key = {**table_key(plan), "cost": cost, "chosen": slots}
+        key = {**table_key(plan), "cost": cost, "chosen": slots}
+        self._key = json.loads(json.dumps(key))  # as the file has it
 
     def __call__(self, layouts: Sequence[Layout]) -> list[float]:
-        shares = _read_shares(self._path, self._key) if self._path.exists() else {}
+        with reading(self._path):
+            kept = read_object(self._path, "") if self._path.exists() else {}
+            shares = {**kept["shares"]} if kept.get("key") == self._key else {}
         layout_of = {layout_letters(layout): layout for layout in layouts}
         missing = {name: layout for name, layout in layout_of.items() if name not in shares}
         if missing:
@@ -101,26 +102,6 @@ class _MeasuredShares:
             content = {"key": self._key, "shares": shares}
             write_whole(self._path, json.dumps(content, indent=1) + "\n")
         return [shares[layout_letters(layout)] for layout in layouts]
-
-
-def _read_shares(path: Path, key: Mapping[str, Any]) -> dict[str, float]:
-    """The shares that were measured under this key; none where they are of another one.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    remedy = "remove it, and the opponents are measured again"
-    content = read_object(path, remedy)
-    if content.get("key") != json.loads(json.dumps(key)):
-        return {}
-    shares = content.get("shares")
-    if not isinstance(shares, dict) or not all(map(_is_share, shares.values())):
-        raise ValueError(f"{path}: shares: damaged; {remedy}")
-    return dict(shares)
-
-
-def _is_share(value: object) -> bool:
-    return isinstance(value, float) and 0.0 < value < math.inf
 
 
 def equal_opponents(

@@ -1,10 +1,8 @@
 """What layouts of a run cost and may cost: counted, or timed on this machine and cached."""
 
-import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from pipeline.context import RunPlan
 from pipeline.summary import parameter_count
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest
-from utils.files import named
 from utils.screen import say
 
 # Whole layouts, beside the reference, that the correction of a table is fitted to.
@@ -119,46 +116,22 @@ def timed_table(plan: RunPlan, workloads: Sequence[str]) -> CostTable:
 
 def _measured_table(plan: RunPlan, key: dict[str, Any], workloads: Sequence[str]) -> CostTable:
     table = cached_table(key)
-    if missing := [name for name in workloads if name not in table.workloads]:
-        check_cache(key)
-    for name in missing:
-        table = table.with_workload(name, measure_workload(plan, name))
-        keep_table(table)
+    for name in workloads:
+        if name not in table.workloads:
+            table = table.with_workload(name, measure_workload(plan, name))
+            keep_table(table)
     return table
 
 
 def table_path(key: dict[str, Any]) -> Path:
-    """Where the cache keeps the table of a key."""
+    """Path of a key's table in the cache."""
     return default_cache() / "costs" / f"{key_hash(key)[:20]}.json"
 
 
 def cached_table(key: dict[str, Any]) -> CostTable:
-    """The table of a key in the cache; an empty one where there is none that can be read."""
+    """The table of a key in the cache; an empty one where there is none."""
     path = table_path(key)
-    with cache_errors(default_cache()):
-        if path.is_file():
-            try:
-                return read_table(path, key, "it is measured anew")
-            except ValueError as error:
-                say(f"warning: {error}")
-    return CostTable(key=key, workloads={})
-
-
-def check_cache(key: dict[str, Any]) -> None:
-    """Raise OSError where the cache cannot keep the table: before minutes are spent on it."""
-    path, cache = table_path(key), default_cache()
-    with cache_errors(cache):
-        check_writable(path)
-
-
-def check_writable(path: Path) -> None:
-    """Raise OSError where a file cannot be written there; its folder is made."""
-    with named(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path.parent):
-            pass
-    if path.exists() and not path.is_file():
-        raise IsADirectoryError(errno.EISDIR, "is not a file", str(path))
+    return read_table(path, key) if path.is_file() else CostTable(key=key, workloads={})
 
 
 def keep_table(table: CostTable) -> None:

@@ -4,7 +4,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,16 @@ MODEL_FILES = frozenset(
     {"architecture.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "result.json"}
 )
 _CHECKPOINT = re.compile(r"(last|last\.refused|previous|best-\d+)\.safetensors")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Name the file of a run in whatever its reading ends with, in one ValueError."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        named = str(error).startswith(str(path))
+        raise ValueError(str(error) if named else f"{path}: broken ({error!r})") from error
 
 
 def short_text(text: str) -> str:

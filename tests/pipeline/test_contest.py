@@ -169,10 +169,14 @@ def test_measured_opponents_are_the_same_when_a_comparison_goes_on(
     assert contest(plan, layout, frozenset(), 1).measured([first]) == share
     assert len(clock.asked) == asked
     path = plan.run_dir / FILE
-    path.write_text(path.read_text().replace(f"{share[0]}", '"1"'))
-    with pytest.raises(ValueError, match=r"opponents\.json: shares: damaged; remove it"):
+    path.write_text(path.read_text().replace('"shares"', '"share"'))
+    with pytest.raises(ValueError, match=r"opponents\.json: broken \(KeyError\('shares'\)\)"):
         contest(plan, layout, frozenset(), 1).measured([first])
-    path.write_text(path.read_text().replace('"cost": "latency"', '"cost": "decode"'))
+    path.write_text(
+        path.read_text()
+        .replace('"share"', '"shares"')
+        .replace('"cost": "latency"', '"cost": "decode"')
+    )
     assert contest(plan, layout, frozenset(), 1).measured([first]) == share
 
 

@@ -77,53 +77,6 @@ def test_a_table_that_may_not_be_trusted_is_warned_of_wherever_it_comes_from(
         cost_table.write_table(given, table)
 
 
-def test_a_damaged_or_foreign_table_in_the_cache_is_measured_anew(
-    plan_with: PlanWith, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = plan_with()
-    whole = timed_table(plan, ["latency"])
-    path = table_path(table_key(plan))
-    text = path.read_text()
-    foreign = text.replace('"segment": 16', '"segment": 32')
-    for damaged in ("", text[:-50], "[]", foreign, text.replace('"version": 1', '"version": 7')):
-        assert damaged != text
-        path.write_text(damaged)
-        capsys.readouterr()
-        measured = len(clock.asked)
-        assert timed_table(plan, ["latency"]) == whole
-        assert len(clock.asked) == measured + 1
-        said = capsys.readouterr().err.splitlines()
-        assert said[0].startswith(f"warning: {path}: ")
-        assert said[0].endswith("; it is measured anew")
-        assert path.read_text() == text
-
-
-def test_a_cache_that_cannot_keep_a_table_is_refused_before_it_is_measured(
-    plan_with: PlanWith, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plan = plan_with()
-    folder = tmp_path / "cache" / "costs"
-    remedy = "PARNAS_CACHE names another folder"
-
-    def read_only(dir: Path) -> Any:  # root may write everywhere
-        raise PermissionError(13, "Permission denied", str(dir / "tmp1"))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(plan_costs, "TemporaryFile", read_only)
-        with pytest.raises(OSError, match=f"Permission denied; {remedy}") as info:
-            timed_table(plan, ["latency"])
-    assert info.value.filename == str(folder)
-    folder.rmdir()
-    folder.write_text("")
-    with pytest.raises(OSError, match=f"File exists; {remedy}"):
-        timed_table(plan, ["latency"])
-    folder.unlink()
-    table_path(table_key(plan)).mkdir(parents=True)
-    with pytest.raises(OSError, match=f"is not a file; {remedy}"):
-        timed_table(plan, ["latency"])
-    assert not clock.asked
-
-
 def test_a_busy_machine_is_one_line_and_nothing_is_written(
     searched: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

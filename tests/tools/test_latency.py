@@ -103,41 +103,6 @@ def test_what_whole_layouts_say_of_a_table_is_measured_again_with_it(
     assert len(clock.asked[-1]) == 4 + 9
 
 
-def test_a_damaged_table_in_the_cache_is_measured_anew(
-    experiment_file: Path, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key = table_key(plan_of(experiment_file, tmp_path / "run"))
-    path = table_path(key)
-    path.parent.mkdir(parents=True)
-    path.write_text("")
-    run(latency, experiment_file, "--workloads", "latency")
-    assert f"warning: {path}: damaged (" in capsys.readouterr().err
-    assert read_table(path, key).workloads.keys() == {"latency"}
-
-
-def test_a_cache_that_cannot_be_written_costs_no_measurement(
-    experiment_file: Path, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cache = tmp_path / "cache" / "costs"
-    cache.parent.mkdir(exist_ok=True)
-    cache.write_text("")
-    given = [experiment_file, "--workloads", "latency"]
-    line = refused(latency, capsys, *given)
-    assert line == f"{cache}: File exists; PARNAS_CACHE names another folder for what is built"
-    file = tmp_path / "file"
-    file.write_text("")
-    assert f"{file}: " in refused(latency, capsys, *given, "--out", file / "table.json")
-    assert not clock.asked
-    out = tmp_path / "new" / "table.json"
-    run(latency, *given, "--out", out)
-    assert (
-        f"PARNAS_CACHE names another folder for what is built; the table is kept in {out} al"
-        in (capsys.readouterr().err)
-    )
-    key = table_key(plan_of(experiment_file, tmp_path / "run"))
-    assert read_table(out, key).workloads.keys() == {"latency"}
-
-
 def test_the_file_is_written_though_the_cache_fails_at_the_end(
     experiment_file: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

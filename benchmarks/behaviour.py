@@ -187,7 +187,9 @@ CASES = {
         ),
     ),
     "sweep": Case(commands=("sweep.py",), more=SWEEP),
-    "rank": Case(commands=("search.py", "-m tools.rank --steps 4 --free 3 --equal 0")),
+    "rank": Case(
+        commands=("search.py", "-m 'benchmarks.layoutbench rank' --steps 4 --free 3 --equal 0")
+    ),
 }
 
 

@@ -6,7 +6,7 @@ within the budget. Rules count where they keep the budget. One training of a ran
 it, and the best of three on validation (which cost what a search and its layout's training cost),
 are the opponents. Intervals are 95% over the searches.
 
-    python -m tools.layoutbench search configs/layoutbench.yaml --workers 2
+    python -m benchmarks.layoutbench search configs/layoutbench.yaml --workers 2
     python -m benchmarks.budget_regret runs/layoutbench-search --json FILE
 """
 
@@ -17,16 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.layoutbench.making import checked_table
+from benchmarks.layoutbench.regret import random_search, regret_of
+from benchmarks.layoutbench.table import LayoutTable
 from nas.costs.config import BudgetConfig
 from nas.statistics.intervals import paired_interval
-from nas.tabular.regret import mean_nats, random_search, regret_of
-from nas.tabular.table import LayoutTable, read_table
 from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derivation
 from pipeline.experiment import load_experiment
-from pipeline.layoutbench import check_table
-from pipeline.table_key import key_of
 from training.run_dir import commit
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
@@ -37,14 +36,13 @@ TRAININGS, REPLAYS = 3, 2000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=cli.HelpWithDefaults)
-    parser.add_argument("run", type=Path, help="the folder of tools.layoutbench search")
+    parser.add_argument("run", type=Path, help="the folder of layoutbench search")
     parser.add_argument("--table", type=Path, default=TABLE, help="what layouts are worth")
     parser.add_argument("--json", type=Path, help="write the figures there (default: nowhere)")
     arguments = parser.parse_args(argv)
     folders = sorted(arguments.run.glob("seed-*"), key=lambda path: int(path.name[5:]))
     plans = [_plan(folder) for folder in folders]
-    check_table(arguments.table, key_of(plans[0].experiment, plans[0].inputs()))
-    table = read_table(arguments.table)
+    table = checked_table(arguments.table, plans[0].experiment, plans[0].inputs())
     rows = [budget_row(plans, table, attentions) for attentions in range(1, 6)]
     for row in rows:
         print("\n".join(_lines(row)))
@@ -72,7 +70,7 @@ def budget_row(plans: Sequence[RunPlan], table: LayoutTable, attentions: int) ->
     most = (kinds["attention"],) * attentions + (kinds["dense"],) * (slots - attentions)
     flops = plan.costs(most)
     inside = within(table, flops)
-    nats = mean_nats(inside, "test")
+    nats = inside.mean_nats("test")
     row: dict[str, Any] = {
         "attentions": attentions,
         "flops_per_token": flops,

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.statistics.kendall import Ranking, ranking
+from benchmarks.ranking import Ranking, ranking
 from pipeline import cli
 
 Array = NDArray[np.float64]

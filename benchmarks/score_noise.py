@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.layout_rows import Commands, Row, rows_of
+from benchmarks.ranking import kendall
 from data.batching import EvaluationStreams
 from model import Architecture, LanguageModel, build_model, parse_layout
-from nas.statistics.kendall import kendall
 from pipeline import cli
 from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive

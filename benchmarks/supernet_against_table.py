@@ -20,11 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.layoutbench.table import read_table
+from benchmarks.ranking import kendall
 from model import LanguageModel, Mix, StreamState, parse_layout
 from nas.search.estimators import ESTIMATORS, gumbel_noise
-from nas.statistics.kendall import kendall
-from nas.tabular.regret import mean_nats
-from nas.tabular.table import read_table
 from pipeline import cli
 from pipeline.cli import SAVED
 from pipeline.context import RunPlan, set_up
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--passes", type=int, default=60, help="of training text, for gradients")
     arguments = parser.parse_args(argv)
     plan = set_up(*experiment_of(arguments))
-    nats = mean_nats(read_table(arguments.table), "test")
+    nats = read_table(arguments.table).mean_nats("test")
     score_N = scores(plan, list(nats), arguments.tokens)
     truth_N = np.array(list(nats.values()))
     print(f"tau of the SuperNet's scores with test nats: {kendall(score_N, truth_N):.3f}")

@@ -31,13 +31,11 @@ SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
 _MARKS = (
     *((saved,) for saved in SAVED),
     ("sweep/study.journal",),
-    ("layouts/*/seed-*/experiment.yaml",),  # tools.layoutbench make, tools.rank --out
-    ("regret.json", "seed-*/experiment.yaml"),  # tools.layoutbench search
     ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
 )
 # What a command that was killed may have left before a mark.
 _BEGUN = (
-    *("probes/key.json", "finals/key.json", "layoutbench.json"),
+    *("probes/key.json", "finals/key.json"),
     *("seed-*/experiment.yaml", "*/seed-*/experiment.yaml", "replay*"),
 )
 _MOST_WORKERS = 1024
@@ -68,6 +66,8 @@ def resume_command() -> str:
     program = [interpreter_typed(), _script(script.name)]
     if script.parent.name in ("tools", "benchmarks"):
         program = [program[0], "-m", f"{script.parent.name}.{script.stem}"]
+    elif script.stem == "__main__":
+        program = [program[0], "-m", f"benchmarks.{script.parent.name}"]
     launch = launched()
     if launch is None:
         return _pasted([*program, *sys.argv[1:]])

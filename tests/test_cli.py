@@ -89,7 +89,7 @@ def test_a_command_on_the_screen_names_the_interpreter_that_runs(
         monkeypatch.setattr(sys, "argv", [script, "x.yaml"])
         assert cli.resume_command() == f"{shown} search.py x.yaml"
         assert cli.command("derive.py", Path("runs/x")) == f"{shown} derive.py runs/x"
-    for module in ("tools.rank", "benchmarks.headline"):
+    for module in ("tools.latency", "benchmarks.headline"):
         monkeypatch.setattr(sys, "argv", [f"{here}/{module.replace('.', '/')}.py", "x.yaml"])
         assert cli.resume_command() == f"{shown} -m {module} x.yaml"
 
@@ -138,15 +138,12 @@ def test_a_sweep_takes_its_own_experiment_and_a_search_its_own(tmp_path: Path) -
         ("derive tiny.yaml --run train.txt/x", "train.txt is a file; give a directory"),
         ("retrain tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
         ("compare tiny.yaml --run train.txt", "--run train.txt: train.txt is a file; give a dir"),
-        ("tools.rank tiny.yaml --run train.txt", "train.txt is a file; give a directory"),
-        ("tools.layoutbench make tiny.yaml --run train.txt", "is a file; give a directory"),
-        ("tools.layoutbench make .", ".: a directory; give a YAML file"),
         ("tools.confirm tiny.yaml .", ".: a directory; give a YAML file"),
         ("tools.options x", "python -m tools.options: unrecognized arguments: x; --help"),
         ("tools.evaluate m --data x --window x", "--window: expected a number or none, found 'x'"),
         ("sweep tiny.yaml --workers x", "--workers: expected a number from 1 to 1024, found"),
         ("sweep tiny.yaml --workers 1025", "a number from 1 to 1024, found '1025'"),
-        ("tools.rank tiny.yaml --steps " + 5000 * "9", "expected a number from 1, found '999"),
+        ("sweep tiny.yaml --workers " + 5000 * "9", "expected a number from 1 to 1024, found '999"),
         ("sweep tiny.yaml --worker --retry-failed", "--retry-failed: give it where the sweep was"),
         ("retrain tiny.yaml --layout 'x y z w'", "position 4: 'w' is none of a (attention)"),
         ("retrain tiny.yaml --layout 'a d a c'", "; no candidate is of kind short_conv"),

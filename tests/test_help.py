@@ -13,7 +13,7 @@ from model.cutoffs import DEFAULT_HEAD_MASS, MEASURED
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in [*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("benchmarks/*.py")]
+    for path in [*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"), *ROOT.glob("benchmarks/**/*.py")]
     if "parse_args(" in (text := path.read_text(encoding="utf-8")) and "\ndef main(" in text
 )
 # Left out they mean nothing, and not a value: more settings, a further output, one of two ways.
@@ -59,7 +59,13 @@ def values(default: Any) -> str:
 
 
 def test_the_scripts_are_found() -> None:
-    assert {"search", "sweep", "tools.confirm", "tools.layoutbench", "tools.serve"} < set(MODULES)
+    assert {
+        "search",
+        "sweep",
+        "tools.confirm",
+        "benchmarks.layoutbench.__main__",
+        "tools.serve",
+    } < set(MODULES)
     assert len(MODULES) > 30
 
 

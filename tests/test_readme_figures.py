@@ -14,10 +14,10 @@ import pytest
 
 from benchmarks.kinds_alone import entries, less, nats_of
 from benchmarks.layout_rows import rows_of
+from benchmarks.layoutbench.regret import regret_of
+from benchmarks.layoutbench.table import read_table
 from model import ModelConfig
 from nas.costs.table import CostTable
-from nas.tabular.regret import regret_of
-from nas.tabular.table import read_table
 from report.comparison import read_comparison, text_table
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.tabular.table import networks_of
+from benchmarks.layoutbench.table import networks_of
 from pipeline.experiment import load_experiment
 from pipeline.table_key import key_of
 

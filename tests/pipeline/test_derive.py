@@ -17,7 +17,6 @@ from pipeline.derive import derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
 from tests.test_pipeline import run
-from tools import rank
 
 
 def test_tied_and_untied_are_two_architectures(plan_with: PlanWith) -> None:
@@ -101,8 +100,6 @@ def test_no_layout_is_derived_from_the_pi_of_another_text(
     [
         (retrain.main, ["--layout", "argmax"]),
         (compare.main, ["--set", "compare.opponents=[argmax]"]),
-        (rank.main, ["--equal", "3", "--free", "0"]),
-        (rank.main, ["--equal", "0", "--free", "3"]),
     ],
 )
 def test_no_command_reads_a_search_of_another_text(

@@ -11,7 +11,6 @@ import derive
 import retrain
 import search
 from pipeline.cli import is_run_folder
-from pipeline.layoutbench import REGRET_FILE
 from pipeline.run_files import run_folders
 from pipeline.sweep.plan import SweepPaths
 from tests.runs import settings
@@ -31,8 +30,6 @@ def touched(*paths: Path) -> None:
         ["architectures/experiment.yaml"],
         [str(SweepPaths(Path()).own_experiment)],
         [str(SweepPaths(Path()).journal)],
-        ["layouts/aadd/seed-1/experiment.yaml"],
-        [REGRET_FILE, "seed-10/experiment.yaml"],
         ["confirm.json", "one/seed-100/experiment.yaml"],
     ],
 )

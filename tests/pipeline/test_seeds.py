@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import compare
+from benchmarks.layoutbench.searches import search_all
 from model import Evidence, load_architecture
 from pipeline.context import RunPlan
 from pipeline.experiment import load_experiment
-from pipeline.layoutbench import search_all
 from pipeline.seeds import check_comparison, seeded
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
@@ -29,12 +29,19 @@ def test_the_searches_of_layoutbench_derive_anew(
 ) -> None:
     seeds = list[tuple[int, int]]()
     monkeypatch.setattr(
-        "pipeline.layoutbench.run_all",
+        "benchmarks.layoutbench.searches.run_all",
         lambda jobs, **how: seeds.extend(
             (job.experiment.run.seed, job.experiment.derive.seed) for job in jobs
         ),
     )
-    search_all(load_experiment(experiment_file), tmp_path, [5, 6], workers=1, stop=StopRequest())
+    search_all(
+        load_experiment(experiment_file),
+        tmp_path,
+        [5, 6],
+        ("derive",),
+        workers=1,
+        stop=StopRequest(),
+    )
     assert seeds == [(5, 5), (6, 6)]
 
 

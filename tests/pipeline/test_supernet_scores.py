@@ -25,7 +25,6 @@ from tests.pipeline.conftest import plan_of_run
 from tests.refusal import refused
 from tests.runs import settings
 from tests.test_pipeline import run
-from tools import rank
 from utils.pi import softmax
 
 SCORES = "search/seed-0/scores.jsonl"
@@ -251,12 +250,6 @@ def test_an_interrupted_derivation_scores_nothing_again_and_ends_the_same(
     assert "\n4 layouts are scored already (" in capsys.readouterr().err
     for name in ("architecture.json", f"architectures/{method}-0.csv"):
         assert (searched / name).read_bytes() == (whole / name).read_bytes()
-
-
-def test_what_a_rank_harness_has_scored_is_kept(searched: Path) -> None:
-    for after in (5, 2):
-        interrupted(rank.main, [str(searched), "--equal", "0", "--free", "8"], after)
-    assert len((searched / SCORES).read_text().splitlines()) == 7
 
 
 def scored(folder: Path, *options: str, tokens: int | None = None) -> Score:

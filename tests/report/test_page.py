@@ -229,7 +229,7 @@ def test_a_finished_run_says_how_to_search_again(whole):
 
 def test_report_imports_none_of_our_packages_no_torch_and_no_pyplot():
     code = (
-        "import sys, report.page, report.rank, report.sweep.figures, report.sweep.page;"
+        "import sys, report.page, report.sweep.figures, report.sweep.page;"
         "print(sorted({'data', 'model', 'training', 'nas', 'pipeline', 'torch', 'sklearn', 'scipy',"
         " 'matplotlib.pyplot'} & set(sys.modules)))"
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.layoutbench.table import read_table
 from nas.probing.base import NONE, Space, Training
 from nas.probing.rules import rules_of
-from nas.tabular.table import read_table
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "results" / "layoutbench.csv"
 KINDS = ("attention", "dense")

@@ -2,16 +2,17 @@
 
 import csv
 import itertools
+import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 
 from model import BLOCKS, Network, default_candidates
 from nas.derivation.base import Networks
-from utils.files import csv_of, read_object
+from utils.files import csv_of
 
 
 @dataclass(frozen=True, order=True)
@@ -68,20 +69,9 @@ class LayoutTable:
             nats[row.layout].append(row.valid_nats if split == "valid" else row.test_nats)
         return nats
 
-    def check_whole(self, name: Path) -> None:
-        """Raise ValueError where it has less than all networks of its letters with two seeds."""
-        trained = {(row.layout, row.seed) for row in self.rows}
-        letters = "".join(sorted(set("".join(self.layouts))))
-        every = all_layouts(letters, len(self.layouts[0]), self.tie_slots)
-        wanted = list(itertools.product(every, self.seeds))
-        missing = [key for key in wanted if (self.layout_of(key[0]), key[1]) not in trained]
-        if missing or len(self.seeds) < 2:
-            example = f", such as {missing[0][0]} with seed {missing[0][1]}" if missing else ""
-            raise ValueError(
-                f"{name}: {len(trained)} of {len(wanted)} trainings{example}, with "
-                f"{len(self.seeds)} seeds; it must be whole and have 2 seeds or more: go on with "
-                "`python -m tools.layoutbench make`"
-            )
+    def mean_nats(self, split: str) -> Mapping[str, float]:
+        """Each layout's mean over seeds."""
+        return {layout: statistics.fmean(nats) for layout, nats in self.nats(split).items()}
 
     def pooled_deviation(self, split: str) -> float:
         """The standard deviation of one training over seeds, pooled over all layouts."""
@@ -103,15 +93,9 @@ def all_layouts(alphabet: str, length: int, tie_slots: int | None = None) -> lis
 def networks_of(layouts: Iterable[str], tie_slots: int | None) -> dict[str, Network]:
     """The network of each layout; ValueError where a letter stands for no kind of block."""
     letters, networks = _letters(), Networks(default_candidates(), tie_slots)
-    network_of = {}
-    for layout in layouts:
-        if unknown := set(layout) - set(letters):
-            raise ValueError(
-                f"layout {layout!r}: {min(unknown)!r} stands for no kind of block; the letters are "
-                f"{', '.join(letters)}"
-            )
-        network_of[layout] = networks.of(tuple(letters.index(letter) for letter in layout))
-    return network_of
+    return {
+        layout: networks.of(tuple(letters.index(letter) for letter in layout)) for layout in layouts
+    }
 
 
 def _letters() -> list[str]:
@@ -140,63 +124,26 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def read_table(path: Path) -> LayoutTable:
-    """Read a table that `as_csv` wrote; one of an older version may hold a network twice.
+    """Read a table that `as_csv` wrote.
 
-    The JSON file beside it says which slots share weights; where there is none, none do. ValueError
-    where either is damaged.
+    The JSON file beside it says which slots share weights; where there is none, none do.
     """
-    try:
-        rows = list(_rows(path))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    keys = [(row.layout, row.seed) for row in rows]
-    if not rows or len(set(keys)) < len(keys) or len({len(row.layout) for row in rows}) > 1:
-        raise ValueError(f"{path}: no rows, a row twice, or layouts of different lengths")
-    tie_slots = _tie_slots(path.with_suffix(".json"))
-    try:
-        return LayoutTable(tuple(each_network_once(rows, tie_slots)), tie_slots)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
-def _tie_slots(path: Path) -> int | None:
-    if not path.exists():
-        return None
-    remedy = "repair it, or make a table of your own and give --table"
-    content = read_object(path, f"it says what the table's rows belong to: {remedy}")
-    model = content.get("model")
-    period = model.get("tie_slots") if isinstance(model, dict) else None
-    # Taken for anything else, it would merge networks that differ, or tell equal ones apart.
-    if period is not None and (type(period) is not int or period < 1):
-        raise ValueError(
-            f"{path}: model.tie_slots: expected null or a whole number from 1, found "
-            f"{period!r:.40}; {remedy}"
-        )
-    return period
-
-
-def _rows(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        names = [f.name for f in fields(Row)]
-        if reader.fieldnames != names:
-            raise ValueError(f"{path}: expected the columns {', '.join(names)}")
-        for number, cells in enumerate(reader, start=2):
-            try:
-                row = _row(cells)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}:{number}: {error}") from None
-            yield row
+        rows = [_row(cells) for cells in csv.DictReader(file)]
+    beside, tie_slots = path.with_suffix(".json"), None
+    if beside.exists():
+        content = json.loads(beside.read_text(encoding="utf-8"))
+        tie_slots = content.get("model", {}).get("tie_slots")
+    return LayoutTable(tuple(each_network_once(rows, tie_slots)), tie_slots)
 
 
 def _row(cells: Mapping[str, str]) -> Row:
-    numbers = {name: float(cells[name]) for name in ("flops_per_token", "valid_nats", "test_nats")}
-    if not all(math.isfinite(value) for value in numbers.values()):
-        raise ValueError("a number is not finite")
     return Row(
         layout=cells["layout"],
         seed=int(cells["seed"]),
         parameters=int(cells["parameters"]),
+        flops_per_token=float(cells["flops_per_token"]),
+        valid_nats=float(cells["valid_nats"]),
+        test_nats=float(cells["test_nats"]),
         latency_ms=float(cells["latency_ms"]) if cells["latency_ms"] else None,
-        **numbers,
     )

@@ -1,6 +1,11 @@
-"""Does a SuperNet rank layouts? They are drawn, scored, trained alone and compared."""
+"""Layouts that are drawn, scored by a SuperNet and trained alone, to compare the two.
 
-from collections.abc import Sequence
+Layouts are drawn by a seed, each network once: of about one cost, or free. A choice is the index of
+a candidate for each slot.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -8,18 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.layoutbench.making import LAYOUTS
+from benchmarks.ranking import Ranking, ranking
 from model import Layout, Network, layout_letters, network_of
 from nas.costs.latency import Latencies
 from nas.derivation.base import Choice, Networks
-from nas.statistics.kendall import Ranking, ranking
 from nas.statistics.paired_scores import Score
-from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, train_layouts, training_result
-from pipeline.layoutbench import LAYOUTS
 from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.seeds import check_fresh
 from pipeline.supernet_scores import SupernetScores
@@ -27,11 +31,61 @@ from pipeline.table_key import check_key, key_of
 from training.signals import StopRequest
 
 TOLERANCE = 0.03
+_TRIES, _MEDIAN_OF = 100_000, 1001
+
+
+def free_layouts(networks: Networks, slots: int, count: int, seed: int) -> list[Choice]:
+    """Layouts of different networks, drawn uniformly; of every network if there are no more."""
+    return _drawn(networks, slots, count, seed, lambda choice: True)
+
+
+def equal_layouts(
+    target: Choice, networks: Networks, count: int, seed: int, fits: Callable[[Choice], bool]
+) -> list[Choice]:
+    """Layouts of different networks that fit, drawn as `free_layouts` are.
+
+    Where few of all layouts fit and there are too many to list, what is missing are
+    rearrangements of the target, the layout whose cost they have. There may be fewer than `count`.
+    """
+    slots = len(target)
+    drawn = _drawn(networks, slots, count, seed, fits)
+    if len(drawn) == count or networks.listed(slots):
+        return drawn
+    generator = np.random.default_rng([seed, 1])
+    rearranged = (tuple(generator.permutation(target).tolist()) for _ in range(_TRIES))
+    return _first(networks, itertools.chain(drawn, rearranged), count)
+
+
+def median_layout(
+    candidates: int, slots: int, seed: int, cost: Callable[[Choice], float]
+) -> Choice:
+    """Of 1001 layouts drawn freely one of median cost."""
+    generator = np.random.default_rng([seed, 2])
+    drawn_NL = generator.integers(candidates, size=(_MEDIAN_OF, slots))
+    choices: list[Choice] = [tuple(choice) for choice in drawn_NL.tolist()]
+    return sorted(choices, key=lambda choice: (cost(choice), choice))[_MEDIAN_OF // 2]
+
+
+def _drawn(
+    networks: Networks, slots: int, count: int, seed: int, fits: Callable[[Choice], bool]
+) -> list[Choice]:
+    generator = np.random.default_rng(seed)
+    if networks.listed(slots):
+        every = [*filter(fits, networks.layouts(slots))]
+        order = generator.permutation(len(every)).tolist()
+        return _first(networks, (every[index] for index in order), count)
+    candidates = len(networks.candidates)
+    draws = (tuple(generator.integers(candidates, size=slots).tolist()) for _ in range(_TRIES))
+    return _first(networks, filter(fits, draws), count)
+
+
+def _first(networks: Networks, choices: Iterator[Choice], count: int) -> list[Choice]:
+    return [*itertools.islice(networks.first_forms(choices), count)]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The layouts of a rank harness.
+    """The layouts of a comparison.
 
     Attributes:
         target_flops: what those of one cost cost, within 3%; None where none are wanted.
@@ -72,21 +126,11 @@ class Sample:
         return {name: any(form in group for form in forms) for name, group in self.groups.items()}
 
 
-def sample_of(
-    plan: RunPlan,
-    searches: Sequence[int],
-    equal: int,
-    free: int,
-    seed: int,
-    target_flops: float | None = None,
-) -> Sample:
+def sample_of(plan: RunPlan, searches: Sequence[int], equal: int, free: int, seed: int) -> Sample:
     """Draw so many layouts of one cost, and so many free ones.
 
-    Those of one cost cost what the searches' argmax costs, within 3%, or `target_flops`; where the
-    searches learned no alpha, the median of layouts drawn freely.
-
-    Raises:
-        ValueError: there is no finished search to take the cost from, or none costs so much.
+    Those of one cost cost what the searches' argmax costs, within 3%; where the searches learned no
+    alpha, the median of layouts drawn freely.
     """
     slots, candidates = len(plan.slots), len(plan.candidates)
     networks = Networks(plan.candidates, plan.sizes["tie_slots"])
@@ -94,29 +138,19 @@ def sample_of(
     def cost(choice: Choice) -> float:
         return plan.costs(networks.layout(choice))
 
-    def fits(choice: Choice) -> bool:
-        return abs(cost(choice) - flops) <= TOLERANCE * flops
-
     frees = free_layouts(networks, slots, free, seed) if free else []
     groups = {"equal": [], "free": [networks.layout(choice) for choice in frees]}
     if not equal:
         return Sample(None, "", groups, networks.tie_slots)
-    if target_flops is not None:
-        target, flops = "--target-flops", target_flops
-        chosen = nearest_layout(candidates, slots, seed, cost, flops)
-        if not fits(chosen):
-            raise ValueError(
-                f"--target-flops {flops:g}: no layout found within 3% of it; the nearest costs "
-                f"{cost(chosen):.0f} FLOPs per token"
-            )
+    if plan.experiment.search.alpha_learns:
+        chosen, target = _argmax(plan, searches), "what the search's argmax costs"
     else:
-        if plan.experiment.search.alpha_learns:
-            chosen, target = _argmax(plan, searches), "what the search's argmax costs"
-        else:
-            chosen = median_layout(candidates, slots, seed, cost)
-            target = "the median of free layouts, as the search learned no alpha"
-        flops = cost(chosen)
-    equals = equal_layouts(chosen, networks, equal, seed, fits)
+        chosen = median_layout(candidates, slots, seed, cost)
+        target = "the median of free layouts, as the search learned no alpha"
+    flops = cost(chosen)
+    equals = equal_layouts(
+        chosen, networks, equal, seed, lambda choice: abs(cost(choice) - flops) <= TOLERANCE * flops
+    )
     groups["equal"] = [networks.layout(choice) for choice in equals]
     return Sample(flops, target, groups, networks.tie_slots)
 
@@ -155,9 +189,8 @@ class Ranked:
         """
         why = "by which layouts are scored; give --seeds that took no part in them"
         check_fresh(self.seeds, "training seeds", self.searches, "the searches' seeds", why)
-        key = self._key  # also where there is no file yet: it refuses what cannot be trained
         if self._key_file.exists():
-            check_key(self._key_file, key)
+            check_key(self._key_file, self._key)
         tokens = self.plan.experiment.derive.score_tokens
         supernet_scores = SupernetScores(self.plan, self.searches, tokens)
         # First all of them: a network's score is the mean over its layouts that were drawn.
@@ -209,10 +242,9 @@ class Ranked:
 
     def latencies(self) -> Latencies:
         """Forward latency of every layout, all in turn."""
-        layouts = {layout_letters(layout): layout for layout in self.sample.layouts}
         models = {
-            letters: self.plan.network([[candidate] for candidate in layout])
-            for letters, layout in layouts.items()
+            layout_letters(layout): self.plan.network([[candidate] for candidate in layout])
+            for layout in self.sample.layouts
         }
         return time_models(self.plan, models)
 

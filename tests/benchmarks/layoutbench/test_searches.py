@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.layoutbench.searches import search_cost, weigh
+from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts
 from nas.derivation import Trial
-from nas.tabular.table import LayoutTable, Row, all_layouts
 from pipeline.context import RunPlan
 from pipeline.derive import choose, derivation
-from pipeline.layoutbench import search_cost, trained_flops, weigh
 from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]
@@ -75,26 +75,3 @@ def test_methods_that_train_pay_for_every_training(
     of_mean = plan.costs.rest + 4 * sum(plan.costs.by_label.values()) / 2
     assert weighed.cost == pytest.approx((search_cost(plan, scored) + flops) / of_mean, rel=1e-4)
     assert weighed.trainings == min(math.ceil(weighed.cost + 1), 16)
-
-
-TABLE = "layout,length,seed,flops_per_token\na d,half,0,100.0\na d,full,1,100.0\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("full", "whole"),
-        ("flops_per_token", "flops"),
-        ("100.0", "-100.0"),
-        ("100.0", "inf"),
-        (",100.0", ""),
-        ("a d", "\udcff"),
-    ],
-)
-def test_a_damaged_table_of_trainings_is_refused(tmp_path: Path, old: str, new: str) -> None:
-    path = tmp_path / "finals-0.csv"
-    path.write_text(TABLE)
-    assert trained_flops(path) == 150.0
-    path.write_text(TABLE.replace(old, new), errors="surrogateescape")
-    with pytest.raises(ValueError, match=r"finals-0\.csv: not a table of trainings \("):
-        trained_flops(path)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
+from benchmarks.layoutbench.__main__ import main
 from model import load_architecture
 from tests.refusal import refused
 from tests.runs import run_jobs_here
-from tools import rank
 
 SMALL = [
     "--equal", "3", "--free", "3", "--steps", "4", "--seeds", "7,8", "--workers", "2",
@@ -44,7 +44,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
 ) -> None:
     monkeypatch.setattr("pipeline.jobs.run_all", run_jobs_here)
     prefer(run, [0, 1, 0, 1])
-    assert rank.main([str(run), *SMALL]) == 0
+    assert main(["rank", str(run), *SMALL]) == 0
     folder = run / "rank"
     first = json.loads((folder / "rank.json").read_text())
     with (folder / "rank.csv").open(newline="") as file:
@@ -86,12 +86,12 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "a perfect predictor         +" in said
 
     monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
-    assert rank.main([str(run), *SMALL]) == 0
+    assert main(["rank", str(run), *SMALL]) == 0
     again = json.loads((folder / "rank.json").read_text())
     for name, group in first["groups"].items():
         assert again["groups"][name]["supernet"] == group["supernet"]
     capsys.readouterr()
-    said = refused(rank.main, capsys, run, *SMALL, "--set", "model.dropout=0.3")
+    said = refused(main, capsys, "rank", run, *SMALL, "--set", "model.dropout=0.3")
     assert "seed-0: holds another experiment (model.dropout is 0.1 there and 0.3 here)" in said
 
 
@@ -102,48 +102,12 @@ def _none(jobs: list[object]) -> None:
 def test_a_run_without_a_search_is_told_before_anything_trains(
     experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(rank.main, capsys, experiment_file, "--run", tmp_path / "run")
+    said = refused(main, capsys, "rank", experiment_file, "--run", tmp_path / "run")
     assert "run search.py first" in said
     assert not (tmp_path / "run" / "rank").exists()
 
 
 def test_a_seed_of_the_search_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(rank.main, capsys, run, "--seeds", "0,100")
+    said = refused(main, capsys, "rank", run, "--seeds", "0,100")
     assert "training seeds 0, 100: 0 is one of the searches' seeds (0), by which" in said
     assert not (run / "rank").exists()
-
-
-@pytest.mark.parametrize("content", ["[]", "{", "\xff"])
-def test_a_damaged_key_ends_in_one_line(
-    run: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    (run / "rank").mkdir()
-    (run / "rank/key.json").write_bytes(content.encode("latin-1"))
-    said = refused(rank.main, capsys, run, *SMALL, "--equal", "0").strip().splitlines()
-    assert "key.json: " in said[-1]
-    assert "give another" in said[-1]
-    assert (run / "rank/key.json").read_bytes() == content.encode("latin-1")
-
-
-def test_without_options_20_layouts_of_each_group_are_drawn() -> None:
-    found = rank.parse(["runs/x"])
-    assert (found.equal, found.free, found.seeds, found.steps) == (20, 20, None, None)
-
-
-def test_weights_that_are_gone_are_told_before_anything_trains(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (run / "search/seed-0/last.safetensors").unlink()
-    assert "last.safetensors: not found" in refused(rank.main, capsys, run, *SMALL)
-    assert not (run / "rank").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--equal", "-1"], ["--equal", "1", "--free", "0"], ["--steps", "0"], ["--workers", "0"],
-     ["--seeds", "1,1"], ["--target-flops", "0"], ["--target-flops", "nan"]],
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert arguments[0] in refused(rank.main, capsys, "runs/x", *arguments)

@@ -4,13 +4,13 @@ A full training of a network of mean FLOPs costs 1, one of half length 1/2. Seed
 choose are those of the finals of `predictor`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.probing.base import Answer, Length, Results, Space, Training
+from nas.probing.base import Answer, Length, Method, Results, Space, Training
 from nas.probing.predictor import PROBE_SEED, Predictor
 
 FIRST, SECOND = Predictor.final_seeds
@@ -155,3 +155,13 @@ class LocalEvolution:
 
 def _distance_N(space: Space, number: int) -> Integers:
     return (space.kind_NL != space.kind_NL[number]).sum(axis=1)
+
+
+# By name what spends as much as the predictor did, with draws of its own in every replay.
+OPPONENTS: Mapping[str, Callable[[float, int], Method]] = {
+    "random search": RandomSearch,
+    "successive halving": Halving,
+    "local evolution": LocalEvolution,
+    "rules alone": lambda cost, seed: RulesAlone(cost),
+    "random probes": lambda cost, seed: Predictor(drawn_by=seed),
+}

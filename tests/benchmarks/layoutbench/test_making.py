@@ -9,21 +9,19 @@ from pathlib import Path
 import pytest
 
 import retrain
-from model import parse_layout
-from nas.costs.latency import Latencies
-from nas.tabular.table import LayoutTable, Row, all_layouts, as_csv, read_table
-from pipeline.context import set_up
-from pipeline.experiment import load_experiment
-from pipeline.layoutbench import (
+from benchmarks.layoutbench import __main__ as layoutbench
+from benchmarks.layoutbench.making import (
     flops_limit,
     layouts_of,
     layouts_within,
     make_table,
-    remake,
 )
+from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts, as_csv, read_table
+from model import parse_layout
+from pipeline.context import set_up
+from pipeline.experiment import load_experiment
 from pipeline.table_key import key_of
 from tests.refusal import refused
-from tools import layoutbench
 from training.signals import StopRequest
 
 SMALL = [
@@ -117,17 +115,6 @@ def _none(jobs: list[object]) -> None:
     assert jobs == ["ai", "dd", "di"]
 
 
-def test_rows_of_an_earlier_fresh_seed_are_not_weighed_again(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = read_table(write_table(experiment_file, tmp_path))
-    bench = set_up(load_experiment(experiment_file, SMALL[1::2]), tmp_path / "again")
-    made = tmp_path / "made.csv"
-    made.write_text(as_csv([Row("aa", seed, 10, 20.0, 3.8, 3.8) for seed in (100, 101)]))
-    monkeypatch.setattr("pipeline.layoutbench.make_table", lambda *_, **__: made)
-    assert [one.row.seed for one in remake(bench, table, ["aa"], 101)] == [101]
-
-
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The layouts that would have been trained."""
@@ -175,10 +162,6 @@ def test_the_networks_within_a_share_of_the_references_flops(
         ]
         assert layouts_within(bench, layouts, f"{share!r}x") == expected
     assert layouts_within(bench, layouts, str(d + rest)) == ["di"]
-    with pytest.raises(ValueError, match=r"--within 0\.01x: no layout with a block"):
-        layouts_within(bench, layouts, "0.01x")
-    with pytest.raises(ValueError, match=r"^--within: "):
-        layouts_within(bench, layouts, "3 seconds")
 
 
 def test_a_table_of_the_cheap_networks_alone_is_made(
@@ -188,24 +171,6 @@ def test_a_table_of_the_cheap_networks_alone_is_made(
     assert layoutbench.main(["make", *base, "--within", "0.9x", "--seeds", "3"]) == 0
     assert "3 layouts, 1 seed each" in capsys.readouterr().out
     assert jobs == ["ai", "dd", "di"]
-
-
-def test_a_table_that_holds_networks_twice_is_read_each_once_and_gone_on_with(
-    experiment_file: Path, tmp_path: Path, jobs: list[str]
-) -> None:
-    """As one was made before: of two layouts of a network, the one seed by each, and both."""
-    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], ADI]), tmp_path / "run")
-    path = bench.run_dir / "layoutbench.csv"
-    path.parent.mkdir()
-    trained = [("ai", 0), ("ia", 0), ("ia", 1), ("id", 1), ("aa", 0), ("ad", 1)]
-    path.write_text(as_csv([Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout, seed in trained]))
-    path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
-    rows = read_table(path).rows
-    assert [(row.layout, row.seed) for row in rows] == [
-        ("aa", 0), ("ad", 1), ("ai", 0), ("ai", 1), ("id", 1),
-    ]  # fmt: skip
-    make_table(bench, layouts_of(bench.experiment.model), [1], workers=1, stop=StopRequest())
-    assert jobs == ["aa", "da", "dd", "ii"]
 
 
 @pytest.mark.slow
@@ -223,96 +188,6 @@ def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
     assert "rule interleaved, with one training: ad, regret 0.1000" in said
     assert "rule sandwich, with one training: ad, regret 0.1000" in said
     assert "no verdict possible (n = 1)" in said
-
-
-def test_seeds_of_the_table_are_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = write_table(experiment_file, tmp_path)
-    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    said = refused(layoutbench.main, capsys, "search", *arguments, "--seeds", "7", "1")
-    assert (
-        "--seeds 7, 1: 1 is one of the seeds of the table's trainings (0, 1), and a search" in said
-    )
-
-
-def test_latencies_stand_beside_what_they_hold_for_and_a_busy_machine_changes_nothing(
-    experiment_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    write_table(experiment_file, tmp_path).rename(run / "layoutbench.csv")
-    (tmp_path / "table.json").rename(run / "layoutbench.json")
-    latency = ["latency", str(experiment_file), *SMALL, "--run", str(run)]
-    measured = Latencies({"aa": 4.0, "ad": 3.0, "da": 2.0, "dd": 1.0}, "timed", {"threads": 1})
-    monkeypatch.setattr("pipeline.layoutbench.time_models", lambda bench, models: measured)
-    assert layoutbench.main(latency) == 0
-    rows = read_table(run / "layoutbench.csv").rows
-    assert {(row.layout, row.latency_ms) for row in rows} == set(measured.median_ms.items())
-    assert json.loads((run / "layoutbench.json").read_text())["latency"] == {"threads": 1}
-    busy = Latencies({}, "not measured", {})
-    monkeypatch.setattr("pipeline.layoutbench.time_models", lambda bench, models: busy)
-    assert layoutbench.main(latency) == 1
-    assert read_table(run / "layoutbench.csv").rows == rows
-    assert "rows under another key" in refused(
-        layoutbench.main, capsys, *latency, "--set", "model.d_ffn=40"
-    )
-
-
-def test_a_table_of_another_model_is_refused_before_anything_runs(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = write_table(experiment_file, tmp_path)
-    arguments = [str(experiment_file), *SMALL, "--run", str(tmp_path / "x"), "--table", str(table)]
-    for command in ("search", "again"):
-        for setting in ("retrain.steps=5", "run.validate_every=3", "model.d_ffn=40"):
-            said = refused(layoutbench.main, capsys, command, *arguments, "--set", setting)
-            key, now = setting.split("=")
-            assert re.search(rf": {key} is \d+, now {now}; rows", said)
-            assert "rows under another key" in said
-            assert said.endswith("and give --table\n")
-    assert not (tmp_path / "x").exists()
-    missing = refused(
-        layoutbench.main, capsys, "search", *arguments[:-1], str(tmp_path / "none.csv")
-    )
-    assert missing.endswith(f"\n{tmp_path}/none.csv: No such file or directory\n")
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        (
-            "model.candidates=[attention, dense, {kind: dense, d_ffn: 8, label: wide}]",
-            "default ones of different kinds",
-        ),
-        ("model.slots=13", "make 8,192 layouts, at most 4,096 are trained"),
-    ],
-)
-def test_a_space_without_a_table_is_refused(
-    experiment_file: Path, tmp_path: Path, setting: str, message: str
-) -> None:
-    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], setting]), tmp_path / "run")
-    with pytest.raises(ValueError, match=message):
-        layouts_of(bench.experiment.model)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["make", "x.yaml", "--seeds", "1", "1"],
-        ["make", "x.yaml", "--seeds", "-1"],
-        ["again", "x.yaml", "--rows", "0"],
-        ["search", "x.yaml", "--replays", "0"],
-        ["regret", "--trainings", "0"],
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "expected" in refused(layoutbench.main, capsys, *arguments)
 
 
 def test_a_table_is_weighed_on_the_screen(
@@ -378,30 +253,6 @@ def test_methods_are_replayed_on_tables_of_full_and_half_length(
     assert methods["random search"]["predictor_less"][0] <= 0
 
 
-def test_tables_that_do_not_serve_for_replays_are_refused(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tables = write_tables(experiment_file, tmp_path)
-    base = ["replay", str(experiment_file), *FOUR, "--run", str(tmp_path / "replay")]
-    swapped = ["--table", tables[3], "--half", tables[1]]
-    line = refused(layoutbench.main, capsys, *base, *swapped)
-    assert "half.json: retrain.steps is 2, now 4" in line
-    wrong = refused(layoutbench.main, capsys, *base, *tables, "--within", "much")
-    assert "--within: expected an amount" in wrong
-    assert "--replays: " in refused(layoutbench.main, capsys, *base, *tables, "--replays", "1")
-    full, half = Path(tables[1]), Path(tables[3])
-    whole = half.read_text()
-    half.write_text("\n".join(whole.splitlines()[:-1]) + "\n")
-    line = refused(layoutbench.main, capsys, *base, *tables)
-    assert "half.csv: 1 trainings are missing, such as dddd with seed 7; go on with" in line
-    half.write_text(whole)
-    rows = [row for row in full.read_text().splitlines() if not row.startswith("adaa")]
-    full.write_text("\n".join(rows) + "\n")
-    assert "the table has no adaa, which is within it" in refused(
-        layoutbench.main, capsys, *base, *tables
-    )
-
-
 def write_proposals(path: Path, *rows: str) -> list[str]:
     path.write_text("\n".join(["within,search,cost,layout,supernet_nats", *rows]) + "\n")
     return ["--proposals", str(path)]
@@ -419,13 +270,6 @@ def test_what_searches_propose_is_replayed_too(
     assert re.search(r"^search, finals +0\.\d{4}", capsys.readouterr().out, re.M)
     methods = json.loads((run / "replay.json").read_text())["budgets"]["1x"]["methods"]
     assert methods["predictor + search"]["cost"] > methods["predictor"]["cost"]
-    for row, words in (
-        ("1x,10,50000,aaaa,4.0", "aaaa of search 10 is not among the table's layouts within"),
-        ("1x,10,nan,aaad,4.0", "proposals.csv:2: not a row of proposals (a cost"),
-        ("1x,ten,5,aaad,4.0", "proposals.csv:2: not a row of proposals (invalid literal"),
-    ):
-        line = refused(layoutbench.main, capsys, *base, *write_proposals(path, row))
-        assert words in line, row
 
 
 @pytest.mark.slow

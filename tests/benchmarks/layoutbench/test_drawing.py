@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.layoutbench.rank import equal_layouts, free_layouts, median_layout
 from nas.derivation.base import Networks
-from nas.tabular.sampling import equal_layouts, free_layouts, median_layout, nearest_layout
 from tests import tiny
 
 
@@ -82,22 +82,3 @@ def test_the_median_layout_has_half_of_all_below_it() -> None:
     found = median_layout(3, 6, 0, cost)
     every = sorted(cost(choice) for choice in itertools.product(range(3), repeat=6))
     assert every[len(every) * 45 // 100] <= cost(found) <= every[len(every) * 55 // 100]
-
-
-@pytest.mark.parametrize(("candidates", "slots"), [(3, 5), (8, 24)])
-def test_the_nearest_layout_costs_what_is_asked_for(candidates: int, slots: int) -> None:
-    price = np.random.default_rng(0).uniform(size=candidates).tolist()
-
-    def cost_of(choice: tuple[int, ...]) -> float:
-        return math.fsum(price[k] for k in choice)
-
-    for target in (slots * min(price), slots * sum(price) / candidates, slots * max(price)):
-        found = nearest_layout(candidates, slots, 0, cost_of, target)
-        assert len(found) == slots
-        if candidates**slots < 1000:
-            every = itertools.product(range(candidates), repeat=slots)
-            assert abs(cost_of(found) - target) == pytest.approx(
-                min(abs(cost_of(choice) - target) for choice in every)
-            )
-        else:
-            assert cost_of(found) == pytest.approx(target, rel=0.01)

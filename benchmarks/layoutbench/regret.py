@@ -5,15 +5,15 @@ L layouts   S seeds   R replays
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.layoutbench.table import LayoutTable
+from benchmarks.ranking import ceiling_tau, kendall
 from nas.statistics.intervals import comparison_words, shown_by, smallest_visible, t95
-from nas.statistics.kendall import ceiling_tau, kendall
-from nas.tabular.table import LayoutTable
 
 Array = NDArray[np.float64]
 
@@ -36,17 +36,13 @@ def regret_of(table: LayoutTable, layouts: Sequence[str]) -> Regrets:
     A layout's test nats are those of its network, the mean over the table's seeds, which took no
     part in the choice. ValueError where its network is not in the table.
     """
-    mean = mean_nats(table, "test")
-    names = [name for layout in layouts if (name := table.layout_of(layout)) is not None]
-    if unknown := [layout for layout in layouts if table.layout_of(layout) is None]:
-        letters = ", ".join(sorted(set("".join(table.layouts))))
-        raise ValueError(
-            f"layout {unknown[0]!r} is not among the table's, which have {len(table.layouts[0])} "
-            f"slots of {letters}; give letters without spaces"
-        )
-    best = min(mean.values())
-    regrets = tuple(mean[name] - best for name in names)
-    return Regrets(statistics.fmean(regrets), regrets)
+    mean = table.mean_nats("test")
+    best, regrets = min(mean.values()), list[float]()
+    for layout in layouts:
+        if (name := table.layout_of(layout)) is None:
+            raise ValueError(f"layout {layout!r} is not among the table's, such as {min(mean)}")
+        regrets.append(mean[name] - best)
+    return Regrets(statistics.fmean(regrets), tuple(regrets))
 
 
 @dataclass(frozen=True)
@@ -71,11 +67,6 @@ def random_search(table: LayoutTable, trainings: int, *, replays: int, seed: int
     """
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     layouts, seeds = valid_LS.shape
-    if not 1 <= trainings <= layouts or seeds < 2:
-        raise ValueError(
-            f"random search: {trainings} trainings of {layouts} layouts with {seeds} seeds; "
-            "give 1 to all layouts, and a table with 2 seeds or more"
-        )
     generator = np.random.default_rng(seed)
     best = test_LS.mean(axis=1).min()
     regret_R, count_L = np.empty(replays), np.zeros(layouts)
@@ -160,8 +151,6 @@ def noise_of(table: LayoutTable) -> Noise:
     """The agreement of the table's seeds, of which there must be two or more."""
     valid_LS, test_LS = nats_by_seed(table, "valid"), nats_by_seed(table, "test")
     seeds = test_LS.shape[1]
-    if seeds < 2:
-        raise ValueError(f"noise: needs 2 seeds or more, the table has {seeds}")
     pairs = [(one, two) for one in range(seeds) for two in range(one)]
     taus = [kendall(test_LS[:, one], test_LS[:, two]) for one, two in pairs]
     best = test_LS.mean(axis=1).min()
@@ -177,14 +166,7 @@ def noise_of(table: LayoutTable) -> Noise:
     )
 
 
-def mean_nats(table: LayoutTable, split: str) -> Mapping[str, float]:
-    """Each layout's mean over seeds."""
-    return {layout: statistics.fmean(nats) for layout, nats in table.nats(split).items()}
-
-
 def nats_by_seed(table: LayoutTable, split: str) -> Array:
-    """Nats by layout and seed; ValueError where a layout lacks a seed."""
+    """Nats by layout and seed."""
     nats = table.nats(split)
-    if len(table.rows) != len(table.layouts) * len(table.seeds):
-        raise ValueError("the table is not whole: layouts have different seeds")
     return np.array([nats[layout] for layout in table.layouts])

@@ -1,0 +1,316 @@
+"""Layouts trained alone: the ground truth for what searches and methods say of them.
+
+    python -m benchmarks.layoutbench make configs/layoutbench.yaml --workers 2
+    python -m benchmarks.layoutbench latency configs/layoutbench.yaml
+    python -m benchmarks.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
+    python -m benchmarks.layoutbench search configs/layoutbench.yaml --seeds 10,11,12 --workers 2
+    python -m benchmarks.layoutbench regret --layouts aadadd aaaddd --trainings 4
+    python -m benchmarks.layoutbench propose configs/layoutbench2.yaml --within 0.5x 0.65x
+    python -m benchmarks.layoutbench replay configs/layoutbench2.yaml --table FILE --half FILE
+    python -m benchmarks.layoutbench rank runs/quickstart --workers 2
+
+make: trains every network of one small model; started again it goes on. Writes RUN/layoutbench.csv
+and RUN/layoutbench.json, what the rows belong to. latency: times the forward passes of all layouts
+and writes them into that table. again: trains some rows of a table with a fresh seed; exit code 1
+where one lies more than 4 standard deviations off. search: searches and derives with several seeds
+and says how far the chosen layouts lie above the best, beside random search at equal cost. regret:
+the same for given layouts, and the noise ceiling. propose: searches, and what they propose within
+budgets, for replays (--proposals). replay: what methods that train layouts reach on the table, with
+so much training as the predictor takes; --half is the table of trainings of half length. Writes
+RUN/replay.json. rank: does a SuperNet rank layouts as training alone does, and better than counting
+parameters? Draws layouts that cost within 3% of what the search's layout costs, and free ones;
+Kendall's tau stands beside that of parameters, FLOPs, latency and the number of attention slots,
+beside the agreement of two trainings, and beside what a perfect predictor would reach. Writes
+RUN/rank/rank.csv, rank.json and rank.png.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import cli, exit_codes
+
+if TYPE_CHECKING:
+    from benchmarks.layoutbench.regret import Regrets
+    from benchmarks.layoutbench.table import LayoutTable
+    from pipeline.context import RunPlan
+
+TABLE = Path("benchmarks/results/layoutbench.csv")
+MOST_DEVIATIONS = 4.0
+NUMBER: dict[str, Any] = {"type": cli.number_from(1), "metavar": "N"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = parse(argv)
+    with exit_codes.user_errors():
+        code: int = arguments.act(arguments)
+    return code
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments."""
+    parser = cli.Parser(
+        prog="python -m benchmarks.layoutbench",
+        description=__doc__,
+        formatter_class=cli.HelpWithDefaults,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, act: Any, words: str, run: str | None = None) -> cli.Parser:
+        one: cli.Parser = commands.add_parser(
+            name, help=words, formatter_class=cli.HelpWithDefaults, allow_abbrev=False
+        )
+        one.set_defaults(act=act, saved=cli.SAVED, check=False)
+        if name != "regret":
+            add = one.add_argument
+            add("experiment", type=Path, help="a YAML file, or a run directory")
+            add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
+            default = None if run is None else Path(run)
+            words = "the run folder" if run else "the run folder (default: the one given)"
+            add("--run", type=Path, default=default, metavar="DIR", help=words)
+        return one
+
+    make_ = command("make", make, "train all layouts", "runs/layoutbench")
+    cli.add_seeds(make_, "of the trainings", (0, 1))
+    make_.add_argument(
+        "--within", metavar="AMOUNT",
+        help="only layouts of so many FLOPs at most, e.g. 0.75x of derive.reference (default: all)",
+    )  # fmt: skip
+    command("latency", latency, "time all layouts", "runs/layoutbench")
+    again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
+    again_.add_argument("--rows", **NUMBER, default=10, help="how many")
+    again_.add_argument("--seed", type=int, default=100, metavar="N", help="of the trainings")
+    search_ = command("search", search, "what searches are worth", "runs/layoutbench-search")
+    cli.add_seeds(search_, "one search each; none of the table's", (10, 11, 12, 13, 14))
+    regret_ = command("regret", regret, "what chosen layouts are worth")
+    regret_.add_argument("--layouts", nargs="+", default=[], metavar="LETTERS",
+                         help="the chosen ones, such as aaaddd")  # fmt: skip
+    regret_.add_argument("--trainings", **NUMBER, help="what the search cost (default: 1 to 16)")
+    propose_ = command("propose", propose, "what searches propose", "runs/layoutbench-propose")
+    cli.add_seeds(propose_, "one search each; none of the table's", (10, 11, 12))
+    propose_.add_argument("--within", nargs="+", required=True, metavar="AMOUNT",
+                          help="budgets of FLOPs, e.g. 0.5x 0.65x")  # fmt: skip
+    replay_ = command("replay", replay, "what methods that train are worth", "runs/replay")
+    _add_replay(replay_)
+    rank_ = command("rank", rank, "compare a SuperNet's scores with training alone")
+    _add_rank(rank_)
+    for one in (search_, regret_):
+        one.add_argument("--replays", **NUMBER, default=200, help="of random search")
+    for one in (make_, again_, search_, propose_, rank_):
+        cli.add_workers(one)
+    for one in (again_, search_, regret_, replay_):
+        one.add_argument(
+            "--table", type=Path, default=TABLE, metavar="FILE", help="what layouts are worth"
+        )
+    return parser.parse_args(argv)
+
+
+def _add_replay(parser: cli.Parser) -> None:
+    add = parser.add_argument
+    add("--half", type=Path, required=True, metavar="FILE", help="the layouts at half length")
+    add("--within", nargs="+", metavar="AMOUNT",
+        help="budgets of FLOPs, e.g. 0.5x (default: all layouts)")  # fmt: skip
+    add("--proposals", type=Path, metavar="FILE", help="what searches propose (default: none)")
+    add("--replays", type=cli.number_from(2), metavar="N", default=300, help="how many")
+
+
+def _add_rank(parser: cli.Parser) -> None:
+    add = parser.add_argument
+    for name, words in (("--equal", "layouts of one cost"), ("--free", "free layouts")):
+        add(name, type=cli.number_from(0), metavar="N", default=20, help=words)
+    add("--sample-seed", type=int, metavar="N", default=0, help="of the layouts")
+    add("--steps", **NUMBER, help="of a training (default: half the experiment's own)")
+    cli.add_seeds(parser, "of the trainings; none of the searches'", (100, 101))
+    add("--out", type=Path, metavar="DIR", help="default: RUN/rank")
+
+
+def _plan(arguments: argparse.Namespace) -> "RunPlan":
+    from pipeline.context import set_up
+    from pipeline.experiment import experiment_of, load_experiment
+
+    if arguments.run is None:
+        return set_up(*experiment_of(arguments))
+    return set_up(load_experiment(arguments.experiment, arguments.set), arguments.run)
+
+
+def make(arguments: argparse.Namespace) -> int:
+    """Train what is missing."""
+    from benchmarks.layoutbench.making import layouts_of, layouts_within, make_table
+    from training.signals import StopRequest
+
+    plan, stop = _plan(arguments), StopRequest()
+    layouts = layouts_of(plan.experiment.model)
+    if arguments.within is not None:
+        layouts = layouts_within(plan, layouts, arguments.within)
+    seeds = len(arguments.seeds)
+    print(f"{len(layouts)} layouts, {seeds} seed{'s' if seeds > 1 else ''} each", flush=True)
+    with stop.listening():
+        path = make_table(plan, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
+    print(f"table: {path}")
+    return 0
+
+
+def latency(arguments: argparse.Namespace) -> int:
+    """Time all layouts."""
+    from benchmarks.layoutbench import making
+
+    path = arguments.run / making.TABLE
+    latencies = making.add_latencies(_plan(arguments), path)
+    print(f"{latencies.note}\ntable: {path}")
+    return int(not latencies.median_ms)
+
+
+def again(arguments: argparse.Namespace) -> int:
+    """Train some rows with a fresh seed and say how far they lie off."""
+    import numpy as np
+
+    from benchmarks.layoutbench.making import checked_table, train_again
+    from training.signals import StopRequest
+
+    plan, stop = _plan(arguments), StopRequest()
+    table = checked_table(arguments.table, plan.experiment, plan.inputs())
+    drawn = np.random.default_rng(arguments.seed).permutation(table.layouts)
+    layouts = sorted(str(layout) for layout in drawn[: arguments.rows])
+    with stop.listening():
+        how = {"workers": arguments.workers, "stop": stop}
+        trained = train_again(plan, table, layouts, arguments.seed, **how)
+    for one in trained:
+        print(
+            f"{one.row.layout}: test {one.row.test_nats:.4f} nats, in the table "
+            f"{one.mean_nats:.4f}; {one.deviations:+.2f} standard deviations"
+        )
+    worst = max(abs(one.deviations) for one in trained)
+    print(
+        f"{len(trained)} rows, the worst {worst:.2f} standard deviations of one training "
+        f"({table.pooled_deviation('test'):.4f} nats) off, {MOST_DEVIATIONS:g} allowed"
+    )
+    return int(worst > MOST_DEVIATIONS)
+
+
+def search(arguments: argparse.Namespace) -> int:
+    """Search with several seeds and weigh what they choose."""
+    from benchmarks.layoutbench.making import checked_table
+    from benchmarks.layoutbench.searches import REGRET_FILE, search_all, weigh
+    from nas.derivation import RULES
+    from pipeline.seeds import check_fresh
+    from training.signals import StopRequest
+
+    plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds
+    table = checked_table(arguments.table, plan.experiment, plan.inputs())
+    why = "and a search would begin as one of them did; give others"
+    check_fresh(seeds, "--seeds", table.seeds, "the seeds of the table's trainings", why)
+    is_rule = plan.experiment.derive.method in RULES
+    scripts = ("derive",) if is_rule else ("search", "derive")
+    with stop.listening():
+        how = {"workers": arguments.workers, "stop": stop}
+        search_all(plan.experiment, plan.run_dir, seeds, scripts, **how)
+    weighed = weigh(plan, seeds, table, replays=arguments.replays)
+    print(_chosen_line(weighed.layouts, weighed.regrets))
+    print(
+        f"a search costs {weighed.cost:.2f} trainings, the chosen layout's own one more; "
+        f"random search with {weighed.trainings} trainings: regret {weighed.random_regret:.4f}"
+    )
+    print(f"searches less random search: {weighed.difference}")
+    for name, (layout, above) in weighed.rules.items():
+        print(f"rule {name}, with one training: {layout}, regret {above:.4f}")
+    print(f"written: {plan.run_dir / REGRET_FILE}")
+    return 0
+
+
+def regret(arguments: argparse.Namespace) -> int:
+    """Print the noise of the table, random search at several costs, and given layouts' regret."""
+    from benchmarks.layoutbench.regret import difference, random_search, regret_of
+    from benchmarks.layoutbench.table import read_table
+
+    table = read_table(arguments.table)
+    lines = _noise_lines(table)
+    counts = [arguments.trainings] if arguments.trainings else [1, 2, 4, 8, 16]
+    for n in counts:
+        random = random_search(table, n, replays=arguments.replays, seed=0)
+        lines.append(
+            f"random search, {n} training{'s' if n > 1 else ''}: regret {random.mean:.4f} "
+            f"(sd {random.regret_R.std():.4f}, {arguments.replays} searches)"
+        )
+    if arguments.layouts:
+        lines.append(_chosen_line(arguments.layouts, regret_of(table, arguments.layouts)))
+        if arguments.trainings:
+            less = difference(table, arguments.layouts, random)
+            lines.append(f"chosen less random search: {less}")
+    print("\n".join(lines), flush=True)
+    return 0
+
+
+def propose(arguments: argparse.Namespace) -> int:
+    """Search with several seeds and write what they propose within budgets."""
+    from benchmarks.layoutbench import searches
+    from training.signals import StopRequest
+
+    plan, stop = _plan(arguments), StopRequest()
+    with stop.listening():
+        how = {"workers": arguments.workers, "stop": stop}
+        jobs = searches.search_all(
+            plan.experiment, plan.run_dir, arguments.seeds, ("search",), **how
+        )
+    print(f"proposals: {searches.propose(plan, jobs, arguments.within)}")
+    return 0
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """Replay all methods on a table and say what they reached."""
+    from benchmarks.layoutbench.replay import contest_text, read_tables, replay_all
+    from benchmarks.layoutbench.searches import read_proposals
+
+    plan = _plan(arguments)
+    tables = read_tables(plan, arguments.table, arguments.half)
+    proposals = read_proposals(arguments.proposals) if arguments.proposals else {}
+    amounts = arguments.within or [None]
+    contests = replay_all(plan, tables, amounts, replays=arguments.replays, proposals=proposals)
+    print("\n\n".join(contest_text(*each) for each in contests.items()))
+    print(f"written: {plan.run_dir / 'replay.json'}")
+    return 0
+
+
+def rank(arguments: argparse.Namespace) -> int:
+    """Score and train drawn layouts and compare; done before it is not done again."""
+    from benchmarks.layoutbench.rank import Ranked, sample_of
+    from benchmarks.layoutbench.rank_report import greeting, show
+    from training.signals import StopRequest
+
+    plan, stop = _plan(arguments), StopRequest()
+    searches = plan.experiment.derive.searches or [plan.experiment.run.seed]
+    sample = sample_of(plan, searches, arguments.equal, arguments.free, arguments.sample_seed)
+    folder = arguments.out or plan.run_dir / "rank"
+    ranked = Ranked(plan, sample, searches, arguments.seeds, arguments.steps, folder)
+    ranked.open()
+    print(greeting(ranked), flush=True)
+    with stop.listening():
+        ranked.train(workers=arguments.workers, stop=stop)
+    show(ranked)
+    return 0
+
+
+def _noise_lines(table: "LayoutTable") -> list[str]:
+    from benchmarks.layoutbench.regret import noise_of
+
+    noise = noise_of(table)
+    return [
+        f"{len(table.layouts)} layouts, {len(table.seeds)} seeds each; test nats per token: "
+        f"standard deviation over layouts {noise.spread:.4f}, over seeds {noise.deviation:.4f}",
+        f"Kendall's tau between two seeds {noise.agreement:.3f}; a perfect score would reach about "
+        f"{noise.ceiling:.3f} with the seeds' mean",
+        f"regret of the best by one training of every layout {noise.regret:.4f}",
+        "regrets begin at the table's best layout, whose own luck is in all; differences lack it",
+    ]
+
+
+def _chosen_line(layouts: Sequence[str], chosen: "Regrets") -> str:
+    pairs = zip(layouts, chosen.each, strict=True)
+    values = ", ".join(f"{layout} {value:.4f}" for layout, value in pairs)
+    return f"chosen: regret {chosen.mean:.4f}, n = {len(chosen.each)}: {values}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

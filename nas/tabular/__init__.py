@@ -1,1 +1,0 @@
-"""Tables of layouts that were trained alone, and what searches are worth on them."""

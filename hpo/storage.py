@@ -64,7 +64,7 @@ def _open_proxy(where: str) -> BaseStorage:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         storage = GrpcStorageProxy(host=host, port=port)
-    remedy = f"start it there with `python -m tools.serve RUN --host HOST --port {port}`"
+    remedy = f"start optuna.storages.run_grpc_proxy_server there, on port {port}"
     try:
         storage.wait_server_ready(timeout=CONNECT_S)
         storage.get_all_studies()

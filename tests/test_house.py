@@ -93,6 +93,13 @@ def test_the_law_has_eyes(tmp_path, monkeypatch):
     assert ours(guilty) == {"model"}
 
 
+# Foreign checkpoints are pickles: read as plain tensors, and written by the test of that.
+PICKLES = {
+    "tools/from_adaptive_span.py": {("torch", "load")},
+    "tests/tools/test_from_adaptive_span.py": {("torch", "save")},
+}
+
+
 def test_nothing_of_ours_unpickles():
     forbidden_modules = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
     for path in sources(ROOT):
@@ -102,7 +109,10 @@ def test_nothing_of_ours_unpickles():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 called = (node.value.id, node.attr)
-                assert called not in {("torch", "load"), ("torch", "save")}, where
+                forbidden = {("torch", "load"), ("torch", "save")}
+                assert called not in forbidden - PICKLES.get(where.as_posix(), set()), where
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                assert "weights_only=True" in ast.unparse(node), where
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), where
                 assert node.value.value is False, where

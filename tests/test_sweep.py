@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,13 +21,11 @@ from hpo.queue import LEASE, Entry
 from hpo.storage import open_storage
 from tests.postgres_server import PostgresServer, postgres, postgres_session
 from tests.sweeping import (
-    ROOT,
     SLOW_STEPS,
     Overlaps,
     add_sweep,
     all_ended,
     command,
-    free_port,
     in_the_middle,
     journal_entries,
     lease_pid,
@@ -367,16 +364,3 @@ def test_the_same_on_a_postgresql_server(
     assert secret
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert not [path for path in files if secret in path.read_bytes()]
-
-
-@pytest.mark.slow
-def test_the_same_over_grpc(experiment_file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("grpc")
-    served, port = tmp_path / "s", free_port()
-    with subprocess.Popen(
-        [sys.executable, "-m", "tools.serve", str(served), "--port", str(port), "--new"], cwd=ROOT
-    ) as server:
-        wait_for((served / "sweep" / "study.journal").exists)
-        url = f"grpc://127.0.0.1:{port}"
-        sweep_on_a_server(experiment_file, tmp_path / "run", url, lambda: journal_entries(served))
-        server.terminate()

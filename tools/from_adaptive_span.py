@@ -1,8 +1,8 @@
 """Make a model folder of a checkpoint of facebookresearch/adaptive-span.
 
 FILE is what its training writes, or one of its released enwik8.pt, enwik8_large.pt, text8.pt and
-text8_large.pt. It is read without unpickling it. OUT is a new folder, which `tools.evaluate` and
-`load_model` take.
+text8_large.pt. It is read as plain tensors: code in it is refused. OUT is a new folder, which
+`tools.evaluate` and `load_model` take.
 
     python -m tools.from_adaptive_span enwik8.pt models/enwik8 --corpus enwik8
     python -m tools.from_adaptive_span my.pt models/my --text train.txt valid.txt test.txt
@@ -18,22 +18,22 @@ import argparse
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from model import Architecture
-    from utils.torch_file import StoredTensor
 
-    Read = Callable[[str], NDArray[np.float64]]
+    Array = NDArray[np.float64]
 
 CORPORA = ("enwik8", "text8")
 END_OF_LINE, DOC, SIZE = ord("\n"), 256, 257
@@ -71,38 +71,34 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def convert(arguments: argparse.Namespace) -> str:
-    """Write the folder; returns what is to be known about it."""
-    import numpy as np
+    """Write the folder; return a summary of the model and of what it cannot know."""
     import torch
 
     from data.tokenizers import Tokenizer
     from data.tokenizers.byte_level import Bytes
     from model import build_model, save_model
     from utils.files import folder_made_whole
-    from utils.torch_file import open_torch_file
 
     path, out = arguments.file, arguments.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: is there already; give a new folder")
-    with open_torch_file(path) as file:
-        state = state_of(file.content, path)
-        sizes = sizes_of(state, path)
-        texts = read_corpus(arguments.corpus) if arguments.corpus else _read(arguments.text)
-        symbols = symbols_of(texts, stripped=arguments.corpus == "text8")
-        if len(symbols) != sizes.symbols:
-            raise ValueError(
-                f"{path}: has {sizes.symbols} symbols, and the text has {len(symbols)}; give the "
-                "text that it was trained on"
-            )
-        tokenizer = Tokenizer(Bytes())
-        architecture = architecture_of(sizes, arguments, tokenizer.digest)
-        weights = weights_of(
-            lambda name: file.tensor(state[name]).astype(np.float64), sizes, symbols
+    state = read_state(path)
+    sizes = sizes_of(state, path)
+    texts = read_corpus(arguments.corpus) if arguments.corpus else _read(arguments.text)
+    symbols = symbols_of(texts, stripped=arguments.corpus == "text8")
+    if len(symbols) != sizes.symbols:
+        raise ValueError(
+            f"{path}: has {sizes.symbols} symbols, and the text has {len(symbols)}; give the "
+            "text that it was trained on"
         )
-        dtype = np.promote_types(state["key_pe"].storage.dtype, np.float32)
-        tensors = {name: torch.from_numpy(array.astype(dtype)) for name, array in weights}
+    tokenizer = Tokenizer(Bytes())
+    architecture = architecture_of(sizes, arguments, tokenizer.digest)
+    dtype = torch.promote_types(state["key_pe"].dtype, torch.float32)
+    theirs = {name: tensor.double().numpy() for name, tensor in state.items()}
+    weights = weights_of(theirs, sizes, symbols)
     with torch.device("meta"):
         model = build_model(architecture)
+    tensors = {name: torch.tensor(array, dtype=dtype) for name, array in weights}
     model.load_state_dict(tensors, assign=True)
     with folder_made_whole(out) as work:
         save_model(work, model, architecture)
@@ -112,7 +108,7 @@ def convert(arguments: argparse.Namespace) -> str:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the shapes say."""
+    """Sizes of a model, as the shapes of its tensors say."""
 
     layers: int
     d_model: int
@@ -143,56 +139,59 @@ class Sizes:
 
 PROJECTIONS, PARTS = ("query", "key", "val", "out"), ("weight", "bias")
 MASK = "attn.attn.adaptive_span._mask.current_val"
-_TEMPLATE = re.compile(r"layers\.\d{1,9}\.attn\.attn\.adaptive_span\._mask\.mask_template")
+_TEMPLATE = re.compile(r"layers\.\d+\.attn\.attn\.adaptive_span\._mask\.mask_template")
 
 
-def state_of(content: Any, path: Path) -> "dict[str, StoredTensor]":
-    """The model's tensors by name, without what parallel training puts before the names."""
-    from utils.torch_file import StoredTensor
+def read_state(path: Path) -> "dict[str, torch.Tensor]":
+    """The model's tensors by name, without what parallel training puts before the names.
 
+    Raises:
+        ValueError: it is no checkpoint of plain tensors, or of something else.
+    """
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # torch has no class for all that a file of something else ends in
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: is no checkpoint of plain tensors ({reason:.80})") from None
     model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict) or not model:
+    if not isinstance(model, dict) or not all(isinstance(t, torch.Tensor) for t in model.values()):
         raise ValueError(
-            f"{path}: holds nothing under the key model; give a checkpoint of adaptive-span"
+            f"{path}: holds no tensors under the key model; give a checkpoint of adaptive-span"
         )
-    state: dict[str, StoredTensor] = {}
-    for name, stored in model.items():
-        short = str(name).removeprefix("module.")
-        if not isinstance(stored, StoredTensor) or short in state:
-            raise ValueError(f"{path}: {short:.60}: is no tensor, or stands there twice")
-        if not _TEMPLATE.fullmatch(short):
-            state[short] = stored
-    return state
+    state = {name.removeprefix("module."): tensor for name, tensor in model.items()}
+    return {name: tensor for name, tensor in state.items() if not _TEMPLATE.fullmatch(name)}
 
 
-def sizes_of(state: "Mapping[str, StoredTensor]", path: Path) -> Sizes:
+def sizes_of(state: "Mapping[str, torch.Tensor]", path: Path) -> Sizes:
     """The sizes; ValueError where one tensor is missing, of another shape, or unknown."""
+    shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
     axes = {"in_emb.weight": 2, "key_pe": 3, "layers.0.ff.fc1.weight": 2, f"layers.0.{MASK}": 3}
-    shape = {name: state[name].shape for name in axes if name in state}
     for name, count in axes.items():
         if len(shape.get(name, ())) != count:
-            found = list(shape[name]) if name in shape else "nothing"
-            raise ValueError(f"{path}: {name}: must have {count} axes, found {found!s:.60}")
-    (symbols, d_model), (_, d_head, span), (d_ffn, _), (n_heads, _, _) = shape.values()
-    numbers = {match[1] for name in state if (match := re.match(r"layers\.(\d{1,9})\.", name))}
+            raise ValueError(f"{path}: {name}: must have {count} axes, found {_words(shape, name)}")
+    (symbols, d_model), (_, d_head, span), (d_ffn, _), (n_heads, *_) = map(shape.__getitem__, axes)
+    numbers = {match[1] for name in state if (match := re.match(r"layers\.(\d+)\.", name))}
     sizes = Sizes(len(numbers), d_model, n_heads, d_head, span, d_ffn, symbols)
     if n_heads * d_head != d_model:
         raise ValueError(f"{path}: {n_heads} heads of {d_head} are not {d_model} wide")
-    expected, dtype = sizes.shapes(), state["key_pe"].storage.dtype
+    expected, dtype = sizes.shapes(), state["key_pe"].dtype
     for name in [*expected, *state]:
-        wanted, given = expected.get(name), state[name].shape if name in state else None
-        if wanted != given:
+        if expected.get(name) != shape.get(name):
             raise ValueError(
-                f"{path}: {name:.80}: found {_words(given)}, and adaptive-span without persistent "
-                f"vectors and adaptive softmax has {_words(wanted)}"
+                f"{path}: {name}: found {_words(shape, name)}, and adaptive-span without "
+                f"persistent vectors and adaptive softmax has {_words(expected, name)}"
             )
-        if state[name].storage.dtype != dtype or "f" not in dtype:
+        if state[name].dtype != dtype or not dtype.is_floating_point:
             raise ValueError(f"{path}: {name}: all tensors must have one type, of real numbers")
     return sizes
 
 
-def _words(shape: tuple[int, ...] | None) -> str:
-    return "nothing" if shape is None else f"shape {list(shape)!s:.60}"
+def _words(shapes: Mapping[str, tuple[int, ...]], name: str) -> str:
+    return f"shape {list(shapes[name])}" if name in shapes else "nothing"
 
 
 def _read(paths: Sequence[Path]) -> Iterator[bytes]:
@@ -231,6 +230,7 @@ def architecture_of(sizes: Sizes, arguments: argparse.Namespace, digest: str) ->
     from pydantic import ValidationError
 
     from model import Architecture
+    from utils.validation import first_problem
 
     span = {"kind": "adaptive_span", "label": "adaptive_span", "span": sizes.span,
         "ramp": arguments.ramp, "first_span": 0.0, "span_loss": SPAN_LOSS, "positions": "learned",
@@ -238,75 +238,64 @@ def architecture_of(sizes: Sizes, arguments: argparse.Namespace, digest: str) ->
     dense = {"kind": "dense", "label": "dense", "d_ffn": sizes.d_ffn, "activation": "relu"}
     with arguments.file.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    content = {
+        "name": "adaptive_span",
+        "d_model": sizes.d_model,
+        "slots": [span, dense] * sizes.layers,
+        "options": {"norm_position": "post", "last_norm": False},
+        "softmax": {"tied": False},
+        "vocabulary_size": SIZE,
+        "tokenizer": {"digest": digest},
+        "provenance": {"from": "facebookresearch/adaptive-span", "sha256": sha256},
+    }
     try:
-        return Architecture.model_validate(
-            {
-                "name": "adaptive_span",
-                "d_model": sizes.d_model,
-                "slots": [span, dense] * sizes.layers,
-                "options": {"norm_position": "post", "last_norm": False},
-                "softmax": {"tied": False},
-                "vocabulary_size": SIZE,
-                "tokenizer": {"digest": digest},
-                "provenance": {"from": "facebookresearch/adaptive-span", "sha256": sha256},
-            }
-        )
+        return Architecture.model_validate(content)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise ValueError(
-            f"{arguments.file}: {where}: {problem['msg']}, found {problem['input']!r:.60}"
-        ) from None
+        raise ValueError(f"{arguments.file}: {first_problem(error)}") from None
 
 
 def weights_of(
-    read: "Read", sizes: Sizes, symbols: bytes
-) -> "Iterator[tuple[str, NDArray[np.float64]]]":
+    theirs: "Mapping[str, Array]", sizes: Sizes, symbols: bytes
+) -> "Iterator[tuple[str, Array]]":
     """Our tensors by name, such that the model computes what is computed there."""
     import numpy as np
 
     rows = np.frombuffer(symbols, dtype=np.uint8)
-    d, heads = sizes.d_model, (sizes.n_heads, sizes.d_head)
-    embedding = np.zeros((SIZE, d))
+    embedding = np.zeros((SIZE, sizes.d_model))
     # There the embeddings are not multiplied by sqrt(D).
-    embedding[rows] = read("in_emb.weight") / d**0.5
+    embedding[rows] = theirs["in_emb.weight"] / sizes.d_model**0.5
     embedding[DOC] = embedding[END_OF_LINE]
     yield "embedding.head", embedding
-    distance_LK = np.ascontiguousarray(read("key_pe")[0].T[::-1])
+    distance_LK = np.ascontiguousarray(theirs["key_pe"][0].T[::-1])
     for number in range(sizes.layers):
-        theirs = f"layers.{number}."
+        layer = {
+            name.removeprefix(f"layers.{number}."): array
+            for name, array in theirs.items()
+            if name.startswith(f"layers.{number}.")
+        }
         ours = f"slots.{2 * number}.blocks.adaptive_span."
-        query, key, value, output = (
-            read(f"{theirs}attn.proj_{name}.weight") for name in PROJECTIONS
-        )
+        query, key, value, output = (layer[f"attn.proj_{name}.weight"] for name in PROJECTIONS)
         yield f"{ours}attention.query.weight", query
         yield f"{ours}attention.key_value.weight", np.concatenate([key, value])
         yield f"{ours}attention.output.weight", output
         yield f"{ours}attention.distance_LK", distance_LK
-        yield f"{ours}attention.u_HK", np.zeros(heads)
-        yield f"{ours}attention.v_HK", np.zeros(heads)
-        yield f"{ours}span_H", read(f"{theirs}{MASK}").ravel()
-        for layer, name in (("inner", "fc1"), ("outer", "fc2")):
-            for part in PARTS:
-                place = f"slots.{2 * number + 1}.blocks.dense.{layer}.{part}"
-                yield place, read(f"{theirs}ff.{name}.{part}")
+        yield f"{ours}attention.u_HK", np.zeros((sizes.n_heads, sizes.d_head))
+        yield f"{ours}attention.v_HK", np.zeros((sizes.n_heads, sizes.d_head))
+        yield f"{ours}span_H", layer[MASK].ravel()
+        dense = f"slots.{2 * number + 1}"
         for part in PARTS:
-            yield f"slots.{2 * number}.norms.adaptive_span.{part}", read(f"{theirs}norm1.{part}")
-            if number < sizes.layers - 1:
-                yield f"slots.{2 * number + 1}.norms.dense.{part}", read(f"{theirs}norm2.{part}")
-    last = f"layers.{sizes.layers - 1}.norm2."
-    table = softmax_of(read, read(f"{last}weight"), read(f"{last}bias"), rows)
-    yield "softmax.head", table
-    for part in PARTS:
-        yield f"slots.{2 * sizes.layers - 1}.norms.dense.{part}", np.ones(d)
+            yield f"{dense}.blocks.dense.inner.{part}", layer[f"ff.fc1.{part}"]
+            yield f"{dense}.blocks.dense.outer.{part}", layer[f"ff.fc2.{part}"]
+            yield f"slots.{2 * number}.norms.adaptive_span.{part}", layer[f"norm1.{part}"]
+            last = number == sizes.layers - 1
+            yield (
+                f"{dense}.norms.dense.{part}",
+                np.ones(sizes.d_model) if last else layer[f"norm2.{part}"],
+            )
+    yield "softmax.head", softmax_of(theirs, f"layers.{sizes.layers - 1}.norm2.", rows)
 
 
-def softmax_of(
-    read: "Read",
-    norm_D: "NDArray[np.float64]",
-    bias_D: "NDArray[np.float64]",
-    rows: "NDArray[np.uint8]",
-) -> "NDArray[np.float64]":
+def softmax_of(theirs: "Mapping[str, Array]", norm: str, rows: "NDArray[np.uint8]") -> "Array":
     """The softmax's rows with its biases in them, behind a last norm of weights and biases 1.
 
     What that norm gives has a mean of exactly 1, so a number that is added to all of a row is added
@@ -314,8 +303,8 @@ def softmax_of(
     """
     import numpy as np
 
-    weight_VD = read("out_emb.weight")
-    logit_V = read("out_emb.bias") + weight_VD @ bias_D
+    weight_VD, norm_D = theirs["out_emb.weight"], theirs[f"{norm}weight"]
+    logit_V = theirs["out_emb.bias"] + weight_VD @ theirs[f"{norm}bias"]
     table = np.full((SIZE, len(norm_D)), NEVER / len(norm_D))
     scaled_VD = weight_VD * norm_D
     table[rows] = scaled_VD + ((logit_V - scaled_VD.sum(axis=1)) / len(norm_D))[:, None]
@@ -323,7 +312,7 @@ def softmax_of(
 
 
 def report(out: Path, sizes: Sizes, ramp: int) -> str:
-    """What was read, and what the model cannot know."""
+    """A summary of what was read, and of what the model cannot know."""
     return "\n".join(
         [
             f"{out}: {sizes.layers} layers, d_model {sizes.d_model}, {sizes.n_heads} heads, d_ffn "

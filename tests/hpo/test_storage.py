@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,7 @@ STUDY = "sweep"
 ON_A_SERVER = pytest.mark.slow
 WHERES = [
     "journal",
-    pytest.param("grpc", marks=ON_A_SERVER),
     pytest.param("postgresql", marks=ON_A_SERVER),
-    pytest.param("grpc over postgresql", marks=ON_A_SERVER),
 ]
 # A trial's own path through a study takes a moment only; these bound a hang.
 PATIENCE_S = 100
@@ -40,20 +38,6 @@ PATIENCE_S = 100
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-def served(run: Path, port: int, *more: str) -> "subprocess.Popen[str]":
-    """A server of a sweep's study that says that it serves."""
-    process = started("-m", "tools.serve", run, "--port", port, *more)
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("serving "), line + process.communicate()[1]
-    return process
-
-
-def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    process.terminate()
-    return process.communicate(timeout=PATIENCE_S)
 
 
 class Place:
@@ -71,7 +55,7 @@ class Place:
 
 
 @pytest.fixture(params=WHERES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Each kind of storage, with an empty study in it."""
     kind = request.param
     run = tmp_path / "run"
@@ -81,16 +65,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         backing = request.getfixturevalue("postgres").database()
     made = Place(backing, journal)
     optuna.create_study(study_name=STUDY, storage=made.open(create=True), direction="minimize")
-    if not kind.startswith("grpc"):
-        yield made
-        return
-    pytest.importorskip("grpc")
-    port = free_port()
-    server = served(run, port, *(["--storage", backing] if backing != "journal" else []))
-    try:
-        yield Place(f"grpc://127.0.0.1:{port}", journal)
-    finally:
-        end(server)
+    return made
 
 
 def test_a_study_keeps_what_it_is_given(place):
@@ -272,7 +247,7 @@ def test_no_server_is_one_line_with_host_and_remedy(kind, create, tmp_path, monk
     assert f"127.0.0.1:{port}" in said
     assert "secret" not in said
     assert "\n" not in said
-    assert ("tools.serve" if kind == "grpc" else "sweep.storage: journal") in said
+    assert ("run_grpc_proxy_server" if kind == "grpc" else "sweep.storage: journal") in said
 
 
 @ON_A_SERVER
@@ -354,40 +329,12 @@ def until_it_works(call: Callable[[], Any], failed: threading.Event) -> Any:
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize("proxy", [False, True])
 @ON_A_SERVER
-def test_a_worker_outlives_a_restart_of_the_database(proxy, postgres, tmp_path):
+def test_a_worker_outlives_a_restart_of_the_database(postgres, tmp_path):
     where = postgres.database()
     journal = tmp_path / "run" / "sweep" / "study.journal"
     optuna.create_study(study_name=STUDY, storage=open_storage(where, journal, create=True))
-    if not proxy:
-        survive(where, journal, postgres.stop, postgres.start)
-        return
-    port = free_port()
-    server = served(tmp_path / "run", port, "--storage", where)
-    try:
-        survive(f"grpc://127.0.0.1:{port}", journal, postgres.stop, postgres.start)
-    finally:
-        assert end(server)[1] == "loading optuna\n"
-
-
-@pytest.mark.slow
-def test_a_worker_outlives_a_restart_of_the_proxy(tmp_path):
-    pytest.importorskip("grpc")
-    run, port = tmp_path / "run", free_port()
-    journal = run / "sweep" / "study.journal"
-    optuna.create_study(study_name=STUDY, storage=open_storage("journal", journal, create=True))
-    running = [served(run, port)]
-    try:
-        survive(
-            f"grpc://127.0.0.1:{port}",
-            journal,
-            lambda: end(running.pop()),
-            lambda: running.append(served(run, port)),
-        )
-    finally:
-        for server in running:
-            end(server)
+    survive(where, journal, postgres.stop, postgres.start)
 
 
 def survive(where: str, journal: Path, stop: Callable[[], Any], start: Callable[[], Any]) -> None:
@@ -446,22 +393,3 @@ def test_an_idle_worker_does_not_notice_a_restart(postgres, tmp_path):
     postgres.start()
     study.set_user_attr("a", 1)
     assert study.user_attrs == {"a": 1}
-
-
-def test_a_mistake_behind_a_proxy_does_not_pass(tmp_path):
-    grpc = pytest.importorskip("grpc")
-    from optuna.storages._grpc.auto_generated import api_pb2
-
-    journal, port = tmp_path / "sweep" / "study.journal", free_port()
-    optuna.create_study(study_name=STUDY, storage=open_storage("journal", journal, create=True))
-    server = served(tmp_path, port)
-    try:
-        storage: Any = open_storage(f"grpc://127.0.0.1:{port}", journal, create=False)
-        with pytest.raises(grpc.RpcError) as caught:
-            storage._stub.SetStudyUserAttribute(
-                api_pb2.SetStudyUserAttributeRequest(study_id=0, key="a", value="{")
-            )
-        assert caught.value.code() is grpc.StatusCode.UNKNOWN
-        assert not is_transient(caught.value)
-    finally:
-        end(server)

@@ -4,6 +4,7 @@ T tokens   D width   H heads   K head dim   L span
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from model import LanguageModel, load_architecture, load_model
 from model.blocks.adaptive_span import AdaptiveSpanBlock
 from tests.model.contract import read
 from tests.refusal import refused
-from tests.torch_files import Ordered, write
 from tools import evaluate
 from tools import from_adaptive_span as command
 
@@ -43,16 +43,22 @@ def state_of(span: int, dtype: str = "<f8", spans: Sequence[float] = (0.9, 1.0))
     return {name: array.astype(dtype) for name, array in state.items()}
 
 
+def written(path: Path, content: Any, *, older: bool = False) -> Path:
+    """A file of either form that torch.save knows: that of before 2020, and the zip."""
+    torch.save(content, path, _use_new_zipfile_serialization=not older)
+    return path
+
+
 def checkpoint(path: Path, state: State, *, older: bool = True) -> Path:
     """A checkpoint as training writes one."""
-    model = Ordered({f"module.{name}": array for name, array in state.items()})
-    sums = {n: {"step": 9, "sum": np.ones(2, dtype="<f4")} for n in (140273, 2**40)}
+    model = OrderedDict({f"module.{name}": torch.tensor(array) for name, array in state.items()})
+    sums = {n: {"step": 9, "sum": torch.ones(2)} for n in (140273, 2**40)}
     content = {
         "iter_no": 599, "model": model, "logger": {"step": [1000], "train_bpc": [1.2]},
         "optimizer": {"state": sums, "param_groups": [{"lr": 0.07, "params": [140273, 2**40]}]},
         "scheduler_iter": 600000,
     }  # fmt: skip
-    return write(path, content, older=older)
+    return written(path, content, older=older)
 
 
 def converted(folder: Path, state: State, *, older: bool = True) -> LanguageModel:
@@ -243,7 +249,7 @@ def broken() -> Iterator[tuple[State, str]]:
     yield {**good, mask: np.ones((4, 1, 1))}, "4 heads of 4 are not 8 wide"
     yield {**good, "layers.7.norm1.bias": np.ones(D)}, "layers.2.attn.proj_query.weight: found not"
     yield {**good, "out_emb.bias": good["out_emb.bias"] * np.nan}, "softmax.head: holds nan or inf"
-    yield {"in_emb.weight": np.ones(3)}, "in_emb.weight: must have 2 axes, found [3]"
+    yield {"in_emb.weight": np.ones(3)}, "in_emb.weight: must have 2 axes, found shape [3]"
     shorter = {n: a[:-1] if "_emb" in n else a for n, a in good.items()}
     yield shorter, "has 10 symbols, and the text has 11; give the text that it was trained on"
 
@@ -266,18 +272,40 @@ def test_other_mistakes_are_refused_in_one_line(
 ) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_bytes(TEXT)
-    good, empty = checkpoint(tmp_path / "good.pt", state_of(5)), tmp_path / "empty.pt"
-    write(empty, {"model": [1]}, older=True)
-    no_tensor = write(tmp_path / "no.pt", {"model": {"module.a": 1}}, older=False)
+    good = checkpoint(tmp_path / "good.pt", state_of(5))
+    empty = written(tmp_path / "empty.pt", {"model": [1]}, older=True)
+    no_tensor = written(tmp_path / "no.pt", {"model": {"module.a": 1}})
     for words, said in (
         ([good, text, "--text", text], "text.txt: is there already; give a new folder"),
         ([good, out, "--text", tmp_path / "none"], "No such file"),
         ([good, out, "--text", text, "--ramp", 0], "--ramp: expected a number from 1 to 1048576"),
-        ([empty, out, "--text", text], "empty.pt: holds nothing under the key model"),
-        ([no_tensor, out, "--text", text], "no.pt: a: is no tensor, or stands there twice"),
-        ([text, out, "--text", text], "text.txt: is no file that torch.save wrote"),
+        ([empty, out, "--text", text], "empty.pt: holds no tensors under the key model"),
+        ([no_tensor, out, "--text", text], "no.pt: holds no tensors under the key model"),
+        ([text, out, "--text", text], "text.txt: is no checkpoint of plain tensors"),
         ([tmp_path / "none", out, "--text", text], "none: No such file"),
         ([good, out], "one of the arguments --corpus --text is required"),
     ):
         assert said in refused(command.main, capsys, *words).splitlines()[-1]
         assert not out.exists()
+
+
+class Runs:
+    """An object that would make a file on being unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (open, (str(self.mark), "w"))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_code_in_a_checkpoint_is_refused_and_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], older: bool
+) -> None:
+    text, mark = tmp_path / "text.txt", tmp_path / "ran"
+    text.write_bytes(TEXT)
+    path = written(tmp_path / "bad.pt", {"model": Runs(mark)}, older=older)
+    said = refused(command.main, capsys, path, tmp_path / "out", "--text", text).splitlines()[-1]
+    assert "bad.pt: is no checkpoint of plain tensors" in said
+    assert not mark.exists()

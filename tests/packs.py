@@ -1,8 +1,6 @@
-"""A run folder made up by hand, with all that a pack and a replay look at, and crafted archives."""
+"""A run folder made up by hand, with all that a pack and a replay look at."""
 
-import hashlib
 import json
-import stat
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +66,8 @@ def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> No
         "flops_per_token": 1.0, "validations": 1, "valid": SCORES, "test": SCORES,
         "elapsed_s": 3.0,
     })  # fmt: skip
+    (folder / "model").mkdir()
+    save_file({"a": torch.zeros(2)}, folder / "model" / "model.safetensors")
 
 
 def made_up_run(run: Path, experiment_file: Path) -> Path:
@@ -104,28 +104,6 @@ def made_up_run(run: Path, experiment_file: Path) -> Path:
     (run / "search/seed-0/tensorboard").mkdir()
     (run / "search/seed-0/tensorboard/events").write_text("x")
     return run
-
-
-def reseal(path: Path) -> Path:
-    """Give a zip file the seal of its bytes, as whoever means harm would."""
-    content = path.read_bytes()
-    end = len(content) - 64
-    assert content[end - 2 : end] == (64).to_bytes(2, "little"), "no comment of 64 bytes"
-    path.write_bytes(content[:end] + hashlib.sha256(content[:end]).hexdigest().encode())
-    return path
-
-
-def crafted(path: Path, members: Sequence[tuple[str, bytes]], *, link: str = "") -> Path:
-    """A sealed archive of any members, in which `link` is one."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members:
-            info = zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            kind = stat.S_IFLNK if name == link else stat.S_IFREG
-            info.external_attr = (kind | 0o644) << 16
-            archive.writestr(info, content)
-        archive.comment = b"0" * 64
-    return reseal(path)
 
 
 def members_of(path: Path) -> dict[str, bytes]:

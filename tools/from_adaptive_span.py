@@ -206,7 +206,7 @@ def read_corpus(name: str) -> Iterator[bytes]:
 
     progress = partial(print, file=sys.stderr)
     archive = fetch(ARCHIVES[name], CorpusPaths().downloads, progress=progress)
-    with open_member(archive, name, limit=sum(HUTTER_SIZES.values())) as stream:
+    with open_member(archive, name) as stream:
         for size in HUTTER_SIZES.values():
             yield stream.read(size)
 

@@ -1,8 +1,7 @@
-"""Put a run into one archive: its experiments, commands, results, and hashes of everything.
+"""Put a run into one archive: its experiments, commands, results, and hashes of its weights.
 
 The archive is a zip file that says how the run was made and what it found. The same run gives the
-same bytes. Weights are named by their hashes; --weights puts them in too. tools.replay makes the
-run again from it.
+same bytes. --weights puts the weights in too. tools.replay makes the run again from it.
 
     python -m tools.pack runs/quickstart
     python -m tools.pack runs/quickstart results/quickstart.zip --weights
@@ -27,18 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.packing import write_pack
+        from pipeline.run_archive import write_archive
 
         run = arguments.run
         # Not with_suffix: a run may be called tau0.1.
         out = arguments.out or run.absolute().with_name(f"{run.absolute().name}.zip")
-        manifest = write_pack(run, out, weights=arguments.weights)
-        for line in [*manifest.lines, *(f"note: {note}" for note in manifest.notes)]:
-            print(line)
-        held = sum(entry.held for entry in manifest.files.values())
-        print(
-            f"{held} of {len(manifest.files)} files, the rest by hash; {out.stat().st_size:,} bytes"
-        )
+        manifest = write_archive(run, out, weights=arguments.weights)
+        for command in manifest.commands:
+            print(command.line(Path("run"), Path("runs") / manifest.name))
+        print(f"{len(manifest.files)} files, {len(manifest.weights)} of weights", end="")
+        print(f"{'' if arguments.weights else ' by their hashes'}; {out.stat().st_size:,} bytes")
         print(f"archive: {arguments.out or run.with_name(f'{run.name}.zip')}")
     return 0
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
 from data.download import Remote, fetch, open_member
 from data.text import count_words, to_text
-from utils.archives import ArchiveError
 
 if TYPE_CHECKING:
     from data.config import DataConfig
@@ -53,9 +52,7 @@ ARCHIVES = {
         size=31_344_016,
     ),
 }
-LARGEST_MEMBER = 1_000_000_000
 HUTTER_SIZES: dict[Split, int] = {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-_SKIP = 1 << 20
 
 _BLANK = b" \n"
 # One "=" on either side; a section has "= =". A few lines of formulas look alike, but no blank
@@ -96,7 +93,7 @@ def _fetch(config: "DataConfig", paths: CorpusPaths) -> Path:
 
 def _articles(archive: Path, name: str, split: Split) -> Iterator[Document]:
     member = f"{name}/wiki.{split}.tokens"
-    with open_member(archive, member, limit=LARGEST_MEMBER) as lines:
+    with open_member(archive, member) as lines:
         for number, article in enumerate(cut_articles(lines)):
             yield Document(f"{split}/{number}", to_text(article))
 
@@ -118,13 +115,7 @@ def _starts_article(before: bytes, heading: bytes, after: bytes) -> bool:
 
 
 def _part(archive: Path, member: str, split: Split) -> Iterator[Document]:
-    total = sum(HUTTER_SIZES.values())
     before = sum(HUTTER_SIZES[other] for other in SPLITS[: SPLITS.index(split)])
-    with open_member(archive, member, limit=total) as stream:
-        while before:
-            # Where the archive ends early, what is missing is seen below.
-            before -= len(stream.read(min(before, _SKIP))) or before
-        raw = stream.read(HUTTER_SIZES[split])
-    if len(raw) != HUTTER_SIZES[split]:
-        raise ArchiveError(f"{archive}: {member} has not {total:,} bytes; delete it and run again")
-    yield Document(split, to_text(raw))
+    with open_member(archive, member) as stream:
+        stream.seek(before)
+        yield Document(split, to_text(stream.read(HUTTER_SIZES[split])))

@@ -1,6 +1,5 @@
 """A web server on 127.0.0.1 that answers each path by a script of the test."""
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,13 +7,13 @@ from threading import Event, Thread
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request; `give` and `ranged` are what the tests' answers are made of."""
+    """One request; `give` is what the tests' answers are made of."""
 
     server: "Server"
     timeout = 5
 
     def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers.get("Range")))
+        self.server.asked.append(self.path)
         answer = self.server.answers.get(self.path)
         if answer is None:
             self.give(404, b"no such page")
@@ -31,31 +30,19 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def ranged(self, content: bytes) -> None:
-        """Send what a server with ranges sends."""
-        match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        if not match:
-            self.give(200, content)
-        elif int(match[1]) >= len(content):
-            self.give(416, b"", Content_Range=f"bytes */{len(content)}")
-        else:
-            start, size = int(match[1]), len(content)
-            said = f"bytes {start}-{size - 1}/{size}"
-            self.give(206, content[start:], Content_Range=said)
-
     def log_message(self, *arguments: object) -> None:
         pass
 
 
 class Server(ThreadingHTTPServer):
-    """Attributes: the answer of each path, what was asked (path, Range), and the end of waits."""
+    """Attributes: the answer of each path, the paths asked for, and the end of waits."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, Callable[[Handler], None]] = {}
-        self.asked: list[tuple[str, str | None]] = []
+        self.asked: list[str] = []
         self.over = Event()
 
     def address(self, path: str) -> str:

@@ -210,8 +210,8 @@ def test_the_text_of_a_corpus_is_read_split_by_split(
     class Opened(io.BytesIO):
         pass
 
-    def opened(archive: Path, member: str, *, limit: int) -> Opened:
-        assert (archive, member, limit) == (Path("text8.zip"), "text8", 7)
+    def opened(archive: Path, member: str) -> Opened:
+        assert (archive, member) == (Path("text8.zip"), "text8")
         return Opened(b" abcabd")
 
     monkeypatch.setattr(download, "open_member", opened)

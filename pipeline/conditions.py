@@ -1,11 +1,11 @@
-"""What a training's numbers depend on beside its experiment, and where trainings differ in it."""
+"""Conditions that a training's numbers depend on beside its experiment, and how they differ."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from training.run_dir import UNSAID, WORDS
+from training.run_dir import WORDS
 from utils.files import read_object
 
 # Where one of these is another, equality cannot be expected.
@@ -18,8 +18,7 @@ Conditions = dict[str, tuple[str, ...]]
 
 def facts_in(environment: Mapping[str, Any], names: Iterable[str] = FACTS) -> dict[str, str]:
     """Facts of an environment.json, as text."""
-    packages = environment.get("packages")
-    known = {**UNSAID, **(packages if isinstance(packages, dict) else {}), **environment}
+    known = {**environment.get("packages", {}), **environment}
     return {name: str(known.get(name, "not recorded")) for name in names}
 
 
@@ -27,16 +26,14 @@ def resumed_on(
     environment: Mapping[str, Any], names: Iterable[str] = FACTS
 ) -> list[tuple[str, dict[str, str]]]:
     """The step and the facts of each time that a phase went on, in order."""
-    resumed: Any = environment.get("resumed")
     return [
-        (str(entry.get("step")), facts_in({**environment, **entry}, names))
-        for entry in (resumed if isinstance(resumed, list) else [])
-        if isinstance(entry, dict)
+        (str(entry["step"]), facts_in({**environment, **entry}, names))
+        for entry in environment.get("resumed", [])
     ]
 
 
 def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
-    """In what the conditions of trainings differ, and whose are which, in a line; or nothing.
+    """One line that says how the conditions of trainings differ, and whose are which; or nothing.
 
     `trainings` are the folders of each row, one for each seed.
     """
@@ -53,10 +50,7 @@ def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
 
 
 def _conditions(folder: Path) -> Conditions:
-    try:
-        environment = read_object(folder / "environment.json", "")
-    except (FileNotFoundError, ValueError):
-        environment = {}  # lost or damaged: then nothing is recorded
+    environment = read_object(folder / "environment.json", "train again")
     names = (*FACTS, *SETTINGS)
     times = [facts_in(environment, names), *(facts for _, facts in resumed_on(environment, names))]
     return {name: tuple(dict.fromkeys(facts[name] for facts in times)) for name in names}

@@ -1,4 +1,4 @@
-"""A saved model on any text: what `python -m tools.evaluate` does between reading and printing."""
+"""A saved model on any text: its folder read, the text scored once."""
 
 import math
 import re
@@ -20,10 +20,9 @@ from data import (
     load_tokenizer,
 )
 from data.text import to_utf8_text
-from model import Architecture, adjusted, load_architecture, load_model
-from model.saving import check_no_pickle, shapes_of_architecture
+from model import Architecture, load_architecture, load_model
+from model.saving import check_no_pickle
 from pipeline.devices import find_device
-from pipeline.memory import memory_bytes
 from pipeline.retrain import MODEL
 from pipeline.run_files import result_of_model
 from training.evaluation import Evaluation, evaluate
@@ -58,13 +57,6 @@ class Text:
     words: int | None
 
 
-def open_folder(folder: Path) -> Saved:
-    """Read all of a model folder, the weights only to see that they are whole; as `describe`."""
-    saved = describe(folder)
-    load_model(folder)
-    return saved
-
-
 def describe(folder: Path) -> Saved:
     """Read all of a model folder but the weights.
 
@@ -79,30 +71,20 @@ def describe(folder: Path) -> Saved:
     check_no_pickle(folder)
     architecture = load_architecture(folder / "architecture.json")
     tokenizer = load_tokenizer(folder)
-    if tokenizer.digest != architecture.tokenizer.digest:
+    own = (tokenizer.digest, tokenizer.vocabulary_size)
+    if own != (architecture.tokenizer.digest, architecture.vocabulary_size):
         raise ValueError(
-            f"{folder}: the tokenizer has digest {tokenizer.digest[:12]}, but the model was "
-            f"trained with {architecture.tokenizer.digest[:12]}; copy the whole folder again"
-        )
-    if tokenizer.vocabulary_size != architecture.vocabulary_size:
-        raise ValueError(
-            f"{folder}: the tokenizer has {tokenizer.vocabulary_size} ids, the model "
-            f"{architecture.vocabulary_size}; copy the whole folder again"
+            f"{folder}: the tokenizer (digest {own[0][:12]}, {own[1]} ids) is not the one that the "
+            "model was trained with; copy the whole folder again"
         )
     return Saved(folder, architecture, tokenizer, _cut_of_test(folder))
 
 
 def _cut_of_test(folder: Path) -> dict[str, int]:
-    """From its result.json; `CUT` where there is none or it says nothing."""
-    path, remedy = result_of_model(folder), "delete it or copy it again"
-    if path is None:
-        return dict(CUT)
-    cut = read_object(path, remedy).get("evaluation", CUT)
-    if not isinstance(cut, dict) or {name: type(cut[name]) for name in cut} != dict.fromkeys(
-        CUT, int
-    ):
-        raise ValueError(f"{path}: damaged (evaluation: {cut!r:.60}); {remedy}")
-    return {name: cut[name] for name in CUT}
+    """Streams, segment and context of its result.json; `CUT` where there is none."""
+    path = result_of_model(folder)
+    saved = {} if path is None else read_object(path, "delete it or copy it again")
+    return {**CUT, **saved.get("evaluation", {})}
 
 
 def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bool) -> Text:
@@ -128,24 +110,6 @@ def device_of(name: str) -> torch.device:
     return find_device(name, "--device")
 
 
-def check_memory(
-    architecture: Architecture,
-    streams: int,
-    device: torch.device,
-    remedy: str,
-    dtype: torch.dtype = torch.float32,
-) -> None:
-    """Raise ValueError where the memories of streams alone are more than the machine has."""
-    rows = shapes_of_architecture(architecture).memory_rows
-    # The old and the new buffer are there at once.
-    needed = 2 * streams * rows * architecture.d_model * dtype.itemsize
-    if needed > (available := memory_bytes(device)):
-        raise ValueError(
-            f"{rows:,} rows of memory in all slots for each of {streams:,} streams "
-            f"need {needed / 1e9:,.1f} GB, and {device} has {available / 1e9:,.1f} GB; {remedy}"
-        )
-
-
 @dataclass(frozen=True)
 class Measurement:
     """A model, a text, how it is cut (as `CUT`), and where and in what precision it is scored."""
@@ -155,16 +119,6 @@ class Measurement:
     cut: dict[str, int]
     device: torch.device
     precision: str
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return torch.float64 if self.precision == "float64" else torch.float32
-
-    def check_memory(self, options: Options) -> None:
-        """Raise ValueError where the streams' memories alone are more than the machine has."""
-        architecture = adjusted(self.saved.architecture, self._readable(options))
-        remedy = "lower --memory or --streams"
-        check_memory(architecture, self.cut["streams"], self.device, remedy, self._dtype)
 
     def _readable(self, options: Options) -> Options:
         """The options without rows of memory that no stream is long enough to fill."""
@@ -177,33 +131,19 @@ class Measurement:
         """Score the text once by the model with other options (`adjusted`).
 
         Raises:
-            ValueError: the machine's memory does not suffice, or the model gives no finite number.
+            ValueError: the model gives no finite number.
         """
         model = load_model(self.saved.folder, self._readable(options))
-        model = model.to(self.device, self._dtype)
+        model = model.to(self.device, torch.float64 if self.precision == "float64" else None)
         streams = _StreamsWithBar(self.text.tokens, **self.cut, words=self.text.words)
         products = "bfloat16" if self.precision == "bfloat16" else "float32"
         lengths_V = self.saved.tokenizer.byte_length_V
-        try:
-            with Forward(self.device, products).autocast():
-                evaluation = evaluate(
-                    model,
-                    streams,
-                    byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
-                    device=self.device,
-                )
-        except RuntimeError as error:
-            # torch has a class of its own for this on a GPU, but none on a CPU.
-            if "allocate" not in str(error):
-                raise
-            raise ValueError(
-                f"the memory of {self.device} does not suffice; "
-                "lower --streams, --segment or --memory"
-            ) from None
-        if evaluation.bytes not in (None, self.text.bytes):
-            raise ValueError(
-                f"{self.saved.folder}: its tokenizer makes {evaluation.bytes} bytes of the text's "
-                f"{self.text.bytes}; copy the whole folder again"
+        with Forward(self.device, products).autocast():
+            evaluation = evaluate(
+                model,
+                streams,
+                byte_length_V=None if lengths_V is None else torch.tensor(lengths_V),
+                device=self.device,
             )
         if not math.isfinite(evaluation.nats):
             raise ValueError(

@@ -1,16 +1,13 @@
 """A file of layouts' scores by one SuperNet: a line for each, added as it comes."""
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from nas.statistics.paired_scores import Score
-from utils.files import append_line
+from utils.files import append_line, write_whole
 
 Labels = tuple[str, ...]
 
@@ -35,39 +32,21 @@ class ScoreCache:
             "nats": score.nats_P.tolist(),
             "tokens": score.tokens_P.tolist(),
         }
-        append_line(self.path, json.dumps(row | {"crc32": _checksum(row)}))
+        append_line(self.path, json.dumps(row))
         self.scores[labels] = score
 
 
 def open_scores(path: Path, key: str) -> ScoreCache:
     """The scores of a key that a file holds; an empty cache where there is no file.
 
-    Lines whose checksum does not hold are left out, so what they said is scored again: a kill may
-    have torn the last one, which then gets its line end.
-
-    Raises:
-        ValueError: something else than a file is there.
+    A kill may have torn the last line: it is cut off, and its layout scored again.
     """
-    if not path.exists():
-        return ScoreCache(path, key)
-    if not path.is_file():
-        raise ValueError(f"{path}: is not a file; remove it")
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        append_line(path, "")
-    return ScoreCache(path, key, dict(_scores_of(content, key)))
-
-
-def _scores_of(content: bytes, key: str) -> Iterator[tuple[Labels, Score]]:
-    for line in content.splitlines():
-        try:
-            row = json.loads(line)
-            if row.pop("crc32") == _checksum(row) and row["key"] == key:
-                nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
-                yield tuple(row["layout"]), Score(nats_P, tokens_P)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue
-
-
-def _checksum(row: Mapping[str, Any]) -> int:
-    return crc32(json.dumps(row, sort_keys=True).encode())
+    cache = ScoreCache(path, key)
+    content = path.read_bytes() if path.exists() else b""
+    if not content.endswith(b"\n") and content:
+        write_whole(path, content := content[: content.rfind(b"\n") + 1])
+    for row in map(json.loads, content.splitlines()):
+        if row["key"] == key:
+            nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
+            cache.scores[tuple(row["layout"])] = Score(nats_P, tokens_P)
+    return cache

@@ -1,7 +1,6 @@
 """Files of runs for the battery of damages: architectures, tokenizers, trajectories, results."""
 
 import copy
-import functools
 import io
 import json
 import random
@@ -12,15 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from data import load_tokenizer
-from data.tokenizers import TOKENIZERS, Tokenizer
-from data.tokenizers.sentencepiece import train_pieces
 from model import load_architecture
 from nas.search.trajectory import load_pi
 from pipeline.run_files import read_result
 from report.run_files import read_json, read_trajectory
-from tests.damage import Kind, changed_objects, flipped, no_objects, says_what_is_read
-from tests.data.models import TEXT
+from tests.damage import Kind, changed_objects, no_objects, says_what_is_read
 from tests.model.test_architecture import architecture
 from utils.files import READ_ERRORS
 from utils.pi import PEAK_LRS
@@ -97,90 +92,6 @@ def no_objects_after_whole(path: Path) -> Iterator[str]:
     yield from no_objects(path)
     path.write_bytes(whole + b"x")
     yield ""
-
-
-# --- tokenizer.json and tokenizer.model -----------------------------------------------------------
-
-TOKENIZER_FIELDS: list[dict[str, Any]] = [
-    {"version": True}, {"version": None}, {"kind": "bytes"}, {"kind": 3},
-    {"vocabulary_size": 341}, {"vocabulary_size": 10**30}, {"vocabulary_size": -1},
-    {"vocabulary_size": 340.0}, {"digest": "0" * 64}, {"digest": 3}, {"digest": "x" * 5000},
-    {"ranks": 3}, {"ranks": []}, {"ranks": [10**30] * 340}, {"ranks": [2**63] * 340},
-    {"ranks": [-1] * 340}, {"ranks": [0] * 340}, {"ranks": [0.5] * 340}, {"ranks": [True] * 340},
-    {"ranks": [None] * 340}, {"ranks": [[0]] * 340}, {"ranks": [float("nan")] * 340},
-    {"ranks": [*range(1, 341)]}, {"ranks": [*range(339, -1, -1)]}, {"ranks": {"0": 1}},
-    {"ranks": [*range(341)], "vocabulary_size": 341}, {"model_sha256": "0" * 64},
-    {"model_sha256": 3}, {"\x1b[1m": 1}, {"x" * 5000: 1},
-]  # fmt: skip
-TOKENIZER_MESSAGES: list[tuple[dict[str, Any], str]] = [
-    ({"version": 1}, "json: version: "),
-    ({"version": 3}, "json: version: "),
-    ({"kind": "words"}, "json: kind: must be one of bpe, .* found 'words'"),
-    ({"surprise": 1}, "json: surprise: "),
-    ({"ranks": [0, 1], "vocabulary_size": 2}, "model: ranks are not .* 0 to 339"),
-    ({"ranks": [0, 1]}, "json: vocabulary_size: 340, but there are 2 ranks"),
-    ({"ranks": [*range(339), 338]}, "model: ranks are not"),
-    ({"ranks": [*range(340)]}, "model: pieces and ranks have digest"),
-    ({"lower_case": True}, "model: pieces and ranks have digest"),
-    ({"kind": "unigram"}, "model: pieces and ranks have digest"),
-    ({"kind": "given", "lower_case": True}, "model: .* cannot be lower-cased"),
-]
-
-
-@functools.cache
-def pieces(text: str) -> bytes:
-    return train_pieces("bpe", [text], 340)
-
-
-def bpe(model: bytes) -> Tokenizer:
-    return Tokenizer(TOKENIZERS["bpe"].load(model, False))
-
-
-def tokenizer_lies(path: Path) -> Iterator[str]:
-    text = path.read_text()
-    yield from no_objects_after_whole(path)
-    path.write_text(text)
-    yield from changed_objects(path, TOKENIZER_FIELDS, names_key=False)
-    path.write_text(text)
-    load_tokenizer(path.parent).reranked(range(340))[0].save(path.parent)
-    reranked = json.loads(path.read_text())
-    for change, message in TOKENIZER_MESSAGES:
-        path.write_text(json.dumps(reranked | change))
-        yield rf"tokenizer\.{message}"
-    for other in (
-        text.replace("{", '{"kind": "bpe", '),
-        text.replace('"version": 2', '"version": 2, "version": 2'),
-        text[:-2] + ",}",
-    ):
-        path.write_text(other)
-        yield r"tokenizer\.json"
-
-
-def tokenizer_model_lies(path: Path) -> Iterator[str]:
-    model, other = path.read_bytes(), pieces(TEXT * 2 + "other other")
-    path.write_bytes(other)
-    yield "damaged or of two tokenizers"
-    # The digest is of what decides the ids; the model's own hash is of every byte.
-    places = range(len(model) - 400, len(model))
-    idle = (flipped(model, place) for place in places)
-    path.write_bytes(next(content for content in idle if decides_nothing(content, model)))
-    yield "not the file"
-    # An older tokenizer.json knows nothing of the model's bytes.
-    description = path.with_name("tokenizer.json")
-    content = json.loads(description.read_text())
-    del content["model_sha256"]
-    description.write_text(json.dumps(content))
-    path.write_bytes(other)
-    yield "damaged or of two tokenizers"
-    path.write_bytes(model)
-    assert load_tokenizer(path.parent).digest == content["digest"]
-
-
-def decides_nothing(content: bytes, model: bytes) -> bool:
-    try:
-        return bpe(content).digest == bpe(model).digest
-    except ValueError:
-        return False
 
 
 # --- pi.npz ---------------------------------------------------------------------------------------
@@ -316,31 +227,6 @@ KINDS = [
         load_architecture,
         architecture_lies,
         lambda value, content, whole: json.loads(value.to_json()) == json.loads(content),
-    ),
-    Kind(
-        "tokenizer.json",
-        lambda folder: bpe(pieces(TEXT * 3)).save(folder),
-        lambda path: load_tokenizer(path.parent),
-        tokenizer_lies,
-        lambda value, content, whole: bool(json.loads(content) == json.loads(whole)),
-        others=("tokenizer.model",),
-    ),
-    Kind(
-        "tokenizer.model",
-        lambda folder: bpe(pieces(TEXT * 3)).save(folder),
-        lambda path: load_tokenizer(path.parent),
-        tokenizer_model_lies,
-        others=("tokenizer.json",),
-    ),
-    Kind(
-        "tokenizer.json",  # of bytes, which has no model
-        lambda folder: Tokenizer(TOKENIZERS["bytes"].load(b"", False)).save(folder),
-        lambda path: load_tokenizer(path.parent),
-        lambda path: changed_objects(
-            path, [{"ranks": [0, 1]}, {"kind": "bpe"}, {"digest": "0"}], names_key=False
-        ),
-        lambda value, content, whole: bool(json.loads(content) == json.loads(whole)),
-        others=("tokenizer.model",),
     ),
     trajectory(load_pi, [*WRONG_ARRAYS, *WRONG_VALUES]),
     trajectory(read_trajectory, WRONG_ARRAYS),

@@ -12,7 +12,6 @@ Where the interpreter has a fitting torch already (a GPU image), that one is use
 import argparse
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 
@@ -68,23 +67,13 @@ def main() -> None:
 def check_interpreter() -> None:
     """Exit with one line where this interpreter cannot be used."""
     if not PYTHON_FROM <= sys.version_info[:2] < PYTHON_BELOW:
-        names = [f"python3.{minor}" for minor in range(PYTHON_FROM[1], PYTHON_BELOW[1])]
-        working = [name for name in reversed(names) if runs(name)]
         fail(
             f"Parnas needs Python 3.{PYTHON_FROM[1]} to 3.{PYTHON_BELOW[1] - 1}; "
             f"{sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}. "
-            f"Run: make PYTHON={working[0] if working else '/path/to/' + names[-1]} setup"
+            f"Run: make PYTHON=/path/to/python3.{PYTHON_BELOW[1] - 1} setup"
         )
     if importlib.util.find_spec("ensurepip") is None:
         fail("this Python cannot make virtual environments; on Debian: apt install python3-venv")
-
-
-def runs(name: str) -> bool:
-    """Whether a command of this name is there and works (a pyenv shim may be there only)."""
-    if shutil.which(name) is None:
-        return False
-    call = subprocess.run([name, "-c", ""], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return call.returncode == 0
 
 
 def torch_of(python: str) -> "str | None":
@@ -123,11 +112,6 @@ def make_venv(venv: str, *options: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", *options, venv], check=True)
 
 
-def python_of(venv: str) -> str:
-    """The interpreter of a virtual environment."""
-    return os.path.join(venv, "bin", "python")
-
-
 def is_usable(venv: str, system_packages: bool) -> bool:
     """Whether the environment is there already, as it would be made now."""
     wanted = "include-system-site-packages = " + str(system_packages).lower()
@@ -135,24 +119,19 @@ def is_usable(venv: str, system_packages: bool) -> bool:
         with open(os.path.join(venv, "pyvenv.cfg")) as file:
             kind_fits = wanted in file.read()
         ask = "import pip, sys; print(sys.version_info[:2])"
-        answer = subprocess.run([python_of(venv), "-c", ask], stdout=subprocess.PIPE)
+        python = os.path.join(venv, "bin", "python")
+        answer = subprocess.run([python, "-c", ask], stdout=subprocess.PIPE)
     except OSError:
         return False
     return kind_fits and answer.stdout.decode().strip() == str(sys.version_info[:2])
 
 
 def pip(venv: str, what: str, *arguments: str) -> None:
-    """Install quietly; pip's own words appear where it fails."""
+    """Install quietly."""
     say("set-up: installing " + what)
-    call = [python_of(venv), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*call, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode:
-        sys.stderr.write(done.stdout.decode(errors="replace"))
+    python = os.path.join(venv, "bin", "python")
+    call = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.run([*call, *arguments], stdin=subprocess.DEVNULL).returncode:
         fail("set-up: pip could not install " + what)
 
 

@@ -37,7 +37,6 @@ COLUMNS = {  # measure: title, decimals
     "bits_per_byte": ("bits/byte", 4),
     "word_perplexity": ("word perplexity", 2),
 }
-MOST = 2**30
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,11 +71,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--clamp", type=_number, default=absent, metavar="N",
         help="keys further away are encoded as if they were this far, or none (default: the "
         "model's own)")  # fmt: skip
-    add("--streams", type=int, metavar="B",
+    size = cli.number_from(1, 2**30)
+    add("--streams", type=size, metavar="B",
         help="streams read side by side (default: as in the model's own test)")  # fmt: skip
-    add("--segment", type=int, metavar="T",
+    add("--segment", type=size, metavar="T",
         help="tokens of each stream read at once (default: as in that test)")  # fmt: skip
-    add("--context", type=int, metavar="N",
+    add("--context", type=cli.number_from(0, 2**30), metavar="N",
         help="unscored tokens before each stream's part (default: as in that test)")  # fmt: skip
     add("--words", choices=WORDS, default="eol", help="what counts as a word")
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N")
@@ -97,31 +97,19 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
 
     All that can be checked before the first token is scored is checked.
     """
-    from pipeline.evaluate import Measurement, device_of, open_folder, read_documents
+    from pipeline.evaluate import Measurement, describe, device_of, read_documents
 
-    check_out(arguments.json, arguments.data, arguments.model)
+    out = arguments.json
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
     device = device_of(arguments.device)
-    saved = open_folder(arguments.model)
+    saved = describe(arguments.model)
     variants = variants_of(arguments, saved.architecture)
-    cut = cut_of(arguments, saved.cut)
+    given = {name: vars(arguments)[name] for name in saved.cut}
+    cut = {**saved.cut, **{name: value for name, value in given.items() if value is not None}}
     text = read_documents(arguments.data, saved.tokenizer, line_ends=arguments.words == "eol")
     cut["streams"] = min(cut["streams"], len(text.tokens) - 1)
-    measurement = Measurement(saved, text, cut, device, arguments.precision)
-    for options in variants:
-        measurement.check_memory(options)
-    return measurement, variants
-
-
-def check_out(out: Path | None, texts: Sequence[Path], model: Path) -> None:
-    """Raise ValueError where OUT could not be written in the end, or would harm what is read."""
-    if out is None:
-        return
-    if out.is_dir() or not out.parent.is_dir():
-        raise ValueError(f"--json: {out}: must be a file in a folder that is there")
-    if out.exists() and any(text.exists() and out.samefile(text) for text in texts):
-        raise ValueError(f"--json: {out} is one of the texts; give another name")
-    if model.is_dir() and out.parent.samefile(model):
-        raise ValueError(f"--json: {out} lies in the model folder; give another name")
+    return Measurement(saved, text, cut, device, arguments.precision), variants
 
 
 def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:
@@ -137,16 +125,6 @@ def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> 
         except ValueError as error:
             raise ValueError(f"--{error}") from None
     return variants
-
-
-def cut_of(arguments: argparse.Namespace, saved: Mapping[str, int]) -> dict[str, int]:
-    """Streams, segment and context tokens: those of the command line, else the model's own."""
-    cut = {name: value for name in saved if (value := getattr(arguments, name)) is not None}
-    cut = {**saved, **cut}
-    for name, least in (("streams", 1), ("segment", 1), ("context", 0)):
-        if not least <= cut[name] <= MOST:
-            raise ValueError(f"--{name}: must be from {least} to 2^30, found {cut[name]}")
-    return cut
 
 
 def heading(measurement: "Measurement", variants: Variants, words: str) -> str:

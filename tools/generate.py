@@ -157,7 +157,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
     """What draws, and the ids of the prompt with `<doc>` before them."""
     from data import encode_documents
     from model import Sampling, load_model
-    from pipeline.evaluate import check_memory, describe, device_of
+    from pipeline.evaluate import describe, device_of
 
     names = ("temperature", "top_k", "top_p", "min_p")
     try:
@@ -167,7 +167,6 @@ def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
         raise ValueError(f"--{name.replace('_', '-')}:{problem}") from None
     device = device_of(arguments.device)
     saved = describe(arguments.model)
-    check_memory(saved.architecture, 1, device, "use a machine with more memory")
     model = load_model(arguments.model).to(device)
     for loss in saved.tokenizer.losses:
         print(f"lossy: {loss}", file=sys.stderr)
@@ -178,10 +177,9 @@ def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
 def prompt_of(arguments: argparse.Namespace) -> str:
     """The text of the prompt; bytes that are no UTF-8 are kept where they come from stdin."""
     from data.text import to_text, to_utf8_text
-    from utils.files import read_regular
 
     if arguments.file is not None:
-        raw = read_regular(arguments.file, MOST, "give a file of less text, or --prompt -")
+        raw = arguments.file.read_bytes()
         return to_utf8_text(raw, str(arguments.file)) if raw else ""
     prompt: str = arguments.prompt
     return to_text(sys.stdin.buffer.read()) if prompt == "-" else prompt

@@ -80,11 +80,10 @@ def prepare(arguments: argparse.Namespace) -> "ParnasLM":
     """The model as lm_eval wants it."""
     from export.lm_eval import Cut, ParnasLM
     from model import load_model
-    from pipeline.evaluate import check_memory, describe, device_of
+    from pipeline.evaluate import describe, device_of
 
     device = device_of(arguments.device)
     saved = describe(arguments.model)
-    check_memory(saved.architecture, arguments.batch, device, "lower --batch")
     model = load_model(arguments.model).to(device)
     for loss in saved.tokenizer.losses:
         print(f"lossy: {loss}; figures by byte or word say little", file=sys.stderr)

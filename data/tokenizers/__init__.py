@@ -15,7 +15,6 @@ from data.tokenizers.tokenizer import (
     Scheme,
     Tokenizer,
     TokenizerKind,
-    read_file,
     read_tokenizer_file,
 )
 
@@ -65,9 +64,9 @@ def load_tokenizer(folder: Path | str) -> Tokenizer:
         )
     kind = TOKENIZERS[saved.kind]
     path = folder / (MODEL_FILE if kind.saves_model else FILE)
-    model = read_file(path) if kind.saves_model else b""
+    model = path.read_bytes() if kind.saves_model else b""
     # Before it is read: what reads it is not made for damage.
-    if kind.saves_model and saved.model_sha256 not in (None, hashlib.sha256(model).hexdigest()):
+    if kind.saves_model and saved.model_sha256 != hashlib.sha256(model).hexdigest():
         raise ValueError(
             f"{path}: not the file that {folder / FILE} was saved with; the files are damaged or "
             "of two tokenizers, save it again"

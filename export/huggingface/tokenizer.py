@@ -12,7 +12,7 @@ from typing import Any
 
 from data import Tokenizer
 from data.tokenizers.pieces import LONGEST, SPACE_MARK, SentencePieceModel
-from data.tokenizers.tokenizer import MODEL_FILE, read_file, read_tokenizer_file
+from data.tokenizers.tokenizer import MODEL_FILE, read_tokenizer_file
 from utils.text import visible
 
 DOC = "<doc>"
@@ -86,7 +86,7 @@ def _model(tokenizer: Tokenizer, model_folder: Path) -> Any:
     if tokenizer.kind == "bytes":
         names = [f"<0x{byte:02X}>" for byte in range(256)] + [DOC]
         return models.BPE(dict(zip(names, ranks, strict=True)), [], byte_fallback=True)
-    model = SentencePieceModel(read_file(model_folder / MODEL_FILE))
+    model = SentencePieceModel((model_folder / MODEL_FILE).read_bytes())
     if model.proto.trainer_spec.model_type != _BPE:
         raise ValueError(
             f"tokenizer: kind {tokenizer.kind} cannot be carried: where several ways to cut a text "

@@ -1,6 +1,8 @@
 """Tokenizers lose nothing, never invent `<doc>`, and rank by frequency: laws of every kind."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,4 +239,29 @@ def test_lower_casing_folds_text_and_is_a_loss(kind: str, tmp_path: Path) -> Non
 
 def test_missing_tokenizer_files_are_an_os_error_with_the_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 1}, r"json: version: "),
+        ({"kind": "words"}, r"json: kind: must be one of bpe, .* found 'words'"),
+        ({"surprise": 1}, r"json: surprise: "),
+        ({"model_sha256": "0" * 64}, r"model: not the file that"),
+        ({"ranks": [0, 1]}, r"model: ranks are not .* 0 to 339"),
+        ({"ranks": [*range(339), 338]}, r"model: ranks are not"),
+        ({"ranks": [-1] * 340}, r"json: ranks.0: "),
+        ({"ranks": [*range(339, -1, -1)]}, r"model: pieces and ranks have digest"),
+        ({"lower_case": True}, r"model: pieces and ranks have digest"),
+        ({"kind": "unigram"}, r"model: pieces and ranks have digest"),
+    ],
+)
+def test_a_tokenizer_of_a_strange_folder_is_checked(
+    bpe: Tokenizer, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    bpe.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=rf"tokenizer\.{said}"):
         load_tokenizer(tmp_path)

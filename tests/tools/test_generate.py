@@ -235,7 +235,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         ("--interactive --prompt -", "--interactive reads stdin itself"),
         ("--interactive --count 2", "--interactive makes one sample a line"),
         ("--file absent.txt", "absent.txt: No such file"),
-        ("--file FOLDER", "not a file of at most"),
+        ("--file FOLDER", "Is a directory"),
         ("--file FOLDER/latin.txt", "is not UTF-8, byte 0 is 0xe9"),
     ],
 )
@@ -267,7 +267,7 @@ def test_a_folder_that_is_not_one_model_is_refused(
     assert "architecture.json" in refusal(capsys, changed("architecture.json", huge))
     assert "not a model folder" in refusal(capsys, tmp_path / "../absent")
     Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
-    assert "the tokenizer has digest" in refusal(capsys, folder)
+    assert "is not the one that the model was trained with" in refusal(capsys, folder)
 
 
 def test_what_cannot_be_shown_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,10 +279,3 @@ def test_what_cannot_be_shown_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="Broken pipe") as broken:
         command.show("text")
     assert broken.value.filename == "what takes the text"
-
-
-def test_memory_that_the_machine_has_not_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.evaluate.memory_bytes", lambda device: 2 * 2 * 5 * 8 * 4 - 1)
-    assert "10 rows of memory in all slots for each of 1 streams" in refusal(capsys, folder)

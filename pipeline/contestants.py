@@ -52,7 +52,7 @@ def contestants(plan: RunPlan, front: Sequence[Architecture] = ()) -> list[Conte
             cannot be made or measured, or a folder holds another experiment.
     """
     chosen = _chosen(plan)
-    say("preparing the opponents: their layouts, folders and forecasts of memory")
+    say("preparing the opponents: their layouts and folders")
     searched = chosen.evidence is not None and bool(chosen.evidence.pi)
     entries = [Contestant(chosen, "searched" if searched else "chosen")]
     for architecture in front:

@@ -17,15 +17,22 @@ from utils.text import visible
 # As diff and cmp have it: a comparison was made, and found something.
 DIFFERENT = 1
 USER_MISTAKE = 2
-DIVERGED = 3
+DIVERGED = 3  # or out of memory, which the message begins with
+OUT_OF_MEMORY = "out of memory"
 LOST = 4
 INTERRUPTED = 130
+_REMEDIES = (
+    "set run.recompute=true or raise run.micro_batches, with which a training goes on where it was;"
+    " or lower data.batch or set run.precision=bfloat16, in another --run directory"
+)
+# What torch says on a CPU.
+_TOO_MUCH = ("can't allocate memory", "Storage size calculation overflowed")
 _STOPPED = "stopped by {}; the state is saved. Go on with:\n  {}"
 
 
 @contextmanager
 def user_errors(loads: str = "torch") -> Iterator[None]:
-    """Turn ValueError and OSError into their message on stderr and exit code 2.
+    """Turn ValueError and OSError into their message on stderr and exit code 2; out of memory is 3.
 
     Belongs around the set-up, imports included, and around trainings that it needs, which may be
     stopped or diverge. With PARNAS_TRACEBACK=1 in the environment the traceback is printed as well.
@@ -61,6 +68,9 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
             f"the package {error.name} is missing: run `make setup`, then use .venv/bin/python"
         )
         raise SystemExit(USER_MISTAKE) from None
+    except (RuntimeError, MemoryError) as error:
+        _complain_of_memory(error)
+        raise SystemExit(_at_once(DIVERGED)) from None
     except (ValueError, OSError) as error:
         _print_traceback()
         _let_go_of_stdout()
@@ -70,7 +80,7 @@ def user_errors(loads: str = "torch") -> Iterator[None]:
 
 @dataclass
 class Ending:
-    """How a run ended: 0 done, 2 a user's mistake or a full disk, 3 diverged, 128 + signal."""
+    """How a run ended: 0 done, 2 a mistake or a full disk, 3 diverged or memory, 128 + signal."""
 
     code: int = 0
 
@@ -102,6 +112,9 @@ def run_errors() -> Iterator[Ending]:
     except Diverged as diverged:
         _complain(str(diverged))
         ending.code = DIVERGED
+    except (RuntimeError, MemoryError) as error:
+        _complain_of_memory(error)
+        ending.code = DIVERGED
     except OSError as error:
         _let_go_of_stdout()
         _complain(f"{_message(error)}; the last whole checkpoint stays. Go on with:\n  {line}")
@@ -121,6 +134,19 @@ def refuse_several(script: str) -> None:
 def _print_traceback() -> None:
     if os.environ.get("PARNAS_TRACEBACK") == "1":
         traceback.print_exc()
+
+
+def _complain_of_memory(error: RuntimeError | MemoryError) -> None:
+    """Print the remedies where memory ran out; any other error goes on as it is.
+
+    torch is not imported for the name of its error, and a CPU's has no type of its own.
+    """
+    text = (str(error).strip() or "MemoryError").splitlines()[0]
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not known and not any(words in text for words in _TOO_MUCH):
+        raise error
+    _print_traceback()
+    _complain(f"{OUT_OF_MEMORY} ({visible(text):.300}): {_REMEDIES}")
 
 
 def _complain(text: str, *, lost: bool = False) -> None:

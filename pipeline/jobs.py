@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.exit_codes import DIVERGED
+from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, with_settings
 from pipeline.processes.run_scripts import Failed, Limits, run_scripts
 from pipeline.processes.script_process import Watcher
@@ -109,8 +109,14 @@ def run_all(
     for job, future in zip(jobs, futures, strict=True):
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            has_diverged = isinstance(error, Failed) and error.code == DIVERGED
-            raise (Diverged if has_diverged else ValueError)(f"{job.name}: {error}")
+            raise (Diverged if _has_diverged(error) else ValueError)(f"{job.name}: {error}")
+
+
+def _has_diverged(error: BaseException) -> bool:
+    # Where memory ran out nothing is known of the loss.
+    if not isinstance(error, Failed):
+        return False
+    return error.code == DIVERGED and not str(error).startswith(OUT_OF_MEMORY)
 
 
 def _run(
@@ -132,7 +138,7 @@ def _run(
     try:
         run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
     except Failed as failed:
-        if failed.code != DIVERGED or diverged is None:
+        if not _has_diverged(failed) or diverged is None:
             raise
         diverged(job, str(failed))
     else:

@@ -13,10 +13,10 @@ from model import Architecture, LanguageModel, build_model, load_model, save_mod
 from pipeline.caveats import blind_caveats
 from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
-from pipeline.memory import check_architecture_size, memory_notes, retrain_memory
 from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
     fine_tune_lines,
+    memory_line,
     optimiser_line,
     options_lines,
     parameter_count,
@@ -44,7 +44,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2: the derived model from scratch."""
     began = read_cpu(core_numbers())
     check_tokenizer(plan.prepared.tokenizer, architecture)
-    check_architecture_size(architecture, plan.experiment.data.batch, plan.device)
     torch.manual_seed(plan.seed)
     model = build_model(architecture, dropout=plan.dropout).to(plan.device)
     model.train()
@@ -61,9 +60,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     valid, batches = plan.streams("valid"), plan.training_batches()
     whole, rate = WeightStep(plan.forward, config.optimiser, stages.rate), config.layer_dropout
     step = LayerDropoutStep(whole, rate, plan.seed) if rate else whole
-    forecast = retrain_memory(step, state, batches.batch(0))
-    ignore = plan.experiment.run.ignore_memory_forecast
-    memory = memory_notes(forecast, model.may_cost_more, plan.forward, folder, ignore=ignore)
     identity = plan.identity(
         dropout=asdict(plan.dropout),
         retrain=config.identity(),
@@ -71,7 +67,7 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
     )
     summary = [
         *_retrain_summary(plan, model, architecture),
-        *memory.lines,
+        memory_line(state),
         *busy_lines(plan.forward, began),
     ]
     return Trainer(
@@ -87,7 +83,6 @@ def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:
         nets={"model": lambda state: plan.validate(valid, state.model)},
         trackers=plan.trackers(folder, identity),
         ranks=plan.ranks,
-        refusal=memory.refusal,
     )
 
 
@@ -110,7 +105,7 @@ def _retrain_summary(plan: RunPlan, model: LanguageModel, architecture: Architec
 def open_retraining(plan: RunPlan, architecture: Architecture) -> Trainer:
     """Phase 2 with its folder taken; raises what Trainer.open does."""
     if plan.ranks.is_first:
-        announce("building the model and forecasting its memory")
+        announce("building the model")
     trainer = retrain_trainer(plan, architecture)
     trainer.open()
     return trainer

@@ -18,9 +18,9 @@ from nas.search.tau import build_rho
 from nas.search.trajectory import Trajectory
 from pipeline.context import RunPlan
 from pipeline.experiment import Experiment
-from pipeline.memory import check_supernet_size, memory_notes, search_memory
 from pipeline.search_cost import constraints_of, costs_file, guards_of, search_costs
 from pipeline.summary import (
+    memory_line,
     optimiser_line,
     options_lines,
     parameter_count,
@@ -94,7 +94,7 @@ def run_searches(plan: RunPlan, seeds: Sequence[int], opened: list[Trainer]) -> 
 
 def _opened(plan: RunPlan) -> Trainer:
     if plan.ranks.is_first:
-        announce("building the SuperNet and forecasting its memory")
+        announce("building the SuperNet")
     trainer = search_trainer(plan)
     trainer.open()
     return trainer
@@ -104,11 +104,10 @@ def search_trainer(plan: RunPlan) -> Trainer:
     """Phase 1: the SuperNet, alpha, and how both are trained.
 
     Raises:
-        ValueError: the model's options leave alpha no gradient, or it is too large.
+        ValueError: the model's options leave alpha no gradient.
     """
     began = read_cpu(core_numbers())
     check_searchable(plan.experiment)
-    check_supernet_size(plan)
     model = plan.supernet()
     schedules = plan.schedules(model.longest_memory)
     config = schedules.config
@@ -122,13 +121,10 @@ def search_trainer(plan: RunPlan) -> Trainer:
     weight_step = WeightStep(plan.forward, config.optimiser, rate)
     step = SearchStep(schedules, weight_step, plan.seed, alpha_batches, constraints)
     folder = plan.search_folder(plan.seed)
-    forecast = search_memory(step, state, weights_batches.batch(0))
-    ignore = plan.experiment.run.ignore_memory_forecast
-    memory = memory_notes(forecast, model.may_cost_more, plan.forward, folder, ignore=ignore)
     trajectory = Trajectory([candidate.label for candidate in plan.candidates], schedules)
     summary = [
         *_search_summary(plan, model, schedules),
-        *memory.lines,
+        memory_line(state),
         *busy_lines(plan.forward, began),
     ]
     return Trainer(
@@ -149,7 +145,6 @@ def search_trainer(plan: RunPlan) -> Trainer:
         trackers=plan.trackers(folder, plan.search_identity),
         ranks=plan.ranks,
         work=_flops_of_steps(plan.costs, model, schedules),
-        refusal=memory.refusal,
     )
 
 

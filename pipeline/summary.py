@@ -13,7 +13,8 @@ from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
 from pipeline.context import RunPlan
 from pipeline.softmax import cluster_mass
 from training.config import OptimiserConfig
-from training.optim import Stages, warmup_steps
+from training.optim import Stages, slots_of, warmup_steps
+from training.state import TrainState
 
 # With fewer held-out tokens the error of a mean is larger than what layouts differ by.
 LEAST_TOKENS = 10_000
@@ -167,6 +168,16 @@ def options_lines(model: LanguageModel, layer_dropout: float = 0.0) -> list[str]
     }
     words = ", ".join(name if value is True else f"{name} {value}" for name, value in given.items())
     return [f"options: {words}"] if words else []
+
+
+def memory_line(state: TrainState) -> str:
+    """Megabytes of what every step needs whatever its batch: weights, gradients, moments."""
+    weights = sum(parameter.nbytes for parameter in state.model.parameters())
+    moments = sum(name != "step" for name in slots_of(state.optimisers["weights"]))
+    return (
+        f"memory: {weights * (2 + moments) / 1e6:,.1f} MB for weights, gradients and {moments} "
+        "moments; what the passes hold comes on top"
+    )
 
 
 def parameter_count(model: torch.nn.Module) -> int:

@@ -21,7 +21,6 @@ from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.context import RunPlan
-from pipeline.memory import check_supernet_size
 from pipeline.score_file import Labels, ScoreCache, open_scores
 from training.checkpoint import read_weights, restore_weights
 from training.checkpoints import LAST
@@ -138,7 +137,6 @@ class SupernetScores:
 
     @cached_property
     def _nets(self) -> list[LanguageModel]:
-        check_supernet_size(self.plan)
         seeds = ", ".join(map(str, self.seeds))
         say(f"scoring by the SuperNet's weights (search {seeds}) on the validation text")
         return [load_supernet(self.plan.with_seed(seed)) for seed in self.seeds]

@@ -19,7 +19,6 @@ import retrain
 import search
 from tests.mutation import FILE, Checked, answer
 from tests.runs import LAYOUT, Capture, killed_after, run
-from training.memory import Forecast
 from utils.cores import CpuReading
 
 # No example is drawn by luck, and no example fails because the machine is busy.
@@ -203,9 +202,6 @@ def _without_what_takes_long(
     if "figures" not in request.keywords:
         monkeypatch.setattr("report.search_figures.write_search_figures", lambda folder: [])
         monkeypatch.setattr("report.page.write_report", lambda folder: folder / "report.html")
-    if "forecast" not in request.keywords:
-        nothing = Forecast(0, 0, 0, 0, 0, 0)
-        monkeypatch.setattr("pipeline.memory.forecast", lambda *_: nothing)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -24,7 +24,6 @@ from model import load_architecture, load_model
 from model.attention_kernels import KERNELS
 from tests.runs import (
     LAYOUT,
-    RETRAIN,
     ROOT,
     SEARCH,
     Capture,
@@ -38,7 +37,6 @@ from tests.runs import (
     settings,
     state_of,
 )
-from training.memory import Forecast
 
 RESULT = "retrain/argmax-0/seed-0/result.json"
 
@@ -202,32 +200,6 @@ def test_recompute_may_change_at_any_time_and_changes_no_number(
     run(search, *arguments)
     assert "not exactly" not in capsys.readouterr().out
     assert_same(searched / SEARCH, tmp_path / "other" / SEARCH)
-
-
-@pytest.mark.forecast
-def test_law_11_the_forecast_of_memory_changes_no_byte(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    def both_phases(folder: Path) -> str:
-        options = ["--run", folder, *settings("run.ignore_memory_forecast=true")]
-        run(search, experiment_file, *options)
-        run(retrain, experiment_file, *options, *LAYOUT)
-        return capsys.readouterr().out
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pipeline.memory.memory_bytes", lambda device: 100_000)
-        said = both_phases(tmp_path / "with")
-    warning = " MB of memory are needed, and cpu has 0.1 MB: set run.recompute=true, raise "
-    assert said.count("\nmemory: about ") == said.count(warning) == 2
-    assert "\nmemory: about 0 MB" not in said
-    nothing = Forecast(0, 0, 0, 0, 0, 0)
-    with monkeypatch.context() as patched:
-        patched.setattr("pipeline.memory.forecast", lambda *_: nothing)
-        said = both_phases(tmp_path / "without")
-    assert "\nmemory: about 0 MB beyond start (weights 0, " in said
-    assert "and cpu has" not in said
-    for phase in (SEARCH, RETRAIN):
-        assert_same(tmp_path / "with" / phase, tmp_path / "without" / phase)
 
 
 def test_retrain_needs_an_architecture_and_an_experiment_but_no_search(

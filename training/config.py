@@ -50,11 +50,6 @@ class RunConfig(Section):
         description="Compute each slot's candidates again in the backward pass instead of keeping "
         "what they need for it: less memory, about a third more time, the same numbers.",
     )
-    ignore_memory_forecast: bool = Field(
-        default=False,
-        description="Train though the forecast of memory exceeds what the device has, with a "
-        "warning; otherwise that is refused before step 0. Forecasts were within 25% of the peak.",
-    )
     attention: Literal["auto", "with_bias", "fused"] = Field(
         default="auto",
         description="Kernel of attention in training steps; auto: as measured for the device. Both "

@@ -6,6 +6,7 @@ trains faster and holds the most that it ever needed at once.
 """
 
 import ctypes
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,18 +23,20 @@ _PAD_BYTES = 64 * 2**20
 MOST_GRAPHS = 512
 
 
-def keeps_freed_memory() -> bool:
-    """Whether the C library can be told so."""
-    return platform.libc_ver()[0] == "glibc"
-
-
 def keep_freed_memory() -> bool:
     """Let this process reuse the memory that it frees; whether the C library was told so."""
-    if not keeps_freed_memory():
+    if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD_BYTES))
     return all(mallopt(name, value) == 1 for name, value in settings)
+
+
+def memory_bytes(device: torch.device) -> int:
+    """How much memory a GPU, or this machine, has."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def compiled_run(device: torch.device) -> RunSlot:

@@ -47,8 +47,6 @@ class Trainer:
         trackers: open those that the experiment names.
         ranks: the processes that train together; the first one writes, the others are silent.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
-        refusal: why no step may be taken here, as where memory is too small; None: they may. A
-            phase that is done opens all the same.
     """
 
     title: str
@@ -68,7 +66,6 @@ class Trainer:
     trackers: Sequence[Opener] = ()
     ranks: Ranks = ALONE
     work: Sequence[float] | None = None
-    refusal: str | None = None
     metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
     _refused: str | None = field(init=False, default=None)
@@ -77,17 +74,15 @@ class Trainer:
         """Take the folder until `close`, and go back to its last usable checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, another process trains there, none
-                of its checkpoints can be used, or steps are left and may not be taken.
+            ValueError: the folder holds another experiment, another process trains there, or none
+                of its checkpoints can be used.
             Lost: another process of the run is gone.
         """
         with ExitStack() as on_error:
             on_error.callback(self.close)
             if self.ranks.is_first:
                 # Another experiment's folder is refused before so much as a lock is made in it.
-                if not is_claimed(self.folder, self.identity):
-                    # Claimed now, it would refuse the smaller experiment that is the remedy.
-                    self._check_allowed()
+                is_claimed(self.folder, self.identity)
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = FolderLock(self.folder)
                 # Looks again: it may have been claimed, and let go, before it was locked here.
@@ -103,8 +98,6 @@ class Trainer:
                 checkpoint.restore(self.state)
                 self._refused = checkpoint.refused
                 self.resumed(self.state)
-            if self.state.step < self.steps:
-                self._check_allowed()
             if checkpoint is not None and self.ranks.is_first:
                 # What was killed between a checkpoint and the removal of what it no longer names.
                 self._checkpoints.remove_unnamed()
@@ -117,10 +110,6 @@ class Trainer:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def _check_allowed(self) -> None:
-        if self.refusal is not None:
-            raise ValueError(self.refusal)
 
     def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
         """Train to the end; the lines that were heard before are not shown again.

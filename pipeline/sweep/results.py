@@ -15,9 +15,9 @@ from nas.costs.latency import Latencies
 from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
-from pipeline.memory import FLOAT32_BYTES, memory_bytes
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline
+from training.runtime import memory_bytes
 from utils.pareto import different, unbeaten
 
 UNITS = {
@@ -203,7 +203,7 @@ def _groups(
     held = 0
     for key, architecture in layouts.items():
         assert architecture.costs is not None, "derive.py writes costs"
-        needed = FLOAT32_BYTES * architecture.costs.parameters
+        needed = 4 * architecture.costs.parameters
         if group and held + needed > most_bytes:
             yield group
             group, held = {}, 0

@@ -5,6 +5,7 @@ B batch   T segment length   M memory length   D d_model   E width of the embedd
 
 import hashlib
 import json
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import (
     BLOCKS,
@@ -39,7 +41,6 @@ from tests.model.tiny import (
     randomise,
     tokens,
 )
-from training.memory import Ledger
 
 ALL = ModelOptions(
     norm="scale", norm_position="post", last_norm=False, token_shift=True, d_embedding=3
@@ -264,6 +265,36 @@ def test_options_without_meaning_are_refused(given: dict[str, Any], said: str) -
         architecture(options=rest, d_model=sizes["d_model"])
 
 
+class Ledger(TorchDispatchMode):
+    """Counts the bytes of the storages that operations make while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.most = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for made in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(made, Tensor):
+                self.count(made.untyped_storage())
+        self.most = max(self.most, self.live)
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known:
+            return
+
+        def freed() -> None:
+            self.live -= size
+            self.known.remove(key)
+
+        self.live += size
+        self.known.add(key)
+        weakref.finalize(storage, freed)
+
+
 def _peak(model: LanguageModel, *, training: bool) -> int:
     """Most bytes of tensors that live at once in a pass."""
     ids_BT, state = tokens(2, 64), model.initial_state(2, cached=not training)
@@ -271,7 +302,7 @@ def _peak(model: LanguageModel, *, training: bool) -> int:
         h_BTD = model(ids_BT, state)[0]
         if training:
             h_BTD.sum().backward()
-    return max(ledger.moments)
+    return ledger.most
 
 
 @pytest.mark.parametrize("activation", ["relu", "geglu"])

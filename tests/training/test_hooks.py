@@ -149,8 +149,7 @@ def test_what_diverges_between_two_logs_is_never_saved_and_said_again_on_a_resum
 
     monkeypatch.setattr(SearchStep, "__call__", spoiled)
     arguments = [experiment_file, "--run", tmp_path / "run"]
-    # The forecast of memory takes alpha's first step, which is not to be the spoiled one; and with
-    # all candidates computed the optimiser's first tensor is the same after a resume.
+    # With all candidates computed the optimiser's first tensor is the same after a resume.
     arguments += ["--set", "search.estimator=soft", "--set", "search.alpha.warmup_fraction=0.25"]
     arguments += ["--set", f"run.log_every={log_every}"]
     arguments += ["--set", f"run.validate_every={validate_every}"]

@@ -3,8 +3,6 @@
 N validations   K numbers of a block
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from matplotlib.figure import Figure
 
 from report.panels import panel_columns
 from report.plotting import INK, house_style, make_figure, short_label, step_axis
-from report.run_files import REMEDY
+from report.run_files import reading
 
 BLOCKS_FIGURE = "blocks.png"
 BLOCKS_WORDS = (
@@ -41,43 +39,28 @@ Described = dict[tuple[str, str], dict[int, Series]]
 
 
 def described(metrics: pd.DataFrame, path: Path) -> Described:
-    """What the rows of a `metrics.jsonl` say of blocks; none in older files.
+    """What the rows of a `metrics.jsonl` say of blocks; mostly nothing.
 
     Raises:
-        ValueError: a row is damaged; the message names the path.
+        ValueError: a row is broken; the message names the path.
     """
     found: dict[tuple[str, str], dict[int, dict[int, list[float]]]] = {}
     if "blocks" not in metrics:
         return {}
     rows = metrics[metrics["kind"] == "blocks"]
-    for step, blocks in zip(rows["step"], rows["blocks"], strict=True):
-        try:
-            for slot, label, name, values in _entries(blocks):
-                found.setdefault((label, name), {}).setdefault(slot, {})[int(step)] = values
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise ValueError(f"{path}: blocks of step {step!s:.20}: damaged; {REMEDY}") from None
-    return {
-        key: {slot: _series(by_step, path) for slot, by_step in sorted(slots.items())}
-        for key, slots in found.items()
-    }
-
-
-def _entries(blocks: Any) -> list[tuple[int, str, str, list[float]]]:
-    entries = []
-    for block in blocks:
-        for name, given in block["numbers"].items():
-            values = [float(value) for value in given]
-            if not values or not all(map(math.isfinite, values)):
-                raise ValueError(values)
-            entries.append((int(block["slot"]), str(block["label"]), str(name), values))
-    return entries
-
-
-def _series(by_step: Mapping[int, list[float]], path: Path) -> Series:
-    if len({len(values) for values in by_step.values()}) > 1:
-        raise ValueError(f"{path}: blocks: a slot's numbers change their count; {REMEDY}")
-    steps = sorted(by_step)
-    return Series(np.array(steps), np.array([by_step[step] for step in steps]))
+    with reading(path):
+        for step, blocks in zip(rows["step"], rows["blocks"], strict=True):
+            for block in blocks:
+                for name, values in block["numbers"].items():
+                    slots = found.setdefault((block["label"], name), {})
+                    slots.setdefault(block["slot"], {})[int(step)] = values
+        return {
+            key: {
+                slot: Series(np.array(list(by_step)), np.array(list(by_step.values())))
+                for slot, by_step in sorted(slots.items())
+            }
+            for key, slots in found.items()
+        }
 
 
 def blocks_figure(found: Described) -> Figure:

@@ -1,6 +1,5 @@
 """The derived layout beside its opponents: its files read, text table, HTML table."""
 
-import io
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,13 @@ from typing import Any
 import pandas as pd
 
 from report import html
-from report.architectures import as_number
-from report.run_files import read_json
+from report.run_files import read_json, reading
 from utils.text import aligned, compact, shorten
 
 Interval = tuple[float, float]
-_TEXT = ("name", "layout", "role")
+_TEXT = ("name", "layout", "role", "equal")
+_WORD_PERPLEXITY = "word_perplexity"
+_LATENCY_TIMES, _PERPLEXITY_TIMES = "relative_latency", "relative_perplexity"
 _NUMBERS = (
     "n",
     "parameters",
@@ -26,13 +26,10 @@ _NUMBERS = (
     "perplexity",
     "bits_per_byte",
     "valid_nats_per_token",
+    _WORD_PERPLEXITY,
+    _LATENCY_TIMES,
+    _PERPLEXITY_TIMES,
 )
-_WORD_PERPLEXITY = "word_perplexity"
-_LATENCY_TIMES, _PERPLEXITY_TIMES = "relative_latency", "relative_perplexity"
-# What a file of an older version lacks; `equal` is text.
-_ADDED = (_WORD_PERPLEXITY, _LATENCY_TIMES, _PERPLEXITY_TIMES)
-_MAY_BE_EMPTY = ("latency_ms", "bits_per_byte", "valid_nats_per_token", *_ADDED)
-_EQUAL = "equal"
 _WIDTH, _SHORTEST_NAME = 100, 9
 # Layouts up to so long stand in the table; the second where the first leaves no room.
 _LAYOUT_LENGTHS = (16, 7)
@@ -41,21 +38,13 @@ _LONGEST_CELL = 40  # of a layout on the page
 CHOSEN_ROLES = ("searched", "chosen")
 
 
-def interval_of(value: Any, numbers: int = 2) -> Interval | None:
-    """Low and high, which are the last two of so many numbers of a file."""
-    if not isinstance(value, list) or len(value) != numbers:
-        return None
-    low, high = (as_number(end) for end in value[-2:])
-    return None if low is None or high is None else (low, high)
-
-
 @dataclass(frozen=True)
 class Comparison:
     """The rows of `comparison.csv`, one per network, and what `comparison.json` says.
 
-    `reference` is the row that others are multiples of; older files have none. Intervals are by
-    the name of the row, of 95%: `intervals` over the seeds, `latency_intervals` over the rounds of
-    one measurement; a file of an older version, or of one seed, has none.
+    `reference` is the row that others are multiples of. Intervals are by the name of the row, of
+    95%: `intervals` over the seeds, where there are several, `latency_intervals` over the rounds
+    of one measurement.
     """
 
     rows: pd.DataFrame
@@ -68,12 +57,13 @@ class Comparison:
 
     def nats_interval(self, name: str) -> Interval | None:
         """Of a row's nats over its seeds."""
-        known = self.intervals.get(name)
-        return interval_of(known.get("nats_per_token")) if isinstance(known, Mapping) else None
+        ends = self.intervals.get(name, {}).get("nats_per_token")
+        return (ends[0], ends[1]) if ends else None
 
     def latency_interval(self, name: str) -> Interval | None:
         """Of a row's latency over the rounds of its measurement."""
-        return interval_of(self.latency_intervals.get(name))
+        ends = self.latency_intervals.get(name)
+        return (ends[0], ends[1]) if ends else None
 
     @property
     def legend(self) -> str:
@@ -93,57 +83,33 @@ class Comparison:
 
 
 def read_comparison(run_folder: Path) -> Comparison:
-    """Read `comparison.csv`, and the verdict from `comparison.json` where there is one.
+    """Read `comparison.csv` and `comparison.json`.
 
     Raises:
-        ValueError: one of the files is damaged; the message names it, and the line.
+        ValueError: one of the files is broken; the message names it.
     """
-    rows = _read_rows(run_folder / "comparison.csv")
-    path = run_folder / "comparison.json"
-    summary = read_json(path) if path.exists() else {}
-    remarks = summary.get("remarks")  # a file of an older version has none
-    return Comparison(
-        rows,
-        verdict=str(summary.get("verdict") or ""),
-        latency_note=str(summary.get("latency_note") or ""),
-        remarks="\n".join(map(str, remarks)) if isinstance(remarks, list) else "",
-        reference=str(summary.get("reference") or ""),
-        intervals=_object(summary.get("intervals")),
-        latency_intervals=_object(summary.get("latency_interval_ms")),
-    )
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _read_rows(path: Path) -> pd.DataFrame:
-    try:
-        # As text first: a layout may be called nan.
-        frame = pd.read_csv(
-            io.BytesIO(path.read_bytes()), dtype=str, keep_default_na=False, encoding="utf-8"
+    path = run_folder / "comparison.csv"
+    with reading(path):
+        rows = pd.read_csv(
+            path,
+            # A layout may be called nan.
+            dtype={**dict.fromkeys(_TEXT, str), **dict.fromkeys(_NUMBERS, float)},
+            keep_default_na=False,
+            na_values={name: ["", "nan"] for name in _NUMBERS},
         )
-    except ValueError as error:  # pandas' parser errors and UnicodeDecodeError are ValueErrors
-        raise ValueError(f"{path}: not a readable table ({error}); run compare.py again") from error
-    missing = [name for name in (*_TEXT, *_NUMBERS) if name not in frame]
-    if missing:
-        raise ValueError(f"{path}: lacks the columns {', '.join(missing)}; run compare.py again")
-    for name in (*_ADDED, _EQUAL):
-        if name not in frame:
-            frame[name] = ""
-    for name in (*_NUMBERS, *_ADDED):
-        column = frame[name].fillna("").str.strip()
-        number = pd.to_numeric(column, errors="coerce")
-        allowed = column.str.lower() == "nan"
-        if name in _MAY_BE_EMPTY:
-            allowed |= column == ""
-        wrong = number.isna() & ~allowed
-        if wrong.any():
-            line = int(wrong.to_numpy().argmax()) + 2
-            cell = column.iloc[line - 2]
-            raise ValueError(f"{path}:{line}: {name}: expected a number, found '{cell}'")
-        frame[name] = number
-    return frame
+        if missing := {*_TEXT, *_NUMBERS} - {*rows}:
+            raise KeyError(", ".join(sorted(missing)))
+    summary = read_json(run_folder / "comparison.json")
+    with reading(run_folder / "comparison.json"):
+        return Comparison(
+            rows,
+            verdict=summary["verdict"],
+            latency_note=summary["latency_note"],
+            remarks="\n".join(summary["remarks"]),
+            reference=summary["reference"],
+            intervals=summary["intervals"],
+            latency_intervals=summary["latency_interval_ms"],
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +138,7 @@ def significant(value: float) -> str:
 
 def _letters(row: pd.Series) -> str:
     """P, F, L or T for each word of the column `equal`."""
-    return "".join(word[0].upper() for word in str(row[_EQUAL]).split()) or "-"
+    return "".join(word[0].upper() for word in str(row["equal"]).split()) or "-"
 
 
 _LEFT = 2  # columns of text
@@ -190,7 +156,7 @@ _COLUMNS = (
     _PERPLEXITY,
 )
 _WORD_COLUMN = _Column("ppl", "/word", _number(_WORD_PERPLEXITY, _perplexity))
-# What a file of an older version has not.
+# Beside the reference and the first row.
 _BESIDE = (
     _Column("latency", "x", _number(_LATENCY_TIMES, lambda value: f"{value:.2f}")),
     _Column("ppl", "x", _number(_PERPLEXITY_TIMES, lambda value: f"{value:.3f}")),
@@ -199,7 +165,7 @@ _BESIDE = (
 
 
 def _columns(comparison: Comparison) -> tuple[_Column, ...]:
-    """Word perplexity where every row has it; what is beside other rows, where the file has it."""
+    """Word perplexity where every row has it; what is beside the reference, where there is one."""
     words = len(comparison.rows) and comparison.rows[_WORD_PERPLEXITY].notna().all()
     beside = _BESIDE if comparison.legend else ()
     return (*_COLUMNS, *((_WORD_COLUMN,) if words else ()), *beside)
@@ -257,13 +223,13 @@ def _cells(
     return [[column.title for column in columns], [column.unit for column in columns], *cells]
 
 
-def html_table(comparison: Comparison) -> str:
-    """The same table as HTML; the chosen layout stands out."""
+def html_table(comparison: Comparison) -> html.Table:
+    """The same table for the page; the chosen layout stands out."""
     columns, rows = _columns(comparison), []
     for _, row in comparison.rows.iterrows():
         cells = [column.show(row) for column in columns]
         if len(cells[1]) > _LONGEST_CELL:  # the page draws every layout
             cells[1] = f"{len(str(row['layout']).split())} slots"
-        rows.append(("searched" if row["role"] in CHOSEN_ROLES else "", cells))
+        rows.append((row["role"] in CHOSEN_ROLES, cells))
     head = [(column.title, column.unit) for column in columns]
-    return html.table(head, rows, left=_LEFT, says="the comparison")
+    return html.Table(head, rows, left=_LEFT, label="the comparison")

@@ -1,15 +1,13 @@
 """What pi was expected to cost over the steps of a search that heeds costs."""
 
-import io
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from report.panels import mark_start
 from report.plotting import house_style, make_figure, margins, step_axis
-from report.run_files import Trajectory, read_json
+from report.run_files import Trajectory, read_json, reading
 
 COSTS, COST_PATH, COST_FIGURE = "costs.json", "cost.csv", "cost.png"
 _LINES = {
@@ -20,7 +18,7 @@ _LINES = {
 
 
 def has_costs(search_folder: Path) -> bool:
-    """Whether a search heeded costs and came to its end."""
+    """True where a search heeded costs and came to its end."""
     return (search_folder / COSTS).exists() and (search_folder / COST_PATH).exists()
 
 
@@ -28,16 +26,14 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
     """Costs as multiples of the reference's, with the target.
 
     Raises:
-        ValueError: a file of the search is damaged.
+        ValueError: a file of the search is broken.
     """
     known = read_json(search_folder / COSTS)
-    path = _read_path(search_folder / COST_PATH)
-    try:
+    with reading(search_folder / COSTS):
         reference, most = float(known["reference_cost"]), float(known["most"])
-        if not (reference > 0 and np.isfinite([reference, most]).all()):
-            raise ValueError("costs must be above 0 and finite")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{search_folder / COSTS}: not the costs of a search ({error})") from None
+        unit = f"{known['name'][:20]} / {known['reference'][:24]}"
+    with reading(search_folder / COST_PATH):
+        path = pd.read_csv(search_folder / COST_PATH)[["step", *_LINES]].astype(float)
     with house_style():
         figure = make_figure(7.6, 3.2)
         axes = figure.subplots()
@@ -52,20 +48,9 @@ def cost_figure(search_folder: Path, trajectory: Trajectory) -> Figure:
         highest = path.loc[named_N, list(_LINES)].to_numpy().max(initial=path["expected"].max())
         axes.set_ylim(0, 1.1 * float(highest) / reference)
         axes.set_xlabel("step")
-        axes.set_ylabel(f"{str(known.get('name'))[:20]} / {str(known.get('reference'))[:24]}")
+        axes.set_ylabel(unit)
         axes.grid(axis="y")
         mark_start(axes, trajectory)
         step_axis(axes, float(step_N[0]), float(step_N[-1]))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
     return figure
-
-
-def _read_path(path: Path) -> pd.DataFrame:
-    try:
-        frame = pd.read_csv(io.BytesIO(path.read_bytes())).astype(float)
-        values = frame[["step", *_LINES]].to_numpy()
-        if not len(values) or not np.isfinite(values).all():
-            raise ValueError("no rows, or a number that is not finite")
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path}: not the path of a cost ({error}); run search.py again") from None
-    return frame

@@ -1,14 +1,19 @@
-"""Pieces of the page. Every text that comes from a file passes through `escape`."""
+"""Sections, tables and pictures of a page, and the Jinja2 templates that they are shown by.
+
+The templates escape every text, so a label or a path from a file never becomes markup.
+"""
 
 import base64
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from report.style import style_sheet
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from utils.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -17,163 +22,56 @@ class Section:
 
     key: str
     title: str
-    body: str
-    shape: str = ""  # a class of the style sheet
+    body: Markup
 
 
-def page(title: str, sections: Sequence[Section], *, rules: str = "", script: str = "") -> str:
-    """The whole document: the first section, links to the others, and these.
-
-    `rules` are added to the style sheet; `script` is the page's only script.
-    """
-    style = style_sheet(rules)
-    # Between them a line may break.
-    links = " ".join(
-        f'<a href="#{escape(one.key)}">{escape(one.title)}</a>' for one in sections[1:]
-    )
-    nav = f'<nav aria-label="Parts of this page">{links}</nav>' if links else ""
-    first = escape(sections[0].key) if sections else ""
-    body = "".join(map(_section, sections))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} - Parnas</title><style>{style}</style></head>\n"
-        f'<body><a class="skip" href="#{first}">Skip to the answer</a>'
-        f"<header><h1>{escape(title)} <small>Parnas report</small></h1>{nav}</header>\n"
-        f"<main>\n{body}</main>{f'<script>{script}</script>' if script else ''}</body></html>\n"
-    )
-
-
-def _policy(style: str, script: str) -> str:
-    """What a browser may do here: nothing but this style, this script and pictures in the page.
-
-    Whatever the files of a run hold, nothing is loaded from anywhere.
-    """
-    allowed = {"style-src": style, "script-src": script}
-    hashes = "".join(f"; {rule} '{_hash(text)}'" for rule, text in allowed.items() if text)
-    return f"default-src 'none'; img-src data:{hashes}; base-uri 'none'; form-action 'none'"
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()
-    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
-
-
-def _section(section: Section) -> str:
-    # The key is in every answer's address; tabindex lets a skip link move the keyboard there.
-    title = f"<h2>{escape(section.title)}</h2>"
-    shape = f' class="{escape(section.shape)}"' if section.shape else ""
-    return (
-        f'<section id="{escape(section.key)}"{shape} tabindex="-1">'
-        f"{title}{section.body}</section>\n"
-    )
-
-
-def subtitle(text: str) -> str:
-    """A heading inside a section."""
-    return f"<h3>{escape(text)}</h3>"
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    """Running text."""
-    return f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>"
-
-
-def link(key: str, text: str) -> str:
-    """A line that leads to a section of this page."""
-    return f'<p class="note"><a href="#{escape(key)}">{escape(text)}</a></p>'
-
-
-def note(text: str, kind: str = "note") -> str:
-    """Small print; lines stay lines."""
-    return f'<p class="{kind}">{"<br>".join(escape(line) for line in text.splitlines())}</p>'
-
-
-def verdict(text: str) -> str:
-    """What the comparison found."""
-    return note(text, kind="verdict")
-
-
-def caveats(lines: Sequence[str]) -> str:
-    """A box of what a reader of the figures above must be told; empty without any."""
-    if not lines:
-        return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<div class="caveats" role="note"><p>Read with care</p><ul>{items}</ul></div>'
-
-
-def facts(values: Mapping[str, str]) -> str:
-    """Short names and values in columns."""
-    cells = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in values.items()
-    )
-    return f"<dl>{cells}</dl>" if cells else ""
-
-
-def collapsible(title: str, text: str) -> str:
-    """A file's text, folded away."""
-    return f"<details><summary>{escape(title)}</summary>{_text(text, title)}</details>"
-
-
-def commands(lines: Sequence[str], says: str = "commands") -> str:
-    """Commands to copy."""
-    return _text("\n".join(lines), says) if lines else ""
-
-
-def _text(text: str, says: str) -> str:
-    # Reached by the keyboard, since it may be wider than the page.
-    return f'<pre tabindex="0" role="region" aria-label="{escape(says)}">{escape(text)}</pre>'
-
-
-def image(content: bytes, caption: str, alt: str, *, kind: str = "png") -> str:
-    """A picture inside the page; `alt` says what is seen to those who do not see it."""
-    data = base64.b64encode(content).decode("ascii")
-    return (
-        f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
-
-
-def json_block(content: Any) -> str:
-    """Data for the page's script, which no text inside can end."""
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return f'<script type="application/json">{text}</script>'
-
-
-def table(
-    head: Sequence[tuple[str, str]],
-    rows: Sequence[tuple[str, Sequence[str]]],
-    *,
-    left: int,
-    says: str,
-) -> str:
+@dataclass(frozen=True)
+class Table:
     """A table; the first `left` columns hold text, the others numbers.
 
-    `head` has title and unit of each column, `rows` the class and the cells of each row, of which
-    the first names the row. `says` is what the table is about.
+    `head` has title and unit of each column; a row has its cells, and before them whether it
+    stands out. `label` is what the table is about.
     """
 
-    def side(index: int) -> str:
-        return ' class="text"' if index < left else ""
+    head: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[bool, Sequence[str]]]
+    left: int
+    label: str
 
-    titles = "".join(
-        f'<th scope="col"{side(i)}>{escape(title)}<small>{escape(unit)}</small></th>'
-        for i, (title, unit) in enumerate(head)
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture inside the page; `alt` says what is seen to those who do not see it."""
+
+    content: bytes
+    caption: str
+    alt: str
+    kind: str = "png"
+
+    @property
+    def source(self) -> str:
+        """The picture as an address that loads nothing."""
+        return f"data:image/{self.kind};base64,{base64.b64encode(self.content).decode('ascii')}"
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Fill a template of `report/templates`."""
+    return Markup(_templates().get_template(template).render(**values))
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section | None], block_px: int) -> Path:
+    """Write a page of the sections that there are, the answer first; stacks have blocks so high."""
+    shown = [section for section in sections if section is not None]
+    page = render("page.html.j2", title=title, sections=shown, block_px=block_px)
+    return write_whole(path, page)
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    body = "".join(
-        f'<tr class="{escape(name)}"><th scope="row" class="text">{escape(cells[0])}</th>'
-        + "".join(f"<td{side(i)}>{escape(cell)}</td>" for i, cell in enumerate(cells) if i)
-        + "</tr>"
-        for name, cells in rows
-    )
-    return scrolling(f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>", says)
-
-
-def scrolling(body: str, says: str) -> str:
-    """What scrolls alone where a screen is narrower than it; `says` is what it is about."""
-    region = f'tabindex="0" role="region" aria-label="{escape(says)}"'
-    return f'<div class="scroll" {region}>{body}</div>'

@@ -8,30 +8,32 @@ from pathlib import Path
 
 from report import html
 from report.answer import Known, answer
-from report.architectures import Layout, read_layouts
 from report.commands import commands_section, next_commands
 from report.comparison import Comparison, html_table, read_comparison
 from report.comparison_figure import costs_drawn, measure_of, scatter
-from report.contenders import Contender, compared, uncompared
-from report.derived import derived_section, layouts_section
-from report.glossary import glossary_section
+from report.layouts import (
+    Contender,
+    Layout,
+    compared,
+    derived_section,
+    layouts_section,
+    read_layouts,
+    uncompared,
+)
 from report.pareto import front_sentence, pareto_section
 from report.plotting import png
-from report.provenance import files_section, provenance_section
 from report.retraining import retraining_section
 from report.run_files import Trajectory, read_trajectory, seed_folders
 from report.searches import search_caveats, search_sections
-from report.slider import SCRIPT
-from report.stack import Palette
+from report.stack import Palette, palette_of
 from report.trainings import trainings_section
-from utils.files import write_whole
 
 
 def write_report(run_folder: Path) -> Path:
     """Write `report.html` into the run folder and return its path.
 
     Raises:
-        ValueError: a file of the run is damaged; the message names it.
+        ValueError: a file of the run is broken; the message names it.
     """
     searches = {
         folder: read_trajectory(folder / "pi.npz") if (folder / "pi.npz").exists() else None
@@ -52,7 +54,7 @@ def write_report(run_folder: Path) -> Path:
         contenders,
         comparison,
         likeliest=trajectories[-1] if trajectories and not chosen else None,
-        pi_L=shown.sure if shown else None,
+        pi_L=shown.pi_L if shown else None,
         caveats=[
             *_chosen_since(shown, chosen),
             *(shown.caveats if shown else search_caveats(run_folder)),
@@ -70,11 +72,10 @@ def write_report(run_folder: Path) -> Path:
         derived_section(chosen, palette) if chosen else None,
         trainings_section(run_folder),
         retraining_section(run_folder, comparison.chosen if comparison else None),
-        provenance_section(run_folder),
         commands_section(run_folder, comparison),
-        files_section(run_folder),
     ]
-    return _write(run_folder, sections, palette, bool(trajectories))
+    name = run_folder.resolve().name
+    return html.write_page(run_folder / "report.html", name, sections, palette.block_px)
 
 
 def _shown(
@@ -92,18 +93,6 @@ def _chosen_since(shown: Layout | None, chosen: Layout | None) -> list[str]:
     return [f"{chosen.name} was chosen after this comparison of {shown.name}: compare again"]
 
 
-def _write(
-    run_folder: Path, sections: Sequence[html.Section | None], palette: Palette, moves: bool
-) -> Path:
-    shown = [section for section in sections if section is not None]
-    glossary = glossary_section("".join(f"{one.title} {one.body}" for one in shown))
-    if glossary is not None:
-        shown.append(glossary)
-    script = SCRIPT if moves else ""
-    page = html.page(run_folder.resolve().name, shown, rules=palette.rules, script=script)
-    return write_whole(run_folder / "report.html", page.encode("utf-8", "replace"))
-
-
 def _palette(
     searches: Sequence[Trajectory], contenders: Sequence[Contender], layouts: Sequence[Layout]
 ) -> Palette:
@@ -111,15 +100,18 @@ def _palette(
     drawn = [*(one.labels for one in contenders), *(one.labels for one in layouts)]
     slots = [*map(len, drawn), *(search.pi_NLC.shape[1] for search in searches)]
     groups = [*(search.labels for search in searches), *drawn]
-    return Palette([label for group in groups for label in group], max(slots, default=1))
+    return palette_of((label for group in groups for label in group), max(slots, default=1))
 
 
 def _comparison(comparison: Comparison) -> html.Section:
-    verdict = html.verdict(comparison.verdict) if comparison.verdict else ""
     texts = (comparison.legend, comparison.remarks, comparison.latency_note)
-    note = "".join(html.note(text) for text in texts if text)
     what = f"{measure_of(comparison)} against {' and '.join(costs_drawn(comparison))}"
-    words = f"Scatter plot of {what}; a point for each of {', '.join(comparison.rows['name'])}"
-    figure = html.image(png(scatter(comparison)), f"Test {what}", words)
-    body = verdict + html_table(comparison) + note + figure
+    alt = f"Scatter plot of {what}; a point for each of {', '.join(comparison.rows['name'])}"
+    body = html.render(
+        "exhibit.html.j2",
+        verdict=comparison.verdict.splitlines(),
+        table=html_table(comparison),
+        notes=[line for text in texts for line in text.splitlines()],
+        pictures=[html.Picture(png(scatter(comparison)), f"Test {what}", alt)],
+    )
     return html.Section("comparison", "Comparison on the test split", body)

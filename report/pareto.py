@@ -1,8 +1,5 @@
 """The front of a run: what layouts cost and how the SuperNet scores them, rules marked."""
 
-import csv
-import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +20,12 @@ from report.plotting import (
     room,
     stairs,
 )
-from report.run_files import read_json
+from report.run_files import read_json, read_table, reading
 from utils.files import write_whole
 from utils.text import compact
 
 FILE, TABLE, SUMMARY = "pareto.png", "pareto.csv", "pareto.json"
 _RULE, _BEATEN = "#0072b2", "#999999"
-_REMEDY = "run derive.py --pareto again"
 _MOST_NAMES = 12
 # So many times as far from the best as the front's median the axis reaches.
 _MOST_TYPICAL = 4.0
@@ -66,26 +62,24 @@ def read_front(run_folder: Path) -> FrontTable | None:
     """The front that derive.py wrote; None where there is none.
 
     Raises:
-        ValueError: one of its files is damaged; the message names it.
+        ValueError: one of its files is broken; the message names it.
     """
     table, summary = run_folder / TABLE, run_folder / SUMMARY
     if not (table.exists() and summary.exists()):
         return None
     known = read_json(summary)
-    rows = list[Row]()
-    text = table.read_bytes().decode("utf-8", "replace")
-    for line, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        try:
-            numbers = [float(row[name]) for name in ("cost", "times_reference", "nats_per_token")]
-            if not all(map(math.isfinite, numbers)):
-                raise ValueError("a number that is not finite")
-            rows.append(Row(row["rule"], row["front"] == "1", row["layout"], *numbers))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{table}:{line}: not a row of a front ({error}); {_REMEDY}") from None
-    if not rows:
-        raise ValueError(f"{table}: holds no layout; {_REMEDY}")
-    words = (str(known.get(name) or "")[:80] for name in ("cost", "unit", "reference"))
-    return FrontTable(tuple(rows), *words)
+    with reading(table):
+        rows = tuple(
+            Row(
+                row["rule"],
+                row["front"] == "1",
+                row["layout"],
+                *(float(row[name]) for name in ("cost", "times_reference", "nats_per_token")),
+            )
+            for row in read_table(table)
+        )
+    with reading(summary):
+        return FrontTable(rows, known["cost"], known["unit"], known["reference"])
 
 
 def front_sentence(run_folder: Path) -> str:
@@ -178,25 +172,24 @@ def pareto_section(run_folder: Path) -> html.Section | None:
                ("relative", f"x {table.reference}"), ("nats", "per token")]  # fmt: skip
     rows = [
         (
-            "searched" if row.front else "",
-            [row.layout, row.rule or "", f"{row.cost:.4g}", f"{row.times_reference:.3f}",
+            row.front,
+            [row.layout, row.rule, f"{row.cost:.4g}", f"{row.times_reference:.3f}",
              f"{row.nats_per_token:.4f}"],
         )
         for row in table.rows
         if row.front or row.rule
     ]  # fmt: skip
-    note = html.note(
+    note = (
         f"Of {len(table.rows)} layouts that were scored for it, and no others. Scores are those of "
         "the SuperNet's weights on validation text. What a training gives is another matter: "
         "compare.py --pareto trains the front."
     )
-    unbeaten = [row for row in table.rows if row.front]
-    alt = (
-        f"Scatter plot of nats against {table.cost_label} of {len(table.rows)} layouts; the front "
-        f"goes from {unbeaten[0].cost:.4g} to {unbeaten[-1].cost:.4g}"
-        if unbeaten
-        else "Scatter plot of nats against cost"
+    alt = f"Scatter plot of nats against {table.cost_label} of {len(table.rows)} layouts"
+    caption = "What layouts cost and how they score"
+    body = html.render(
+        "exhibit.html.j2",
+        pictures=[html.Picture(png(pareto_figure(table)), caption, alt)],
+        table=html.Table(columns, rows, left=2, label="the front"),
+        notes=[note],
     )
-    figure = html.image(png(pareto_figure(table)), "What layouts cost and how they score", alt)
-    shown = html.table(columns, rows, left=2, says="the front")
-    return html.Section("front", "The front", figure + shown + note)
+    return html.Section("front", "The front", body)

@@ -1,12 +1,13 @@
-"""The files that a run leaves behind, read and checked, and which of their rows are shown.
-
-Every reader raises a ValueError that names the file where it is damaged.
+"""The files that a run leaves behind, as figures and pages read them, thinned where long.
 
 N recorded steps   L slots   C candidates
 """
 
+import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from utils.files import MAX_BYTES, read_object, read_regular
-from utils.pi import read_pi
-
 CAVEATS = "caveats.json"
-REMEDY = "repair or delete it"
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Name the file where what it holds is not what a run writes.
+
+    Raises:
+        ValueError: something inside raised; OSErrors have a name already.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # whatever a reader meets in a broken file
+        raise ValueError(f"{path}: broken ({type(error).__name__}: {error})") from error
 
 
 @dataclass(frozen=True)
@@ -33,56 +45,50 @@ class Trajectory:
 
     @property
     def moves(self) -> bool:
-        """Whether alpha's first step lies within what was recorded."""
+        """True where alpha's first step lies within what was recorded."""
         return self.alpha_start <= int(self.step_N[-1])
 
 
 def read_trajectory(path: Path) -> Trajectory:
-    """Read a `pi.npz`, whose arrays must fit together, and whose pi must sum to 1."""
-    arrays = read_pi(path, "delete it")
-    sum_NL = arrays["pi"].sum(axis=2)
-    if not np.allclose(sum_NL, 1, atol=1e-3):
-        worst = sum_NL.flat[np.argmax(~np.isclose(sum_NL, 1, atol=1e-3))]
-        raise ValueError(f"{path}: a slot's pi sums to {worst:.4g}, not to 1; delete it")
-    return Trajectory(
-        step_N=arrays["step"],
-        pi_NLC=arrays["pi"],
-        tau_N=arrays["tau"],
-        labels=tuple(str(label) for label in arrays["labels"]),
-        alpha_start=int(arrays["alpha_start"]),
-    )
+    """Read a `pi.npz`."""
+    with reading(path), np.load(path) as arrays:
+        return Trajectory(
+            step_N=arrays["step"],
+            pi_NLC=arrays["pi"],
+            tau_N=arrays["tau"],
+            labels=tuple(map(str, arrays["labels"])),
+            alpha_start=int(arrays["alpha_start"]),
+        )
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """Read a `metrics.jsonl`: objects with `kind` and `step`; a torn last line is left out."""
-    lines = read_regular(path, MAX_BYTES, REMEDY).split(b"\n")
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            # Only a writer that was stopped leaves a last line without its end.
-            if number == len(lines):
-                break
-            raise ValueError(f"{path}:{number}: not JSON ({error}); {REMEDY}") from error
-        if not isinstance(row, dict) or not {"kind", "step"} <= row.keys():
-            raise ValueError(f"{path}:{number}: expected an object with kind and step")
-        rows.append(row)
-    return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
+    # Only a writer that was stopped leaves a last line without its end.
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    with reading(path):
+        rows = [json.loads(line) for line in whole.splitlines()]
+        return pd.DataFrame(rows, columns=None if rows else ["kind", "step"])
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds one object."""
-    if not path.is_file():
-        raise ValueError(f"{path}: not a file; {REMEDY}")
-    return read_object(path, REMEDY)
+    with reading(path):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TypeError("no object")
+    return content
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV file as text."""
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
 def read_caveats(path: Path) -> list[str]:
     """What a search's caveats.json says; none where there is no file."""
-    return texts(path, "caveats", read_json(path).get("caveats")) if path.exists() else []
+    content = read_json(path) if path.exists() else {"caveats": []}
+    with reading(path):
+        return list(content["caveats"])
 
 
 def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
@@ -91,26 +97,15 @@ def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
     Of one search nothing is said that was said before it was one of several.
     """
     content = read_json(path) if path.exists() else {"together": []}
-    entries = content.get("together", [content])  # an older file is one entry itself
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path}: together: expected a list of objects; {REMEDY}")
-    by_seeds: dict[tuple[int, ...], list[str]] = {}
-    for entry in entries:
-        searches = entry.get("searches")
-        if not isinstance(searches, list) or not all(isinstance(seed, int) for seed in searches):
-            raise ValueError(f"{path}: searches: expected a list of seeds; {REMEDY}")
-        by_seeds[tuple(sorted(searches))] = texts(path, "caveats", entry.get("caveats"))
+    with reading(path):
+        entries = {
+            tuple(sorted(entry["searches"])): list(entry["caveats"])
+            for entry in content["together"]
+        }
     wanted = tuple(sorted(seeds))
-    if len(wanted) == 1 and any(len(several) > 1 and wanted[0] in several for several in by_seeds):
+    if len(wanted) == 1 and any(len(several) > 1 and wanted[0] in several for several in entries):
         return []
-    return by_seeds.get(wanted, [])
-
-
-def texts(path: Path, key: str, value: Any) -> list[str]:
-    """The list of texts that stands under a key of a JSON file."""
-    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
-        raise ValueError(f"{path}: {key}: expected a list of texts; {REMEDY}")
-    return value
+    return entries.get(wanted, [])
 
 
 def seed_folders(folder: Path) -> list[Path]:

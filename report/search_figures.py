@@ -3,6 +3,7 @@
 N recorded steps   L slots   C candidates
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,19 +30,52 @@ from utils.files import write_whole
 from utils.pi import entropy
 from utils.pi import margins as pi_margins
 
-SEARCH_FIGURES = {  # file name: what it shows, in the order of the page
-    "pi_final.png": "The last pi; the likeliest kind of each slot is bold.",
-    "pi.gif": "pi over the steps; the number stands in the likeliest cell.",
-    "pi_lines.png": "pi over the steps, one panel per slot, titled with its likeliest kind.",
-    "pi_over_time.png": "pi over the steps, one panel per candidate.",
-    "schedule.png": "tau; mean entropy of pi over the slots as a share of the uniform one, with "
-    "its range; lead of the likeliest candidate over the second.",
-    COST_FIGURE: "What layouts cost over the steps: expected of pi, of each slot's likeliest "
-    "candidate, of the likeliest layout within the target.",
-    BLOCKS_FIGURE: "What blocks that a step had drawn, and all spans, say of themselves at each "
-    f"validation; thin: a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
-    "curves.png": "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, "
-    "and begins with alpha's first step.",
+
+@dataclass(frozen=True)
+class Shown:
+    """What a figure shows, in a short alt text and in its caption."""
+
+    alt: str
+    caption: str
+
+
+SEARCH_FIGURES = {  # by file name, in the order of the page
+    "pi_final.png": Shown(
+        "Heat map of the last pi, candidates by slots",
+        "The last pi; the likeliest kind of each slot is bold.",
+    ),
+    "pi.gif": Shown(
+        "Animated heat map of pi, candidates by slots",
+        "pi over the steps; the number stands in the likeliest cell.",
+    ),
+    "pi_lines.png": Shown(
+        "Line charts of pi over the steps, a panel for each slot",
+        "pi over the steps, one panel per slot, titled with its likeliest kind.",
+    ),
+    "pi_over_time.png": Shown(
+        "Heat maps of pi, slots by steps, a panel for each candidate",
+        "pi over the steps, one panel per candidate.",
+    ),
+    "schedule.png": Shown(
+        "Three line charts over the steps: tau, entropy and margin",
+        "tau; mean entropy of pi over the slots as a share of the uniform one, with its range; "
+        "lead of the likeliest candidate over the second.",
+    ),
+    COST_FIGURE: Shown(
+        "Line chart of the expected cost of layouts beside the target",
+        "What layouts cost over the steps: expected of pi, of each slot's likeliest candidate, of "
+        "the likeliest layout within the target.",
+    ),
+    BLOCKS_FIGURE: Shown(
+        "Line charts of what blocks say of themselves, a panel for each slot",
+        "What blocks that a step had drawn, and all spans, say of themselves at each validation; "
+        f"thin: a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
+    ),
+    "curves.png": Shown(
+        "Line chart of perplexity over the steps",
+        "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, and "
+        "begins with alpha's first step.",
+    ),
 }
 SPREAD_FIGURES = {
     "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
@@ -53,7 +87,7 @@ def write_search_figures(search_folder: Path) -> list[Path]:
     """Write every figure the files of one search seed allow into its `figures/`.
 
     Raises:
-        ValueError: a file of the run is damaged.
+        ValueError: a file of the run is broken.
     """
     folder = search_folder / "figures"
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +114,7 @@ def write_spread_figures(run_folder: Path) -> list[Path]:
     """Write the figures of the run's searches into `search/figures/`; none for fewer than two.
 
     Raises:
-        ValueError: a file of the run is damaged.
+        ValueError: a file of the run is broken.
     """
     searches = comparable_searches(run_folder)
     if len(searches) < 2:

@@ -3,18 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
-
 from report import html
-from report.alt import alt_of
 from report.blocks import BLOCKS_FIGURE
+from report.commands import seed_of
 from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.run_files import (
     CAVEATS,
     Trajectory,
     read_caveats,
     read_joint_caveats,
-    read_metrics,
     seed_folders,
 )
 from report.search_figures import (
@@ -24,12 +21,10 @@ from report.search_figures import (
     write_search_figures,
     write_spread_figures,
 )
-from report.slider import heat_map_with_slider
 
-_MOVING = "pi.gif"
-# Title of a part, and its figures; the slider shows what pi_final.png does.
+# Title of a part, and its figures.
 _PARTS = {
-    "Trajectory": (_MOVING, "pi_lines.png", "pi_over_time.png"),
+    "Trajectory": ("pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png"),
     "tau, entropy and margin": ("schedule.png",),
     "Losses": ("curves.png",),
     "Cost": (COST_FIGURE,),
@@ -43,11 +38,6 @@ def search_sections(
     """Several searches together where they are comparable, then each by its seed."""
     sections = [_several(run_folder), *(_search(*item) for item in searches.items())]
     return [section for section in sections if section is not None]
-
-
-def seed_of(folder: Path) -> int:
-    """The seed in the name of a folder."""
-    return int(folder.name.removeprefix("seed-"))
 
 
 def search_caveats(run_folder: Path) -> list[str]:
@@ -71,46 +61,48 @@ def _several(run_folder: Path) -> html.Section | None:
         return None
     seeds = [seed_of(folder) for folder in comparable_searches(run_folder)]
     named = ", ".join(map(str, seeds))
-    figures = [
-        html.image(path.read_bytes(), SPREAD_FIGURES[path.name],
-                   f"Line charts over the steps of the searches of seeds {named}, with bands: "
-                   f"{SPREAD_FIGURES[path.name]}")
-        for path in written
-    ]  # fmt: skip
-    caveats = html.caveats(read_joint_caveats(run_folder / "search" / CAVEATS, seeds))
-    title = f"Searches of seeds {named} together"
-    return html.Section("searches", title, caveats + "".join(figures))
+    alt = f"Line charts over the steps of the searches of seeds {named}, with bands"
+    body = html.render(
+        "exhibit.html.j2",
+        caveats=read_joint_caveats(run_folder / "search" / CAVEATS, seeds),
+        pictures=[
+            html.Picture(path.read_bytes(), SPREAD_FIGURES[path.name], alt) for path in written
+        ],
+    )
+    return html.Section("searches", f"Searches of seeds {named} together", body)
 
 
 def _search(folder: Path, trajectory: Trajectory | None) -> html.Section | None:
     """The figures of one search seed."""
-    figures = {path.name: path for path in _current_figures(folder)}
-    if not figures:
+    drawn = {path.name: path for path in _current_figures(folder)}
+    if not drawn:
         return None
-    parts = [html.caveats(_own_caveats(folder))]
-    path = folder / "metrics.jsonl"
-    metrics = read_metrics(path) if path.exists() else None
-    for title, names in _PARTS.items():
-        shown = [figures[name] for name in names if name in figures]
-        if shown:
-            parts.append(html.subtitle(title))
-        drawn = [_figure(path, trajectory, metrics) for path in shown]
-        if _MOVING in names and trajectory is not None:
-            beside = drawn[:1] if _MOVING in figures else []
-            pair = "".join([heat_map_with_slider(trajectory), *beside])
-            drawn = [f'<div class="pair">{pair}</div>', *drawn[len(beside) :]]
-        parts += drawn
-    key = folder.name
-    return html.Section(key, f"Search, {key.replace('-', ' ')}", "".join(parts))
+    likeliest = _likeliest(trajectory) if trajectory else ""
+    pictures = {
+        name: html.Picture(
+            path.read_bytes(),
+            SEARCH_FIGURES[name].caption,
+            SEARCH_FIGURES[name].alt + (likeliest if name == "pi_final.png" else ""),
+            path.suffix.removeprefix("."),
+        )
+        for name, path in drawn.items()
+    }
+    parts = {
+        title: [pictures[name] for name in names if name in pictures]
+        for title, names in _PARTS.items()
+    }
+    body = html.render("search.html.j2", caveats=_own_caveats(folder), parts=parts)
+    return html.Section(folder.name, f"Search, {folder.name.replace('-', ' ')}", body)
 
 
-def _figure(path: Path, trajectory: Trajectory | None, metrics: pd.DataFrame | None) -> str:
-    alt, caption = alt_of(path.name, trajectory, metrics), SEARCH_FIGURES[path.name]
-    if path.name != _MOVING:
-        return html.image(path.read_bytes(), caption, alt)
-    # What moves without end must let itself be put away.
-    picture = html.image(path.read_bytes(), caption, alt, kind="gif")
-    return f'<details class="moving" open><summary>Animation</summary>{picture}</details>'
+def _likeliest(trajectory: Trajectory) -> str:
+    """Each slot's likeliest candidate at the end, for those who do not see the heat map."""
+    pi_LC = trajectory.pi_NLC[-1]
+    best = [
+        f"slot {slot} {trajectory.labels[int(pi_C.argmax())]} {pi_C.max():.2f}"
+        for slot, pi_C in enumerate(pi_LC)
+    ]
+    return f"; likeliest: {', '.join(best)}"
 
 
 def _current_figures(folder: Path) -> list[Path]:

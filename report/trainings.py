@@ -1,8 +1,7 @@
 """What a derivation trained: what was tried when, whether probes foresaw the finals, the front."""
 
-import csv
-import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,20 +21,19 @@ from report.plotting import (
     room,
     stairs,
 )
-from report.run_files import read_json
-from utils.files import MAX_BYTES, read_regular, write_whole
+from report.run_files import read_json, read_table, reading
+from utils.files import write_whole
 from utils.text import compact
 
 FILE = "trainings.png"
 _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"
-_REMEDY = "derive again: nothing is trained twice"
 
 
 @dataclass(frozen=True)
 class Row:
     """A training, or a layout of the front with what it is expected to come to as its nats.
 
-    `foreseen` is what the probes alone let expect of a final; `is_answer` whether it was chosen.
+    `foreseen` is what the probes alone let expect of a final; `is_answer`: it was chosen.
     """
 
     layout: str
@@ -57,7 +55,7 @@ class Trainings:
 
     @property
     def probed(self) -> bool:
-        """Whether trainings of half length said what to try."""
+        """True where trainings of half length said what to try."""
         return any(row.half for row in self.rows)
 
     @property
@@ -79,40 +77,34 @@ def read_trainings(run_folder: Path) -> Trainings | None:
     """What was trained for the chosen layout; None where nothing was.
 
     Raises:
-        ValueError: one of the files is damaged; the message names it.
+        ValueError: one of the files is broken; the message names it.
     """
     if not (run_folder / "architecture.json").exists():
         return None
-    name = str(read_json(run_folder / "architecture.json").get("name"))
-    path, front = (
-        run_folder / "architectures" / f"{Path(name).name}{end}" for end in (".csv", "-front.csv")
-    )
+    name = read_json(run_folder / "architecture.json")["name"]
+    path, front = (run_folder / "architectures" / f"{name}{end}" for end in (".csv", "-front.csv"))
     if not (path.exists() and front.exists()):
         return None
-    trainings = Trainings(_rows(path, trained=True), _rows(front, trained=False))
-    if not (trainings.finals and trainings.front):
-        raise ValueError(f"{path}: holds no final, or {front.name} no layout; {_REMEDY}")
-    return trainings
+    return Trainings(_rows(path, trained=True), _rows(front, trained=False))
 
 
 def _rows(path: Path, *, trained: bool) -> tuple[Row, ...]:
-    text = read_regular(path, MAX_BYTES, _REMEDY).decode("utf-8", "replace")
-    rows = list[Row]()
-    for line, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        try:
-            foreseen = float(row["foreseen_nats"]) if trained and row["foreseen_nats"] else None
-            names = ("expected_nats", "flops_per_token", "expected_sd")
-            expected, flops, sd = (float(row[name]) for name in names)
-            if not all(map(math.isfinite, (expected, flops, sd, foreseen or 0.0))):
-                raise ValueError("a number that is not finite")
-            # Infinite where the training diverged.
-            nats = float(row["valid_nats"]) if trained else expected
-            half = trained and row["length"] == "half"
-            chosen = trained and bool(row["answer"])
-            rows.append(Row(row["layout"], half, nats, expected, flops, foreseen, sd, chosen))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}:{line}: not a row of it ({error}); {_REMEDY}") from None
-    return tuple(rows)
+    with reading(path):
+        return tuple(_row(row, trained) for row in read_table(path))
+
+
+def _row(row: Mapping[str, str], trained: bool) -> Row:
+    return Row(
+        layout=row["layout"],
+        half=trained and row["length"] == "half",
+        # Infinite where the training diverged.
+        nats=float(row["valid_nats" if trained else "expected_nats"]),
+        expected=float(row["expected_nats"]),
+        flops=float(row["flops_per_token"]),
+        foreseen=float(row["foreseen_nats"]) if trained and row["foreseen_nats"] else None,
+        sd=float(row["expected_sd"]),
+        is_answer=trained and bool(row["answer"]),
+    )
 
 
 def write_trainings_figure(run_folder: Path) -> Path | None:
@@ -218,14 +210,14 @@ def trainings_section(run_folder: Path) -> html.Section | None:
                ("expected", "by all trainings"), ("trainings", "full length")]  # fmt: skip
     rows = [
         (
-            "searched" if not place else "",
+            not place,
             [layout, compact(of[0].flops), f"{np.mean([row.nats for row in of]):.4f}",
              f"{of[0].expected:.4f}", str(len(of))],
         )
         for place, (layout, of) in enumerate(trainings.finals.items())
     ]  # fmt: skip
     halves = sum(row.half for row in trainings.rows)
-    note = html.note(
+    note = (
         f"{halves} trainings of half length said what to try; the finals, with the same fresh "
         "seeds for all, decided. The front is what the regression expects of layouts that were "
         "mostly never trained."
@@ -233,10 +225,12 @@ def trainings_section(run_folder: Path) -> html.Section | None:
         else "All that rules, and a search where there was one, propose was trained with one seed, "
         "the best of it with the others too; these decided."
     )
-    alt = (
-        "Charts of what was trained in order, of the finals as foreseen and as trained, and of "
-        f"nats against FLOPs; best of the finals: {next(iter(trainings.finals))}"
+    alt = f"Charts of what was trained; best of the finals: {next(iter(trainings.finals))}"
+    caption = "What was trained for the layout"
+    body = html.render(
+        "exhibit.html.j2",
+        pictures=[html.Picture(png(trainings_figure(trainings)), caption, alt)],
+        table=html.Table(columns, rows, left=1, label="the finals"),
+        notes=[note],
     )
-    image = html.image(png(trainings_figure(trainings)), "What was trained for the layout", alt)
-    table = html.table(columns, rows, left=1, says="the finals")
-    return html.Section("probes", "What was trained for it", image + table + note)
+    return html.Section("probes", "What was trained for it", body)

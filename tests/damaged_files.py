@@ -14,7 +14,6 @@ import numpy as np
 from model import load_architecture
 from nas.search.trajectory import load_pi
 from pipeline.run_files import read_result
-from report.run_files import read_json, read_trajectory
 from tests.damage import Kind, changed_objects, no_objects, says_what_is_read
 from tests.model.test_architecture import architecture
 from utils.files import READ_ERRORS
@@ -229,19 +228,11 @@ KINDS = [
         lambda value, content, whole: json.loads(value.to_json()) == json.loads(content),
     ),
     trajectory(load_pi, [*WRONG_ARRAYS, *WRONG_VALUES]),
-    trajectory(read_trajectory, WRONG_ARRAYS),
     Kind(
         "result.json",
         lambda folder: (folder / "result.json").write_text(json.dumps(RESULT)),
         read_result,
         result_lies,
-        says_what_is_read,
-    ),
-    Kind(
-        "comparison.json",
-        lambda folder: (folder / "comparison.json").write_text(json.dumps(RESULT)),
-        read_json,
-        no_objects,
         says_what_is_read,
     ),
 ]

@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from report import html
-from report.glossary import glossary_section
-from report.stack import Palette, stack
+from report.stack import Palette, palette_of, stack
 from report.sweep.tables import headline, warning
 from report.sweep.trials import (
     Row,
@@ -21,10 +19,8 @@ from report.sweep.trials import (
     short_keys,
     valueless,
 )
-from utils.files import write_whole
 from utils.text import compact
 
-_PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_ROWS, _MOST_COLUMNS, _MOST_STACKS = 50, 9, 4
 _CAPTIONS = {  # beginning of a figure's name: what it shows
     "history": "Every trial in order, and the best so far.",
@@ -42,7 +38,7 @@ def write_sweep_report(run: Path) -> Path:
     """Write `sweep.html` into the sweep's folder, from `sweep.json` and `figures/*.png`.
 
     Raises:
-        ValueError: `sweep.json` is missing or damaged.
+        ValueError: `sweep.json` is missing or broken.
     """
     sweep = read_sweep(run / "sweep.json")
     palette = _palette(sweep)
@@ -54,20 +50,11 @@ def write_sweep_report(run: Path) -> Path:
         _others(sweep),
         _how(sweep),
     ]
-    shown = [section for section in sections if section is not None]
-    if glossary := glossary_section("".join(f"{one.title} {one.body}" for one in shown)):
-        shown.append(glossary)
-    page = html.page(sweep.name, shown, rules=palette.rules)
-    return write_whole(run / "sweep.html", page.encode("utf-8", errors="replace"))
+    return html.write_page(run / "sweep.html", sweep.name, sections, palette.block_px)
 
 
 def _result(sweep: Sweep, palette: Palette) -> html.Section:
     """The first screen: the layouts that were found beside the baseline's, and what is said."""
-    parts = [html.verdict(headline(sweep))]
-    if done(sweep.rows):
-        parts.append(html.paragraph(warning(sweep)))
-        if "confirm" in sweep.commands:
-            parts.append(html.commands([sweep.commands["confirm"]]))
     facts = {
         "trials": f"{counts(sweep.rows)} (of {sweep.trials_wanted})",
         "minimised": "; ".join(f"{goal.name}, {goal.shown_unit}" for goal in sweep.objectives),
@@ -75,31 +62,35 @@ def _result(sweep: Sweep, palette: Palette) -> html.Section:
         "pruner": sweep.pruner,
         "storage": sweep.storage,
     }
-    parts.append(html.facts({name: value for name, value in facts.items() if value}))
-    says = f'<div class="says">{"".join(parts)}</div>'
-    body = f'<div class="answer"><div>{_stacks(sweep, palette)}</div>{says}</div>'
-    return html.Section("answer", "Result", body, "first")
+    finished = bool(done(sweep.rows))
+    found = [row for row in _best_rows(sweep) if row.layout][:_MOST_STACKS]
+    body = html.render(
+        "sweep.html.j2",
+        drawn=[
+            (stack((row.layout or "").split(), palette), _name(row), _reached(sweep, row))
+            for row in found
+        ],
+        headline=headline(sweep).splitlines(),
+        warning=warning(sweep) if finished else "",
+        confirm=sweep.commands.get("confirm") if finished else None,
+        facts={name: value for name, value in facts.items() if value},
+    )
+    return html.Section("answer", "Result", body)
+
+
+def _reached(sweep: Sweep, row: Row) -> list[str]:
+    """What a trial came to in each objective."""
+    return [
+        f"{goal.text(value)} {goal.shown_unit}"
+        for goal, value in zip(sweep.objectives, row.values or [], strict=True)
+    ]
 
 
 def _palette(sweep: Sweep) -> Palette:
     layouts = [(row.layout or "").split() for row in sweep.rows]
-    return Palette([word for words in layouts for word in words], max(map(len, layouts), default=1))
-
-
-def _stacks(sweep: Sweep, palette: Palette) -> str:
-    """The layouts of the best trials and of the baseline as stacks, with what each came to."""
-    drawn = ""
-    for row in [row for row in _best_rows(sweep) if row.layout][:_MOST_STACKS]:
-        values = "".join(
-            f"<br>{escape(goal.text(value))} {escape(goal.shown_unit)}"
-            for goal, value in zip(sweep.objectives, row.values or [], strict=True)
-        )
-        blocks = stack((row.layout or "").split(), palette)
-        drawn += f"<div>{blocks}<p><strong>{escape(_name(row))}</strong>{values}</p></div>"
-    if not drawn:
-        return html.paragraph("No finished trial has a layout yet.")
-    words = html.note("What was found: a block for each slot, the first one lowest.")
-    return f'<div class="layouts">{drawn}</div>{words}'
+    return palette_of(
+        (word for words in layouts for word in words), max(map(len, layouts), default=1)
+    )
 
 
 def _best_rows(sweep: Sweep) -> list[Row]:
@@ -118,13 +109,17 @@ def _best(sweep: Sweep) -> html.Section | None:
         return None
     shown = best[:_MOST_COLUMNS]
     head = [("setting", ""), *((_name(row), "") for row in shown)]
-    body = [("", [key, *(row.setting(key) for row in shown)]) for key in keys_of(shown)]
-    layouts = ("", ["layout found", *(row.shown_layout for row in shown)])
+    rows = [(False, [key, *(row.setting(key) for row in shown)]) for key in keys_of(shown)]
+    rows.append((False, ["layout found", *(row.shown_layout for row in shown)]))
     more = len(best) - len(shown)
-    note = html.note(f"{more} more in the table below") if more > 0 else ""
     title = "Settings of the best trial" if len(sweep.objectives) == 1 else "The Pareto front"
-    table = html.table(head, [*body, layouts], left=1, says=title)
-    return html.Section("best", title, table + note)
+    body = html.render(
+        "exhibit.html.j2",
+        table=html.Table(head, rows, left=1, label=title),
+        notes=[f"{more} more in the table below"] if more > 0 else [],
+        pictures=[],
+    )
+    return html.Section("best", title, body)
 
 
 def _name(row: Row) -> str:
@@ -132,13 +127,13 @@ def _name(row: Row) -> str:
 
 
 def _figures(folder: Path) -> html.Section | None:
-    parts = []
-    for beginning, caption in _CAPTIONS.items():
-        for path in sorted([*folder.glob(f"{beginning}.png"), *folder.glob(f"{beginning}-*.png")]):
-            content = path.read_bytes() if path.is_file() else b""
-            if content.startswith(_PNG):
-                parts.append(html.image(content, caption, f"Chart, {beginning}: {caption}"))
-    return html.Section("figures", "Figures", "".join(parts)) if parts else None
+    pictures = [
+        html.Picture(path.read_bytes(), caption, f"Chart, {beginning}: {caption}")
+        for beginning, caption in _CAPTIONS.items()
+        for path in sorted([*folder.glob(f"{beginning}.png"), *folder.glob(f"{beginning}-*.png")])
+    ]
+    body = html.render("exhibit.html.j2", pictures=pictures)
+    return html.Section("figures", "Figures", body) if pictures else None
 
 
 def _finished(sweep: Sweep) -> html.Section | None:
@@ -146,16 +141,18 @@ def _finished(sweep: Sweep) -> html.Section | None:
     if not rows:
         return None
     best = set(sweep.best) or {row.number for row in front(sweep.rows)}
-    table = _table(sweep, rows[:_MOST_ROWS], best)
     more = len(rows) - _MOST_ROWS
-    note = html.note(f"and {more} more: trials.csv") if more > 0 else ""
-    latency = html.note(sweep.latency_note) if sweep.latency_note else ""
-    key = json.dumps(sweep.latency_key, indent=1) if sweep.latency_key else ""
-    folded = html.collapsible("how latency was measured", key) if key else ""
-    return html.Section("finished", "Finished trials", table + note + latency + folded)
+    body = html.render(
+        "sweep_trials.html.j2",
+        table=_table(sweep, rows[:_MOST_ROWS], best),
+        more=f"and {more} more: trials.csv" if more > 0 else "",
+        latency=sweep.latency_note,
+        latency_key=json.dumps(sweep.latency_key, indent=1) if sweep.latency_key else "",
+    )
+    return html.Section("finished", "Finished trials", body)
 
 
-def _table(sweep: Sweep, rows: Sequence[Row], best: set[int]) -> str:
+def _table(sweep: Sweep, rows: Sequence[Row], best: set[int]) -> html.Table:
     keys = keys_of(sweep.rows)
     short = short_keys(keys)
     head = [("trial", ""), ("layout", "")]
@@ -165,9 +162,9 @@ def _table(sweep: Sweep, rows: Sequence[Row], best: set[int]) -> str:
     head += [("time", "s"), ("host", "")]
     body = []
     for row in rows:
-        assert row.values is not None
         cells = [_name(row), row.shown_layout]
-        cells += [goal.text(v) for goal, v in zip(sweep.objectives, row.values, strict=True)]
+        goals = zip(sweep.objectives, row.values or [], strict=True)
+        cells += [goal.text(value) for goal, value in goals]
         cells += [row.setting(key) for key in keys]
         cells += [
             "-" if row.parameters is None else compact(row.parameters),
@@ -177,8 +174,8 @@ def _table(sweep: Sweep, rows: Sequence[Row], best: set[int]) -> str:
             "-" if row.elapsed_s is None else f"{row.elapsed_s:.0f}",
             row.host or "-",
         ]
-        body.append(("searched" if row.number in best else "", cells))
-    return html.table(head, body, left=2, says="finished trials")
+        body.append((row.number in best, cells))
+    return html.Table(head, body, left=2, label="finished trials")
 
 
 def _others(sweep: Sweep) -> html.Section | None:
@@ -187,14 +184,15 @@ def _others(sweep: Sweep) -> html.Section | None:
     if not rows:
         return None
     keys = short_keys(keys_of(sweep.rows))
-    body = []
+    cells = []
     for row in rows:
         settings = ", ".join(f"{keys[key]} {row.setting(key)}" for key in row.params)
-        cells = [_name(row), row.state, row.reason or "-", settings, row.host or "-"]
-        body.append(("", [*cells, str(row.attempts)]))
+        said = [_name(row), row.state, row.reason or "-", settings, row.host or "-"]
+        cells.append((False, [*said, str(row.attempts)]))
     head = [(name, "") for name in ("trial", "state", "reason", "settings", "host", "attempts")]
-    table = html.table(head, body, left=5, says="trials without a value")
-    return html.Section("others", "Trials without a value", table)
+    table = html.Table(head, cells, left=5, label="trials without a value")
+    body = html.render("exhibit.html.j2", table=table, pictures=[])
+    return html.Section("others", "Trials without a value", body)
 
 
 def _how(sweep: Sweep) -> html.Section | None:
@@ -203,9 +201,8 @@ def _how(sweep: Sweep) -> html.Section | None:
         "rerun": "Search with the best settings, at full length:",
         "dashboard": "Look at it in optuna-dashboard (pip install optuna-dashboard):",
     }
-    parts = [
-        html.paragraph(text) + html.commands([sweep.commands[name]])
-        for name, text in introductions.items()
-        if name in sweep.commands
-    ]
-    return html.Section("how", "How to go on", "".join(parts)) if parts else None
+    steps = {
+        text: sweep.commands[name] for name, text in introductions.items() if name in sweep.commands
+    }
+    body = html.render("sweep_commands.html.j2", steps=steps)
+    return html.Section("how", "How to go on", body) if steps else None

@@ -1,4 +1,4 @@
-"""The report in a real browser: no complaint, no request, the answer on one screen, the slider."""
+"""The report in a real browser: no complaint, no request, the answer on one screen."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ from report import html
 from report.page import write_report
 from report.search_figures import SEARCH_FIGURES
 from report.sweep.page import write_sweep_report
-from tests.report.conftest import CSV_HEAD, KINDS, Maker, Sweeper
+from tests.report.conftest import KINDS, Maker, Sweeper
 
 BROWSER = shutil.which("chromium") or "/usr/bin/chromium"
 WIDTH, HEIGHT = 1280, 800
@@ -85,20 +85,17 @@ def search_of(make: Maker, slots: int, labels: tuple[str, ...] = KINDS) -> None:
         Image.new("RGB", (300, 100), "white").save(path, path.suffix.removeprefix("."))
 
 
-def run_of(tmp_path: Path, slots: int, *, drawn: bool = False) -> Path:
+def run_of(tmp_path: Path, slots: int) -> Path:
     """A run with everything that the first screen can hold, as long as it comes."""
     make, seeds, names = Maker(tmp_path / "run"), 3, NAMES
-    if drawn:
-        make.search(slots=slots, labels=KINDS)
-    else:
-        search_of(make, slots)
+    search_of(make, slots)
     rows = ""
     for place, name in enumerate(names):
         layout = tuple(KINDS[(slot + place) % len(KINDS)] for slot in range(slots))
         make.architecture(name, layout, chosen=not place)
         rows += (
             f"{name},{' '.join(layout)},{seeds},1234567,2.41e6,{2.5 + 0.1 * place},"
-            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'opponent' if place else 'searched'}\n"
+            f"{4.4 + 0.01 * place},81.5,2.05,4.0,{'opponent' if place else 'searched'},,,,\n"
         )
     path = make.run / "architecture.json"
     content = json.loads(path.read_text())
@@ -115,23 +112,19 @@ def run_of(tmp_path: Path, slots: int, *, drawn: bool = False) -> Path:
         "one alone",
         "one search run: nothing follows about the search itself",
     ]
-    (make.run / "comparison.csv").write_text(CSV_HEAD + rows)
-    said = {
-        "verdict": "\n".join(verdict),
-        "reference": "interleaved",
-        "latency_note": "median of 139",
-        "intervals": {
-            name: {
-                "nats_per_token": [4.38, 4.42],
-                "chosen_less_it": [-0.0082, -0.0358, 0.0193],
-                "p": 1.0,
-                "shown": "nothing",
-            }
-            for name in names
-        },
-        "latency_interval_ms": {name: [2.4, 2.61] for name in names},
+    interval = {
+        "nats_per_token": [4.38, 4.42],
+        "chosen_less_it": [-0.0082, -0.0358, 0.0193],
+        "p": 1.0,
+        "shown": "nothing",
     }
-    (make.run / "comparison.json").write_text(json.dumps(said))
+    make.comparison(
+        rows,
+        verdict="\n".join(verdict),
+        reference="interleaved",
+        intervals=dict.fromkeys(names, interval),
+        latency_interval_ms={name: [2.4, 2.61] for name in names},
+    )
     return write_report(make.run)
 
 
@@ -177,48 +170,10 @@ def test_what_is_known_before_a_comparison_lies_on_one_screen(browser, tmp_path)
         visit.context.close()
 
 
-def test_the_slider_moves_the_heat_map_by_keyboard(browser, tmp_path):
-    visit = Visit(browser, run_of(tmp_path, 6, drawn=True))
-    page = visit.page
-    slider = page.get_by_role("slider")
-    assert "step 60 of 60" in page.locator(".steps output").inner_text()
-    cells = "rects => rects.map(rect => rect.getAttribute('fill'))"
-    last = page.locator(".steps rect").evaluate_all(cells)
-    slider.focus()
-    page.keyboard.press("Home")
-    assert "step 1 of 60, tau 1.00" in page.locator(".steps output").inner_text()
-    first = page.locator(".steps rect").evaluate_all(cells)
-    assert first != last
-    assert len(set(first)) == 1  # pi is uniform before alpha moves
-    assert page.locator(".steps text.pi").first.text_content() == "0.07"
-    assert slider.get_attribute("aria-valuetext") == "step 1 of 60"
-    assert "pi at step 1 of 60" in page.locator(".steps svg").get_attribute("aria-label")
-    page.keyboard.press("ArrowRight")
-    assert "step 1 of" not in page.locator(".steps output").inner_text()
-    page.keyboard.press("End")
-    assert page.locator(".steps rect").evaluate_all(cells) == last
-    whole = "all => all.every(one => one.complete && one.naturalWidth > 100)"
-    assert page.locator("img").evaluate_all(whole)
-    visit.is_quiet()
-    visit.context.close()
-
-
-def test_without_script_the_last_step_stands_there(browser, tmp_path):
-    file = run_of(tmp_path, 6)
-    drawn = Visit(browser, file, java_script_enabled=True)
-    bare = Visit(browser, file, java_script_enabled=False)
-    assert not bare.page.locator(".steps input").is_visible()
-    numbers = [visit.page.locator(".steps text.pi").all_text_contents() for visit in (drawn, bare)]
-    same = [abs(float(a) - float(b)) <= 0.0101 for a, b in zip(*numbers, strict=True)]
-    assert len(same) == 6 * len(KINDS)
-    assert all(same)
-    bare.fits()
-
-
 def test_all_that_reacts_is_reached_by_the_tab_key(browser, tmp_path):
     visit = Visit(browser, run_of(tmp_path, 6))
     page = visit.page
-    wanted = page.locator("a, input, summary, pre, .scroll").count()
+    wanted = page.locator("a, summary, pre, .scroll").count()
     hidden = page.locator("details:not([open]) pre").count()
     reached = set()
     for _ in range(wanted + 5):
@@ -238,7 +193,6 @@ def test_hostile_labels_are_shown_and_do_nothing(browser, tmp_path):
     visit = Visit(browser, write_report(make.run))
     assert "broken" not in visit.page.title()
     assert label.partition("\u2028")[0] in visit.page.locator("section.first").inner_text()
-    visit.page.get_by_role("slider").press("Home")
     visit.is_quiet()
     visit.context.close()
 
@@ -257,9 +211,9 @@ def test_the_page_of_a_sweep_lies_on_one_screen_too(browser, tmp_path):
 
 def test_many_links_to_the_parts_of_a_page_take_several_lines(browser, tmp_path):
     """A run with every phase has more of them than a line holds."""
-    sections = [html.Section(f"part{n}", "What was trained for it", "<p>x</p>") for n in range(14)]
-    file = tmp_path / "page.html"
-    file.write_text(html.page("many", sections))
+    body = html.render("exhibit.html.j2", pictures=[])
+    sections = [html.Section(f"part{n}", "What was trained for it", body) for n in range(14)]
+    file = html.write_page(tmp_path / "page.html", "many", sections, 20)
     visit = Visit(browser, file)
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= WIDTH
     visit.is_quiet()

@@ -48,22 +48,18 @@ class Page(HTMLParser):
 
 
 def fetches_nothing(page: Page) -> None:
-    """Assert that a browser shows the page without asking for anything beside it."""
-    assert not {"link", "iframe", "object", "embed", "base", "form", "audio", "video"} & {
-        *page.tags
-    }
+    """Assert that a browser shows the page without a script or anything beside it."""
+    foreign = {"script", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
+    assert not foreign & {*page.tags}
     for tag, attributes in page.elements:
-        assert not attributes.keys() & {"style", "srcset", "background", "xlink:href"}, tag
+        assert not attributes.keys() & {"srcset", "background", "xlink:href"}, tag
         assert not any(name.startswith("on") for name in attributes), tag
-        if tag == "script":
-            assert "src" not in attributes
-        elif "src" in attributes:
-            assert attributes["src"].startswith("data:image/")
-        assert attributes.get("http-equiv", "Content-Security-Policy") == "Content-Security-Policy"
-    for style in re.findall("<style>(.*?)</style>", page.text, re.DOTALL):
-        assert not re.search(r"url\(|@import|image-set|https?:|//", style)
-    for script in re.findall("<script>(.*?)</script>", page.text, re.DOTALL):
-        assert not re.search(r"fetch|XMLHttp|import|WebSocket|eval|innerHTML|https?:|//", script)
+        assert attributes.get("src", "data:image/").startswith("data:image/")
+        assert "url(" not in attributes.get("style", "")
+    (policy,) = (meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
+    (style,) = re.findall("<style>(.*?)</style>", page.text, re.DOTALL)
+    assert not re.search(r"url\(|@import|image-set|https?:|//", style)
 
 
 def is_accessible(page: Page) -> None:
@@ -73,7 +69,6 @@ def is_accessible(page: Page) -> None:
     assert page.levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(page.levels))
     assert all(len(picture["alt"]) > 20 for picture in page.all("img"))
-    assert all(len(picture["aria-label"]) > 20 for picture in page.all("svg"))
     assert all(cell.get("scope") in ("col", "row") for cell in page.all("th"))
     for tag, attributes in page.elements:
         # What may be wider than the page is reached and named.

@@ -1,4 +1,4 @@
-"""Run files: what was written comes back, damage is named; which rows of many are shown."""
+"""Run files: what was written comes back, a broken one is named; which rows of many are shown."""
 
 import numpy as np
 import pytest
@@ -17,98 +17,40 @@ def test_the_trajectory_comes_back(make):
     path = make.pi_file(make.run, slots=4, steps=9)
     trajectory = read_trajectory(path)
     with np.load(path) as written:
-        assert np.array_equal(trajectory.pi_NLC, written["pi"])
-        assert np.array_equal(trajectory.tau_N, written["tau"])
+        arrays = dict(written)
+    assert np.array_equal(trajectory.pi_NLC, arrays["pi"])
+    assert np.array_equal(trajectory.tau_N, arrays["tau"])
     assert trajectory.labels == ("attention", "dense", "identity")
     assert (trajectory.alpha_start, trajectory.moves) == (3, True)
-
-
-def test_a_search_that_never_reached_alpha_does_not_move(make):
-    path = make.pi_file(make.run, steps=9)
-    with np.load(path) as written:
-        arrays = dict(written)
     np.savez(path, **{**arrays, "alpha_start": np.int64(10)})
     assert not read_trajectory(path).moves
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "empty", "body", "pickle"])
-def test_a_damaged_npz_is_refused_by_name(make, damage):
-    path = make.pi_file(make.run)
-    whole = path.read_bytes()
-    middle = len(whole) // 3
-    np.savez(path, step=np.array([{"a": 1}], dtype=object))
-    content = {
-        "pickle": path.read_bytes(),
-        "cut": whole[: len(whole) // 2],
-        "text": b"not a zip",
-        "empty": b"",
-        "body": whole[:middle] + b"\xff\x00" * 50 + whole[middle + 100 :],
-    }
-    path.write_bytes(content[damage])
-    with pytest.raises(ValueError, match=r"pi\.npz: damaged"):
-        read_trajectory(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"pi": np.ones((2, 3), np.float32)}, "pi has shape"),
-        ({"labels": np.array(["a", "b"])}, "labels has shape"),
-        ({"tau": np.ones(3, np.float32)}, "tau has shape"),
-        ({"pi": np.full((60, 6, 3), 0.5, np.float32)}, "sums to 1.5"),
-        ({"pi": np.full((60, 6, 3), np.nan, np.float32)}, "pi holds nan"),
-        ({"tau": None}, "lacks tau"),
-    ],
-)
-def test_arrays_that_do_not_fit_are_refused(make, change, message):
-    path = make.pi_file(make.run)
-    with np.load(path) as written:
-        arrays = {**written, **change}
-    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
-    with pytest.raises(ValueError, match=message) as caught:
-        read_trajectory(path)
-    assert str(path) in str(caught.value)
-
-
-def test_metrics_come_back_as_rows(make):
-    frame = read_metrics(make.metrics_file(make.run))
+def test_metrics_come_back_as_rows_without_a_torn_last_line(make):
+    path = make.metrics_file(make.run)
+    with path.open("ab") as file:
+        file.write('{"kind": "train", "step": 60, "loss_nats": 5.ä'.encode()[:-1])
+    frame = read_metrics(path)
     assert list(frame["kind"]).count("train") == 6
     onehot = frame[(frame["kind"] == "valid") & (frame["net"] == "onehot")]
     assert onehot["step"].tolist() == [30, 59]
-
-
-def test_a_torn_last_line_is_left_out(make):
-    path = make.metrics_file(make.run)
-    whole = len(read_metrics(path))
-    with path.open("ab") as file:
-        file.write('{"kind": "train", "step": 60, "loss_nats": 5.ä'.encode()[:-1])
-    assert len(read_metrics(path)) == whole
-
-
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [('{"kind": "tr', "not JSON"), ('{"step": 2}', "expected an object with kind")],
-)
-def test_a_damaged_line_further_up_is_refused_by_line(make, second, message):
-    path = make.run / "metrics.jsonl"
-    path.write_text(f'{{"kind": "train", "step": 1}}\n{second}\n{{"kind": "train", "step": 3}}\n')
-    with pytest.raises(ValueError, match=rf"metrics\.jsonl:2: {message}"):
-        read_metrics(path)
-
-
-def test_an_empty_metrics_file_has_no_rows(make):
-    path = make.run / "metrics.jsonl"
     path.write_text("")
-    assert len(read_metrics(path)) == 0
     assert list(read_metrics(path).columns) == ["kind", "step"]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", ""])
-def test_json_that_is_no_object_is_refused_by_name(make, text):
-    path = make.run / "result.json"
+@pytest.mark.parametrize(
+    ("name", "text", "read"),
+    [
+        ("pi.npz", "not a zip", read_trajectory),
+        ("metrics.jsonl", '{"kind": "tr\n{"kind": "train", "step": 3}\n', read_metrics),
+        ("result.json", "[1]", read_json),
+    ],
+)
+def test_a_broken_file_is_named(make, name, text, read):
+    path = make.run / name
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"result\.json"):
-        read_json(path)
+    with pytest.raises(ValueError, match=f"^{path}: broken"):
+        read(path)
 
 
 def test_seeds_come_in_the_order_of_their_numbers(make):
@@ -120,25 +62,11 @@ def test_seeds_come_in_the_order_of_their_numbers(make):
 
 @pytest.mark.parametrize(
     ("count", "most", "expected"),
-    [
-        (5, 10, [0, 1, 2, 3, 4]),
-        (5, 5, [0, 1, 2, 3, 4]),
-        (5, 3, [0, 2, 4]),
-        (11, 3, [0, 5, 10]),
-        (5, 1, [4]),
-        (1, 7, [0]),
-        (0, 7, []),
-    ],
+    [(5, 10, [0, 1, 2, 3, 4]), (5, 3, [0, 2, 4]), (5, 1, [4]), (1, 7, [0]), (0, 7, [])],
 )
 def test_thinning_keeps_both_ends(count, most, expected):
     assert thin(count, most).tolist() == expected
-
-
-def test_thinning_never_gives_more_than_asked():
-    for most in range(1, 50):
-        rows = thin(1237, most)
-        assert len(rows) == most
-        assert rows[-1] == 1236
+    assert len(thin(1237, 49)) == 49
 
 
 @pytest.mark.parametrize(

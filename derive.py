@@ -75,12 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError("\n".join(problems))
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
-            from pipeline.reports import drawn, show_report
-            from report.pareto import write_pareto_figure
+            from pipeline.reports import show_drawn, show_report
 
             print(derive_front(plan, arguments.pareto))
-            if (figure := drawn(write_pareto_figure, run_dir)) is not None:
-                print(f"figure: {figure}")
+            show_drawn("figure", "report.pareto:write_pareto_figure", run_dir)
             show_report(plan)
             return 0
         derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
@@ -93,8 +91,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     from pipeline.derivation_text import considered_text, describe, tried_text
     from pipeline.derive import choose, chosen_before, others_left_out
     from pipeline.experiment import carried
-    from pipeline.reports import drawn, show_report
-    from report.trainings import write_trainings_figure
+    from pipeline.reports import show_drawn, show_report
 
     experiment, run_dir = plan.experiment, plan.run_dir
     before = chosen_before(run_dir)
@@ -103,8 +100,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
         print(considered_text(derived.considered))
     if derived.tried:
         print(tried_text(derived.tried))
-        if (figure := drawn(write_trainings_figure, run_dir)) is not None:
-            print(f"figure: {figure}")
+        show_drawn("figure", "report.trainings:write_trainings_figure", run_dir)
         print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture, experiment.derive.average))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):

@@ -26,7 +26,8 @@ _NUL_PLACES = {
     "utf-16le": (1, 3),
     "utf-16be": (0, 2),
 }
-_BYTE_ORDER_MARK = "\ufeff"
+# Byte order marks and blanks of no width, which no strip takes for white space.
+_UNSEEN = "\ufeff\u200b"
 _LEAST_NUL_SHARE = 0.7
 _MOST_CONTROL_SHARE = 0.01
 _WHITE_SPACE = "\t\n\v\f\r"
@@ -112,7 +113,7 @@ def bare_lines(text: str) -> Iterator[str]:
     By these texts are compared: line ends, blanks behind a line and a byte order mark are lost and
     won by editors and converters, and no other text.
     """
-    return filter(None, map(str.strip, text.removeprefix(_BYTE_ORDER_MARK).splitlines()))
+    return filter(None, (line.strip().strip(_UNSEEN).strip() for line in text.splitlines()))
 
 
 def to_bytes(text: str) -> bytes:

@@ -34,10 +34,9 @@ _MARKS = (
     ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
 )
 # What a command that was killed may have left before a mark.
-_BEGUN = (
-    *("probes/key.json", "finals/key.json"),
-    *("seed-*/experiment.yaml", "*/seed-*/experiment.yaml", "replay*"),
-)
+_BEGUN = ("probes/key.json", "finals/key.json", "replay/manifest.json")
+# Where these lie, a folder is a part of a run.
+_PARTS = ("identity.json", "seed-*/identity.json")
 _MOST_WORKERS = 1024
 # What may follow `--seeds 0`: numbers with commas between, before or behind them.
 _MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
@@ -228,22 +227,32 @@ def check_run(run: Path) -> Path:
         raise ValueError(f"--run {run}: {taken} is a file; give a directory")
     if (why := _why_no_run(run)) is not None:
         raise ValueError(
-            f"--run {run}: {why}; a run has a folder of its own, which its commands write and "
-            f"replace: give a new one, such as runs/{run.resolve().name or 'name'}"
+            f"--run {run}: {why}; commands replace and remove files of their run's folder: move "
+            "what is there away, or give another folder"
         )
     return run
 
 
 def _why_no_run(folder: Path) -> str | None:
+    if folder.is_symlink() and not folder.exists():
+        return "is a link to nothing"
     if (folder / ".git").exists():
         return "is a git repository"
+    if any(any(folder.glob(glob)) for glob in _PARTS):
+        return "is a part of a run"
     if is_run_folder(folder) or any(any(folder.glob(glob)) for glob in _BEGUN):
         return None
     if folder.resolve() == Path.cwd():
         return "is the current folder, as it is where --run is empty"
     files = (path for path in folder.rglob("*") if not path.is_dir())
-    other = next((path for path in files if path.name != "lock" and path.suffix != ".tmp"), None)
+    other = next((path for path in files if not _may_be_ours(path, folder)), None)
     return None if other is None else f"holds {other.relative_to(folder)}, and is no run"
+
+
+def _may_be_ours(path: Path, folder: Path) -> bool:
+    """Whether a killed command may have left a file: a lock, or in the folder of a seed."""
+    seeded = len(path.parts) > len(folder.parts) + 2 and path.parent.name.startswith("seed-")
+    return path.name == "lock" or path.suffix == ".tmp" or seeded
 
 
 def is_run_folder(folder: Path) -> bool:

@@ -101,7 +101,6 @@ def _result_path(plan: RunPlan, entry: Contestant) -> Path:
 def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     """Measure latencies, write table and verdict, make the report, print it all."""
     from report.comparison import read_comparison, text_table
-    from report.page import write_report
 
     plans = [plan.with_seed(seed) for seed in plan.experiment.compare.seeds]
     results = {
@@ -113,8 +112,9 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         {name: [seeded.retrain_folder(name) for seeded in plans] for name in results}
     ):
         entries[0].remark(unlike)
-    for warning in blind_caveats(entries[0].architecture.slots, entries[0].architecture.options):
-        entries[0].remark(warning)
+    for one in (entry.architecture for entry in entries):
+        for warning in blind_caveats(one.slots, one.options):
+            entries[0].remark(f"{one.name}: {warning}")
     models = {name: load_model(plans[0].retrain_folder(name) / "model") for name in results}
     latencies = time_models(plan, models, trained=True)
     if learnt := list(dict.fromkeys(chain(*(model.may_cost_more for model in models.values())))):
@@ -144,7 +144,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
     write_whole(plan.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")
-    page = drawn(write_report, plan.run_dir)
+    page = drawn("report.page:write_report", plan.run_dir)
     print("\n" + text_table(read_comparison(plan.run_dir)))
     if page is not None:
         print(f"report: {page}")

@@ -26,7 +26,6 @@ from pipeline.devices import find_device
 from pipeline.retrain import MODEL
 from pipeline.run_files import result_of_model
 from training.evaluation import Evaluation, evaluate
-from training.runtime import memory_bytes
 from training.step import Forward
 from utils.files import read_object
 

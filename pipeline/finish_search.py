@@ -43,16 +43,10 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
     if plan.experiment.run.figures:
         announce("drawing the figures")
         for folder in folders:
-            drawn(_draw, folder)
+            with _locked(folder):
+                drawn("report.search_figures:write_search_figures", folder)
     show_report(plan)
     print(f"next: {_next(plan, seeds)}")
-
-
-def _draw(search: Path) -> None:
-    from report.search_figures import write_search_figures
-
-    with _locked(search):
-        write_search_figures(search)
 
 
 def _locked(folder: Path) -> FolderLock:

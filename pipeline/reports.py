@@ -1,25 +1,24 @@
 """The report of a run, written anew when a phase has changed what there is to tell."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any
 
 from pipeline.context import RunPlan
 from utils.files import words_of
 from utils.screen import say
 from utils.text import visible
 
-Drawn = TypeVar("Drawn")
 
-
-def drawn(write: Callable[..., Drawn], *arguments: Any) -> Drawn | None:
-    """What `write` draws; None, with a warning, where it cannot be drawn.
+def drawn(place: str, *arguments: Any) -> Any:
+    """What a function draws, named `module:function`; None, with a warning, where it fails.
 
     Figures come last, and what was trained or chosen is kept: no failure of a font, a file of the
-    run, a full disk or matplotlib may take from the user the lines that follow, or the exit code.
+    run, a full disk or matplotlib, which is imported here, may take from the user the lines that
+    follow, or the exit code.
     """
+    module, _, name = place.partition(":")
     try:
-        return write(*arguments)
+        return getattr(import_module(module), name)(*arguments)
     except Exception as error:  # whatever matplotlib raises
         words = f"{type(error).__name__}: {error}"
         if isinstance(error, ValueError | OSError):
@@ -28,13 +27,13 @@ def drawn(write: Callable[..., Drawn], *arguments: Any) -> Drawn | None:
         return None
 
 
+def show_drawn(what: str, place: str, *arguments: Any) -> None:
+    """Print the path of what is drawn, where it can be."""
+    if (path := drawn(place, *arguments)) is not None:
+        print(f"{what}: {path}")
+
+
 def show_report(plan: RunPlan) -> None:
     """Write RUN/report.html from the run's files and name it, unless run.figures is false."""
-    if plan.experiment.run.figures and (path := drawn(_report, plan.run_dir)) is not None:
-        print(f"report: {path}")
-
-
-def _report(run_dir: Path) -> Path:
-    from report.page import write_report
-
-    return write_report(run_dir)
+    if plan.experiment.run.figures:
+        show_drawn("report", "report.page:write_report", plan.run_dir)

@@ -189,7 +189,8 @@ def copy_chosen(path: Path, run_dir: Path) -> str:
     target = run_dir / "model"
     with FolderLock(run_dir, wait=True):
         if (why := why_not_ours(target, MODEL_FILES)) is not None:
-            return f"{target}: {why}, so it stays; the model: {path.parent / 'model'}"
+            model = path.parent / "model"
+            return f"warning: {target} {why}, so it stays as it was; this run's model: {model}"
         if (target / "result.json").exists():
             before, result = read_result(target / "result.json"), read_result(path)
             if before["name"] == result["name"] and before["seed"] != result["seed"]:

@@ -79,6 +79,11 @@ ODD: dict[str, Callable[[], str]] = {
     "hidden": with_files(".envrc"),
     "search of another program": with_files("search/results/experiment.yaml"),
     "link": link,
+    "link to nothing": link_to_nothing,
+    "names that begin as ours": with_files("replay_notes.md", "report.html"),
+    "seeds of another program": with_files("exp/seed-1/experiment.yaml", "report.html"),
+    "phase of a run": with_files("identity.json", "experiment.yaml"),
+    "searches of a run": with_files("seed-0/identity.json", "seed-0/experiment.yaml"),
     "file": with_files("file", run="mine/file"),
     "below a file": with_files("file", run="mine/file/run"),
 }
@@ -132,7 +137,7 @@ def test_weights_of_the_user_stay_where_those_of_a_training_go(tmp_path: Path) -
     assert [name for name in [*ours, *own] if (folder / name).exists()] == own
 
 
-@pytest.mark.parametrize("make", [link_to_nothing, *map(with_files, [".tmp/x.tmp", "search/lock"])])
+@pytest.mark.parametrize("make", [*map(with_files, [".tmp/x.tmp", "search/lock"])])
 def test_what_holds_nothing_is_a_run_folder_to_be(here: Path, make: Callable[[], str]) -> None:
     check_run(Path(make()))
 
@@ -156,7 +161,7 @@ def test_a_folder_called_model_in_a_run_stays(
     capsys.readouterr()
     run(retrain, "tiny.yaml", *SHORT)
     why = "is no folder" if linked else f"holds {Path(name).parts[0]}, which is not of Parnas"
-    assert f"runs/tiny/model: {why}, so it stays; the model: runs/tiny/retrain/" in (
+    assert f"warning: runs/tiny/model {why}, so it stays as it was; this run's model: runs/" in (
         capsys.readouterr().out
     )
     assert own.read_text() == "mine"

@@ -45,8 +45,6 @@ def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         ValueError: every trial has failed.
         OSError: a file cannot be written.
     """
-    from report.sweep.figures import draw_sweep
-    from report.sweep.page import write_sweep_report
     from report.sweep.tables import csv_text, text_table
 
     results = _results(plan, sweep, queue.entries(), done=done)
@@ -55,8 +53,8 @@ def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
     write_whole(run / "trials.csv", csv_text(table, goals))
     write_whole(run / "sweep.json", json.dumps(summary, indent=1) + "\n")
-    drawn(draw_sweep, queue.study, table, run / "figures", goals)
-    page = drawn(write_sweep_report, run)
+    drawn("report.sweep.figures:draw_sweep", queue.study, table, run / "figures", goals)
+    page = drawn("report.sweep.page:write_sweep_report", run)
     print(f"\n{text_table(table, goals)}\n{results.latencies.note}")
     _say_best(sweep, run, files)
     print(f"table: {run / 'trials.csv'}")

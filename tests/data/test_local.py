@@ -158,6 +158,8 @@ FORMS = {
     "no last end": lambda text: text.rstrip("\n"),
     "separators": lambda text: text.replace("\n", "\u2028"),
     "byte order mark": lambda text: "\ufeff" + text,
+    "marks of joined files": lambda text: text.replace("\n", "\n\ufeff", 2),
+    "blanks of no width": lambda text: text.replace("\n", "\u200b\n"),
 }
 
 

@@ -168,11 +168,6 @@ def _run(arguments: Sequence[str], stop: StopRequest) -> int:
             if stop.number is not None and not told:
                 os.killpg(process.pid, signal.SIGTERM)
                 told = True
-        except BaseException:
-            # A second Ctrl-C: nothing of it may go on alone.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
 
 
 def differences(manifest: Manifest, run: Path) -> tuple[list[str], int]:

@@ -169,11 +169,11 @@ def read_state(path: Path) -> "dict[str, torch.Tensor]":
 def sizes_of(state: "Mapping[str, torch.Tensor]", path: Path) -> Sizes:
     """The sizes; ValueError where one tensor is missing, of another shape, or unknown."""
     shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    axes = {"in_emb.weight": 2, "key_pe": 3, "layers.0.ff.fc1.weight": 2, f"layers.0.{MASK}": 3}
-    for name, count in axes.items():
-        if len(shape.get(name, ())) != count:
-            raise ValueError(f"{path}: {name}: must have {count} axes, found {_words(shape, name)}")
-    (symbols, d_model), (_, d_head, span), (d_ffn, _), (n_heads, *_) = map(shape.__getitem__, axes)
+    try:
+        (symbols, d_model), (_, d_head, span) = shape["in_emb.weight"], shape["key_pe"]
+        (d_ffn, _), (n_heads, *_) = shape["layers.0.ff.fc1.weight"], shape[f"layers.0.{MASK}"]
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{path}: its tensors are not those of adaptive-span ({error})") from None
     numbers = {match[1] for name in state if (match := re.match(r"layers\.(\d+)\.", name))}
     sizes = Sizes(len(numbers), d_model, n_heads, d_head, span, d_ffn, symbols)
     if n_heads * d_head != d_model:

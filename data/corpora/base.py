@@ -65,18 +65,7 @@ class CorpusPaths:
     def is_written_to(self, folder: Path) -> bool:
         """Whether a folder is a run or the cache: what stands there changes with every command."""
         cache = self.cache or default_cache()
-        try:
-            if cache.exists() and folder.samefile(cache):
-                return True
-        except FileNotFoundError:
-            pass  # one of them is not there, or not any more
-        try:
-            return self.is_run(folder)
-        except FileNotFoundError:
-            # Another process removes it; what is still there may be a run that changes.
-            if folder.exists():
-                raise
-            return False
+        return (cache.exists() and folder.samefile(cache)) or self.is_run(folder)
 
     @property
     def downloads(self) -> Path:

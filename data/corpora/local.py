@@ -4,7 +4,6 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import combinations, starmap, zip_longest
@@ -58,7 +57,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
     Files of equal lines go to one split together, by the hash of the first path among them.
     Files that are no UTF-8, empty ones and links are left out and counted; hidden ones are no text
     of the user's. Run folders and the cache are left out whole, for each command would change the
-    text. What another process removes before it was read is not there.
+    text.
     """
     assert config.tree is not None, "the config's own check lets no corpus: tree without a folder"
     root = readable_path(paths.base, config.tree.folder, "data.tree.folder", "folder")
@@ -119,11 +118,10 @@ def _fits(parts: Sequence[str], globs: Sequence[str]) -> bool:
 
 
 def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) -> Iterator[str]:
-    def raise_unless_gone(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError) or error.filename == str(root):
-            raise error
+    def refuse(error: OSError) -> None:
+        raise error
 
-    for folder, subfolders, files in os.walk(root, onerror=raise_unless_gone):
+    for folder, subfolders, files in os.walk(root, onerror=refuse):
         here = Path(folder).relative_to(root)
         if folder != str(root) and paths.is_written_to(Path(folder)):
             runs.append(here.as_posix())
@@ -132,10 +130,7 @@ def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) ->
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in (*subfolders, *files):
             path = (here / name).as_posix()
-            try:
-                mode = (root / path).lstat().st_mode
-            except FileNotFoundError:
-                continue
+            mode = (root / path).lstat().st_mode
             if stat.S_ISLNK(mode):
                 links.append(path)
             elif stat.S_ISREG(mode) and not name.startswith("."):
@@ -156,10 +151,7 @@ def _look_at(
     undecodable: dict[str, str] = {}
     empty = []
     for path in paths:
-        try:
-            raw = (root / path).read_bytes()
-        except FileNotFoundError:
-            continue
+        raw = (root / path).read_bytes()
         if why := why_no_utf8(raw):
             undecodable[path] = why
         elif raw:
@@ -173,9 +165,7 @@ def _look_at(
 
 def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:
     for path in paths:
-        raw = b""
-        with suppress(FileNotFoundError):
-            raw = (root / path).read_bytes()
+        raw = (root / path).read_bytes()
         if hashlib.sha256(raw).digest() != digests[path]:
             raise ValueError(f"data.tree: {root / path} changed while it was read; run again")
         yield Document(path, raw.decode())

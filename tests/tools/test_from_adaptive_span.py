@@ -238,8 +238,8 @@ def without(state: State, name: str) -> State:
 def broken() -> Iterator[tuple[State, str]]:
     """Checkpoints of other layouts, and what is said about them."""
     good, fc2, mask = state_of(5), "layers.1.ff.fc2.weight", f"layers.0.{command.MASK}"
-    yield without(good, "key_pe"), "key_pe: must have 3 axes, found nothing"
-    yield without(good, mask), f"{mask}: must have 3 axes, found nothing"
+    yield without(good, "key_pe"), "its tensors are not those of adaptive-span ('key_pe')"
+    yield without(good, mask), f"its tensors are not those of adaptive-span ('{mask}')"
     yield without(good, "out_emb.bias"), "out_emb.bias: found nothing, and adaptive-span without"
     yield {**good, fc2: good[fc2].T.copy()}, f"{fc2}: found shape [12, 8], and adaptive-span"
     pers = "layers.0.attn.attn.persistent_memory.key"
@@ -249,7 +249,10 @@ def broken() -> Iterator[tuple[State, str]]:
     yield {**good, mask: np.ones((4, 1, 1))}, "4 heads of 4 are not 8 wide"
     yield {**good, "layers.7.norm1.bias": np.ones(D)}, "layers.2.attn.proj_query.weight: found not"
     yield {**good, "out_emb.bias": good["out_emb.bias"] * np.nan}, "softmax.head: holds nan or inf"
-    yield {"in_emb.weight": np.ones(3)}, "in_emb.weight: must have 2 axes, found shape [3]"
+    yield (
+        {"in_emb.weight": np.ones(3)},
+        "its tensors are not those of adaptive-span ('key_pe')",
+    )
     shorter = {n: a[:-1] if "_emb" in n else a for n, a in good.items()}
     yield shorter, "has 10 symbols, and the text has 11; give the text that it was trained on"
 

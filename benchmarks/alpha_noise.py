@@ -37,19 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.float64]:
     """Gradients by (batch, draw, slot, candidate)."""
     import torch
+    from safetensors.torch import load_file
 
     from nas.search.estimators import ESTIMATORS, gumbel_noise
     from pipeline.context import set_up
     from pipeline.experiment import load_experiment
     from pipeline.search import search_trainer
-    from training.tensor_file import read_header, read_tensors
+    from training.checkpoint import read_header
 
     saved = min(run.glob("search/seed-*/experiment.yaml"))
     plan = set_up(load_experiment(saved), run)
     trainer = search_trainer(plan)
     model = trainer.state.model
     best = read_header(saved.parent / "last.safetensors")["best"]["step"]
-    tensors, _ = read_tensors(saved.parent / f"best-{best}.safetensors")
+    tensors = load_file(saved.parent / f"best-{best}.safetensors")
     weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
     model.load_state_dict(weights)
     shape = trainer.state.parameters["alpha"].shape

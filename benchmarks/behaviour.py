@@ -216,7 +216,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.against is None:
         return 0
     if Path(arguments.against).is_file():
-        before = json.loads(Path(arguments.against).read_text(encoding="utf-8"))
+        recorded = json.loads(Path(arguments.against).read_text(encoding="utf-8"))
+        before = {
+            key: value
+            for key, value in recorded.items()
+            if key.partition(": ")[0] in names and Path(key).name not in LEFT_OUT
+        }
     else:
         with checkout(arguments.against) as tree:
             before = hashes_of(tree, names, arguments.workers)
@@ -303,7 +308,7 @@ def experiment_file(folder: Path, case: Case) -> Path:
 TIMES = re.compile(
     r"(_s|_ms|tok/s|note|run)$|_ms\.|latency|elapsed|pid|host|machine|began|ended|commit|^key$|^study$|crc32"
 )
-LEFT_OUT = {"environment.json", "identity.json", "key.json", "lock"}
+LEFT_OUT = {"environment.json", "identity.json", "key.json", "lock", "previous.safetensors"}
 
 
 def content_of(path: Path, folder: str) -> Any:

@@ -77,7 +77,7 @@ class Journal(BaseJournalBackend):
             OSError: the disk is full, or the file cannot be written.
         """
         text = "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in logs)
-        with named(self._path, len(text)), locked(self._path):
+        with named(self._path), locked(self._path):
             if not _ends_whole(self._path):
                 _mend_end(self._path, self._say)
             with self._path.open("ab") as file:
@@ -213,7 +213,7 @@ def _keep(path: Path, torn: bytes) -> str:
     while True:
         beside = path.with_name(f"{path.name}.torn-{number}")
         try:
-            with named(beside, len(torn)), beside.open("xb") as file:
+            with named(beside), beside.open("xb") as file:
                 file.write(torn)
                 file.flush()
                 os.fsync(file.fileno())

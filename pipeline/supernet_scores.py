@@ -175,15 +175,10 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
     state = TrainState(plan.supernet(), {}, {}, {"alpha": alpha_LC})
     try:
         identity = identity_hash(plan.search_identity)
-        restore_weights(state, read_weights(path, state, identity, plan.search_steps))
+        restore_weights(path, state, read_weights(path, identity, plan.search_steps))
     except FileNotFoundError:
         raise ValueError(
             f"{path}: not found; the SuperNet's weights are needed: run search.py with "
             f"run.seed={seed} first"
-        ) from None
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"{words_of(error)}; start search.py again with run.seed={seed}, which mends it or "
-            "says what is wrong"
         ) from None
     return state.model.eval()

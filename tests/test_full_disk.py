@@ -1,6 +1,5 @@
 """A full disk, at any write: one clear line, nothing half written, and the run goes on exactly."""
 
-import errno
 import os
 import shlex
 import shutil
@@ -8,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,45 +70,6 @@ def test_a_full_disk_at_any_file_is_one_line_and_the_run_goes_on_exactly(
     assert n > 100
 
 
-def no_room(path: str | None = None) -> Any:
-    raise OSError(errno.ENOSPC, "No space left on device", path)
-
-
-class FullBoard:
-    """TensorBoard's own thread writes, so the error comes with a later row or at the end."""
-
-    def __init__(self, folder: str, purge_step: int) -> None:
-        pass
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        if step > 9:
-            no_room()
-
-    def close(self) -> None:
-        no_room()
-
-
-def test_a_tracker_that_finds_the_disk_full_loses_no_training(
-    experiment_file: Path,
-    undisturbed: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Capture,
-) -> None:
-    arguments = [experiment_file, "--run", tmp_path / "run"]
-    board = SimpleNamespace(SummaryWriter=FullBoard)
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "torch.utils.tensorboard", board)
-        patched.setattr("utils.extras.find_spec", lambda name: "there")
-        assert code_of(search, *arguments, "--tensorboard") == 2
-    error = capsys.readouterr().err
-    assert "TensorBoard's event file: No space left on device" in error
-    assert "Go on with:" in error
-    run(search, *arguments)
-    assert "goes on from" in (tmp_path / "run" / SEARCH / "train.log").read_text()
-    assert_same(undisturbed / SEARCH, tmp_path / "run" / SEARCH)
-
-
 # What the system itself answers, in processes of their own.
 
 NO_FIGURES = settings("run.figures=false")
@@ -145,65 +104,6 @@ def test_a_full_disk_behind_standard_output_ends_in_one_line(
     assert "standard output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
-
-
-def as_one_who_may_not_all() -> list[str]:
-    """What takes from root its right to open every file."""
-    if os.getuid() != 0:
-        return []
-    prefix = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
-    if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode:
-        pytest.skip("root may read everything here, and setpriv cannot take that away")
-    return prefix
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("denied", "said"),
-    [
-        ("train.txt", "train.txt: may not be read (permissions)"),
-        ("tiny.yaml", "tiny.yaml: Permission denied"),
-        ("run", "run/search: Permission denied"),
-        ("cache", "PARNAS_CACHE names another folder"),
-        ("run/search/seed-0", "seed-0/lock: Permission denied"),
-        ("run/search/seed-0/last.safetensors", "last.safetensors: Permission denied"),
-    ],
-)
-def test_what_may_not_be_read_or_written_is_one_line(
-    experiment_file: Path, tmp_path: Path, denied: str, said: str
-) -> None:
-    prefix = as_one_who_may_not_all()
-    arguments = [experiment_file, "--run", tmp_path / "run"]
-    if "seed-0" in denied:
-        run(search, *arguments)
-        (tmp_path / "run/search/seed-0/lock").unlink()
-    for name in ("cache", "run"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    path = tmp_path / denied
-    path.chmod(0 if path.is_file() else 0o555)
-    done = search_alone(*arguments, before=prefix)
-    path.chmod(0o755)
-    assert "Traceback" not in done.stderr
-    if denied.endswith("last.safetensors"):
-        assert done.returncode == 0, done.stderr
-        assert f"the checkpoint before the last one ({said}" in done.stdout
-    else:
-        assert done.returncode == 2, done.stderr
-        assert said in done.stderr
-
-
-@pytest.mark.slow
-def test_a_cache_that_has_everything_need_not_be_writable(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    prefix = as_one_who_may_not_all()
-    run(search, experiment_file, "--run", tmp_path / "one")
-    for path in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    done = search_alone(experiment_file, "--run", tmp_path / "two", before=prefix)
-    for path in [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]:
-        path.chmod(0o755)
-    assert done.returncode == 0, done.stderr
 
 
 MOUNTED = """\

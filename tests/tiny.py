@@ -7,9 +7,14 @@ from typing import Any
 import torch
 
 from model import Candidate, LanguageModel, ModelConfig
+from training.config import OptimiserConfig
+from training.optim import build_optimiser, rate_of
 from training.state import TrainState
+from training.step import Forward, WeightStep
 
 VOCABULARY = 23
+STEPS = 50
+MIX = [[(0, None)], [(1, None)], [(2, None)]]
 
 
 def candidates(*names: Any, **options: Any) -> tuple[Candidate, ...]:
@@ -77,3 +82,16 @@ def state_of(model: LanguageModel, rows: int = 2, **parts: Any) -> TrainState:
         streams={"weights": model.initial_state(rows), **parts.pop("streams", {})},
         **parts,
     )
+
+
+def trained(steps: int, *, seed: int = 0) -> TrainState:
+    """A state after some steps of AdamW with single-path draws, so that moments differ."""
+    model = supernet(seed=seed)
+    config = OptimiserConfig(warmup_steps=0)
+    state = state_of(model, parameters={"alpha": torch.nn.Parameter(torch.zeros(3, 3))})
+    state.optimisers["weights"] = build_optimiser(model, config)
+    step = WeightStep(Forward(torch.device("cpu"), "float32"), config, rate_of(config, STEPS))
+    for index in range(steps):
+        step(state, batch(seed=index), lambda: MIX)
+        state.step += 1
+    return state

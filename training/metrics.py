@@ -17,8 +17,8 @@ class MetricsFile:
     def __init__(self, path: Path | None, step: int) -> None:
         self.path = path
         if path is not None:
-            lines = [line for line in _whole_lines(path) if json.loads(line)["step"] <= step]
-            write_whole(path, "".join(lines))
+            kept = [row for row in read_rows(path) if row["step"] <= step]
+            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one row and hand it to the system at once."""
@@ -37,28 +37,14 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """All rows of a file that its run may still be writing; ValueError for a damaged line."""
-    return [json.loads(line) for line in _whole_lines(path)]
+    """All rows of a file that its run may still be writing; none where there is no file.
 
-
-def _whole_lines(path: Path) -> list[str]:
-    """The lines of the file; a torn last line, left by a kill, is not one."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    A torn last line, left by a kill, is not one. ValueError: another line is no JSON object.
+    """
+    if not path.exists():
         return []
-    lines = content.splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            whole = isinstance(row["step"], int) and isinstance(row["kind"], str)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            whole = False
-        if not whole:
-            raise ValueError(
-                f"{path}:{number}: damaged line; repair it, or delete the file: the run then goes "
-                "on, and only what the figures show of its past is lost"
-            )
-    return [line.decode() for line in lines]
+    *lines, _torn = path.read_bytes().split(b"\n")
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

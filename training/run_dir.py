@@ -22,8 +22,6 @@ Identity = Mapping[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent
 # What a person calls a recorded fact.
 WORDS = {"commit": "program"}
-# What older versions did and did not say.
-UNSAID = {"ranks": 1, "attention": "auto", "compile": False}
 
 
 def identity_hash(identity: Identity) -> str:
@@ -51,7 +49,7 @@ def is_claimed(folder: Path, identity: Identity) -> bool:
     path = folder / "identity.json"
     if not path.exists():
         return False
-    saved = read_object(path, "use another --run directory")
+    saved = read_object(path)
     if saved != json.loads(json.dumps(identity)):
         raise ValueError(_difference(folder, saved, identity))
     return True
@@ -145,46 +143,29 @@ def record_start(folder: Path, text: str) -> None:
     with fewer threads; the command that took it stays.
     """
     path = folder / "environment.json"
-    try:
-        recorded = read_object(path, "")
-    except (FileNotFoundError, ValueError):
-        recorded = {}
-    now = {**json.loads(text), **{key: recorded[key] for key in ("command",) if key in recorded}}
-    if now != recorded:
-        write_whole(path, json.dumps(now, indent=1) + "\n")
+    now = {**json.loads(text), "command": read_object(path)["command"]}
+    write_whole(path, json.dumps(now, indent=1) + "\n")
 
 
 def record_resume(
-    folder: Path,
-    device: torch.device,
-    step: int,
-    settings: Mapping[str, Any],
-    refused: str | None = None,
+    folder: Path, device: torch.device, step: int, settings: Mapping[str, Any]
 ) -> list[str]:
     """Add to environment.json from which step, and on what, a run goes on.
 
-    The settings are those outside the identity that change the last digits or dropout's numbers;
-    `refused` says why it is not the last checkpoint that the run goes on from.
+    The settings are those outside the identity that change the last digits or dropout's numbers.
     Returns what differs from the start of the run; such a resume is no longer exact.
     """
     path = folder / "environment.json"
-    try:
-        recorded = UNSAID | read_object(path, "")
-    except (FileNotFoundError, ValueError):
-        # Lost or damaged: no result depends on it.
-        recorded = {}
+    recorded = read_object(path)
     now = {**_facts(device), **settings}
-    entry = {"step": step, **({"refused": refused} if refused else {}), **now}
-    resumed = recorded.get("resumed")
-    recorded["resumed"] = [*(resumed if isinstance(resumed, list) else []), entry]
+    recorded["resumed"] = [*recorded.get("resumed", []), {"step": step, **now}]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
 
     def shown(value: Any) -> Any:
         return "unknown" if value is None else value
 
     return [
-        f"{WORDS.get(key, key)} was {shown(recorded.get(key, 'not recorded'))}, "
-        f"is {shown(now[key])}"
+        f"{WORDS.get(key, key)} was {shown(recorded.get(key))}, is {shown(now[key])}"
         for key in ("torch", "processor", "device", "threads", *settings, "commit")
         if recorded.get(key) != now[key]
     ]

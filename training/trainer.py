@@ -1,6 +1,5 @@
 """The training loop with its hooks, for search and retraining alike: one phase, resumable."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.checkpoint import restore_weights
-from training.checkpoints import LAST, REFUSED, Checkpoints
+from training.checkpoints import Checkpoints
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
@@ -28,7 +27,7 @@ from training.run_dir import (
 from training.signals import StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker
-from utils.files import remove_temporary, words_of
+from utils.files import remove_temporary
 
 
 @dataclass
@@ -68,14 +67,13 @@ class Trainer:
     work: Sequence[float] | None = None
     metrics_file: MetricsFile = field(init=False)
     _lock: FolderLock | None = field(init=False, default=None)
-    _refused: str | None = field(init=False, default=None)
 
     def open(self) -> None:
-        """Take the folder until `close`, and go back to its last usable checkpoint.
+        """Take the folder until `close`, and go back to its last checkpoint.
 
         Raises:
-            ValueError: the folder holds another experiment, another process trains there, or none
-                of its checkpoints can be used.
+            ValueError: the folder holds another experiment, another process trains there, or
+                its checkpoint cannot be used.
             Lost: another process of the run is gone.
         """
         with ExitStack() as on_error:
@@ -88,7 +86,7 @@ class Trainer:
                 # Looks again: it may have been claimed, and let go, before it was locked here.
                 is_claimed(self.folder, self.identity)
             self.ranks.wait()
-            checkpoint = self._checkpoints.find(self.state)
+            checkpoint = self._checkpoints.find()
             if self.ranks.is_first:
                 # Only now: a folder that lost its identity may hold another experiment's
                 # checkpoints, and signed as this one's it would lock their owner out.
@@ -96,7 +94,6 @@ class Trainer:
                 remove_temporary(self.folder)
             if checkpoint is not None:
                 checkpoint.restore(self.state)
-                self._refused = checkpoint.refused
                 self.resumed(self.state)
             if checkpoint is not None and self.ranks.is_first:
                 # What was killed between a checkpoint and the removal of what it no longer names.
@@ -152,8 +149,6 @@ class Trainer:
         if not self.ranks.is_first:
             return screen, []
         screen.say(self._greeting(config), heard)
-        if self._refused is not None:
-            self._checkpoints.set_aside()
         trackers = []
         for opened in self.trackers:
             trackers.append(opened(start))
@@ -161,21 +156,15 @@ class Trainer:
         return screen, trackers
 
     def take_best(self) -> None:
-        """Put the weights of the best step into the model; ValueError where they are lost."""
+        """Put the weights of the best step into the model."""
         best = self.state.best.step
-        if best == self.state.step:
-            return
-        try:
-            restore_weights(self.state, self._checkpoints.read_best(self.state))
-        except (ValueError, OSError) as error:
-            raise ValueError(
-                f"{words_of(error)}; the weights of the best step, {best}, are lost: put the file "
-                f"back, or remove {self.folder} to train again"
-            ) from None
+        if best != self.state.step:
+            weights = self._checkpoints.read_best(self.state)
+            restore_weights(self._checkpoints.best(best), self.state, weights)
 
     @property
     def _checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.folder, identity_hash(self.identity), self.steps, self.ranks)
+        return Checkpoints(self.folder, identity_hash(self.identity), self.ranks)
 
     def _greeting(self, config: RunConfig) -> str:
         step = self.state.step
@@ -189,19 +178,8 @@ class Trainer:
             "compile": config.compile,
         }
         device = next(self.state.model.parameters()).device
-        differences = record_resume(self.folder, device, step, settings, self._refused)
+        differences = record_resume(self.folder, device, step, settings)
         text = f"goes on from step {step} of {self.steps}"
-        if self._refused is not None:
-            aside = f", kept as {REFUSED}" if os.path.lexists(self.folder / LAST) else ""
-            text += f", the checkpoint before the last one ({self._refused}{aside})"
-        if self.state.best.step > 0:
-            try:
-                self._checkpoints.read_best(self.state)
-            except (ValueError, OSError) as error:
-                text += (
-                    f"; {words_of(error)}: the weights of step {self.state.best.step} are lost, "
-                    "so the run can only end well if a later step is better"
-                )
         if differences:
             text += f"; not exactly as it would have: {'; '.join(differences)}"
         return text

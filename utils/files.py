@@ -19,38 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# No JSON file of a run is larger; what is, is not read.
+# No file of ours is larger: what is larger and comes from elsewhere is not read.
 MAX_JSON_BYTES = 2**26
-
-Part = bytes | memoryview
-# What is unpacked to more than this is no file of ours.
 MAX_BYTES = 2**31
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# All that a damaged archive, a damaged stream or a damaged header of an array can end in.
+# All that a broken npz file can end in.
 READ_ERRORS = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    TypeError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(OSError, ValueError, EOFError, KeyError, MemoryError, OverflowError, RuntimeError, TypeError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 
 
 @contextmanager
-def named(
-    path: Path | str, needed_bytes: int | None = None, *, keep_names: bool = False
-) -> Iterator[None]:
+def named(path: Path | str, *, keep_names: bool = False) -> Iterator[None]:
     """Give every OSError inside the name of what was written or read.
 
-    `path` may be words for what has no name; `needed_bytes` are what a full disk should have had
-    room for; with `keep_names` an error that names a file already stays as it is.
+    `path` may be words for what has no name; with `keep_names` an error that names a file already
+    stays as it is.
     """
     try:
         yield
@@ -59,42 +43,24 @@ def named(
             raise
         message = error.strerror or str(error)
         if error.errno == errno.ENOSPC and isinstance(path, Path):
-            message += _room(path.parent, needed_bytes)
+            free = shutil.disk_usage(path.parent).free
+            message += f" ({free / 1e6:,.1f} MB free)"
         raise OSError(error.errno or errno.EIO, message, str(path)) from error
 
 
-def _room(folder: Path, needed_bytes: int | None) -> str:
-    try:
-        free = _size(shutil.disk_usage(folder).free)
-    except OSError:
-        return ""
-    return f" ({f'{_size(needed_bytes)} needed, ' if needed_bytes else ''}{free} free)"
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count:,} bytes"
-
-
-def write_whole(
-    path: Path, content: str | bytes | Sequence[Part], keep_old_as: Path | None = None
-) -> Path:
+def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file under a temporary name, flush it to the disk and rename it into place.
 
-    Where that fails, the old file stays as it was. `keep_old_as` is a name for the old file, which
-    is else replaced. Returns the path.
+    Where that fails, the old file stays as it was. Returns the path.
     """
     data = content.encode() if isinstance(content, str) else content
-    parts = [data] if isinstance(data, bytes) else data
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with named(path, sum(memoryview(part).nbytes for part in parts)):
+    with named(path):
         try:
             with temporary.open("wb") as file:
-                file.writelines(parts)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            # Between the two renames there is the old file under its new name, and that is whole.
-            if keep_old_as is not None and path.exists():
-                os.replace(path, keep_old_as)
             os.replace(temporary, path)
             make_durable(path.parent)
         finally:
@@ -205,37 +171,22 @@ def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:
     return path.read_bytes()
 
 
-def read_object(path: Path, remedy: str) -> dict[str, Any]:
-    """The object in a JSON file; `remedy` says what to do where it is damaged.
-
-    Raises:
-        ValueError: it is no file, too large, not JSON, or JSON of something else.
-    """
-    text = read_regular(path, MAX_JSON_BYTES, remedy)
+def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
+    """The object in a JSON file of ours; ValueError, which may name a remedy, where it is none."""
     try:
-        content = json.loads(text)
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
+        content = str(error)
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: damaged (no JSON object); {remedy}")
+        why = content if isinstance(content, str) else "no JSON object"
+        raise ValueError(f"{path}: damaged ({why})" + (f"; {remedy}" if remedy else ""))
     return content
 
 
 def read_npz(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, none of objects; one of READ_ERRORS where it is damaged."""
-    arrays = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        entries = archive.infolist()
-        if sum(entry.file_size for entry in entries) > MAX_BYTES:
-            raise ValueError(f"unpacks to more than {MAX_BYTES} bytes")
-        for entry in entries:
-            if entry.compress_type not in _METHODS:
-                raise ValueError(f"{entry.filename!r:.40} is packed in an unknown way")
-            # Whole first: the checksum stands at the end, and comes before any of it is believed.
-            array = io.BytesIO(archive.read(entry))
-            name = entry.filename.removesuffix(".npy")
-            arrays[name] = np.lib.format.read_array(array, allow_pickle=False)
-    return arrays
+    """The arrays of an npz file, none of objects; one of READ_ERRORS where it is broken."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return dict(file)
 
 
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:

@@ -168,17 +168,15 @@ def test_argmax_warns_of_its_gap_and_says_how_many_layouts_are_scored(
 
 
 def spoilt(path: Path) -> None:
-    """Flip one bit in the last tensor."""
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
+    """Take the last bytes away."""
+    path.write_bytes(path.read_bytes()[:-9])
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (Path.unlink, r"last\.safetensors: not found; the SuperNet's weights are needed"),
-        (spoilt, r"last\.safetensors: damaged checkpoint .* start search\.py again"),
+        (spoilt, r"last\.safetensors: not a checkpoint"),
     ],
 )
 def test_weights_that_are_gone_or_damaged_are_named(

@@ -14,10 +14,10 @@ from torch import Tensor
 from tests import tiny
 from tests.disk import Killed, KilledProcess
 from tests.training.test_trainer import nats, still, trainer_of
-from training.checkpoints import LAST, PREVIOUS
+from training.checkpoint import read_header
+from training.checkpoints import LAST
 from training.config import RunConfig
 from training.state import TrainState
-from training.tensor_file import read_header
 from training.trainer import Trainer
 
 STEPS = 6
@@ -63,8 +63,8 @@ class Training:
         best = trainer.state.best.step
         trainer.take_best()
         assert torch.equal(trainer.state.model.norm.weight, self.weight_of[best])
-        named = {read_header(self.folder / name)["best"]["step"] for name in (LAST, PREVIOUS)}
-        assert weights(self.folder) == {f"best-{step}.safetensors" for step in named}
+        named = read_header(self.folder / LAST)["best"]["step"]
+        assert weights(self.folder) == {f"best-{named}.safetensors"}
         assert not list(self.folder.glob(".*"))
 
 
@@ -108,14 +108,6 @@ def test_killed_anywhere_and_gone_on_exactly_a_run_ends_as_one_never_killed(tmp_
 
 
 @pytest.mark.slow
-def test_the_checkpoint_before_the_last_one_has_its_best_too(tmp_path: Path) -> None:
-    for training in killed_at_each(tmp_path):
-        if (training.folder / LAST).exists() and (training.folder / PREVIOUS).exists():
-            os.truncate(training.folder / LAST, 1000)
-        training.ends_well(training.run(WORSE, stride=0.5))
-
-
-@pytest.mark.slow
 def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
     generator = random.Random(0)
     for number in range(100):
@@ -123,8 +115,6 @@ def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
         for _ in range(generator.randrange(1, 5)):
             by_step, stride = generator.choice([(NATS, 1.0), (WORSE, 0.5)])
             training.run_killed(generator.randrange(1, 70), by_step, stride)
-            if generator.random() < 0.2 and (training.folder / PREVIOUS).exists():
-                (training.folder / LAST).unlink(missing_ok=True)
         training.ends_well(training.run(WORSE, stride=0.25))
 
 
@@ -138,17 +128,4 @@ def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_pat
     # What stands there when a step begins: the newest best, and what the checkpoints name.
     steps = [{int(name.split("-")[1].split(".")[0]) for name in heap} for heap in heaps]
     assert steps == [set(), {1}, {2}, {3}, {4}, {4, 5}]
-    assert weights(training.folder) == {"best-4.safetensors", "best-6.safetensors"}
-
-
-def test_what_a_damaged_checkpoint_may_name_is_kept(tmp_path: Path) -> None:
-    training = Training(tmp_path / "run")
-    trainer = training.run()
-    kept = trainer.folder / "best-1.safetensors"
-    kept.write_bytes((trainer.folder / "best-5.safetensors").read_bytes())
-    os.truncate(trainer.folder / PREVIOUS, 100)
-    trainer._checkpoints.remove_unnamed()
-    assert kept.exists()
-    (trainer.folder / PREVIOUS).unlink()
-    trainer._checkpoints.remove_unnamed()
-    assert weights(trainer.folder) == {"best-5.safetensors"}
+    assert weights(training.folder) == {"best-6.safetensors"}

@@ -55,10 +55,6 @@ def test_a_run_says_on_what_it_began_though_another_start_took_the_folder(tmp_pa
     for _ in range(2):
         record_start(tmp_path, json.dumps(begun))
         assert json.loads(path.read_text()) == {"command": ["compare.py"], "threads": 1}
-    for lost in (path.unlink, lambda: path.write_text("{")):
-        lost()
-        record_start(tmp_path, json.dumps(begun))
-        assert json.loads(path.read_text()) == begun
 
 
 def test_a_folder_belongs_to_one_identity(tmp_path: Path) -> None:

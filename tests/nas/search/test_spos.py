@@ -33,7 +33,7 @@ def trained(folder: Path, cut: int | None, **options: str) -> tuple[list[Tensor]
         if index == cut:
             save_checkpoint(folder / "x.safetensors", state, "identity", ALONE)
             state = make(24, estimator="spos", resample_every=1, **options)[1]
-            read_checkpoint(folder / "x.safetensors", state, "identity", 24, ALONE).restore(state)
+            read_checkpoint(folder / "x.safetensors", "identity", ALONE).restore(state)
         step(state, tiny.batch(seed=1000 + index, first=index == 0))
         state.step += 1
     after = weights(state.model)

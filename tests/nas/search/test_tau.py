@@ -142,7 +142,7 @@ def test_law_8_a_resume_goes_on_with_the_same_tau(tmp_path: Path) -> None:
     hook.save(tmp_path / "cut.npz")
     save_checkpoint(tmp_path / "x.safetensors", state, "identity", ALONE)
     step, again, hook = learning()
-    read_checkpoint(tmp_path / "x.safetensors", again, "identity", 12, ALONE).restore(again)
+    read_checkpoint(tmp_path / "x.safetensors", "identity", ALONE).restore(again)
     hook.resume(tmp_path / "cut.npz", again)
     go(step, again, hook, 12)
     hook.save(tmp_path / "cut.npz")

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -44,24 +43,3 @@ def test_the_peak_rates_of_a_search_stand_in_its_pi_npz(
         trajectory.save(path)
         rates.append(load_pi(path)["alpha_peak_lrs"].tolist())
     assert rates == [[0.3], [0.3], [0.3, 0.05], [0.3, 0.05]]
-
-
-def test_a_pi_npz_of_an_older_version_says_no_rate_and_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "pi.npz"
-    begun(5).save(path)
-    arrays = load_pi(path)
-    del arrays["alpha_peak_lrs"]
-    np.savez(path, **arrays)
-    trajectory = begun(5)
-    trajectory.resume(path, state_at(5))
-    trajectory.save(path)
-    assert load_pi(path)["alpha_peak_lrs"].tolist() == []
-
-
-@pytest.mark.parametrize("wrong", [np.array(0.05), np.array(["x"]), np.array([np.nan])])
-def test_damaged_rates_are_refused(tmp_path: Path, wrong: np.ndarray) -> None:
-    path = tmp_path / "pi.npz"
-    begun(5).save(path)
-    np.savez(path, **(load_pi(path) | {"alpha_peak_lrs": wrong}))
-    with pytest.raises(ValueError, match="alpha_peak_lrs"):
-        load_pi(path)

@@ -103,7 +103,7 @@ def arms_of(path: Path) -> Arms:
         ValueError: it holds something else; one line names the first key that is wrong.
     """
     try:
-        document = read_yaml(read_text(path, "file of arms"))
+        document = read_yaml(read_text(path))
     except YamlError as error:
         raise ValueError(f"{path}:{error.line}: {error.text}") from None
     for problem in document.problems:

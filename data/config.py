@@ -1,8 +1,7 @@
 """What an experiment says about its text, its tokenizer and its streams."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -88,8 +87,6 @@ class TokenizerConfig(Section):
 
 class DataConfig(Section):
     """Corpus, tokenizer, training streams and evaluation streams."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"warm_tokens": "context_tokens"}
 
     corpus: str = Field(
         description="Name of a registered corpus.",

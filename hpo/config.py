@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -117,8 +117,6 @@ def as_param(value: Any) -> Any:
 class ParameterConfig(Section):
     """The values that one key of the experiment may take: a range or choices."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"min": "low", "max": "high", "values": "choices"}
-
     choices: tuple[Any, ...] | None = Field(
         default=None, min_length=1, description="The values, all different; lists are allowed."
     )
@@ -229,13 +227,6 @@ class PrunerConfig(Section):
 
 class SweepConfig(Section):
     """Many trials of one experiment, each with other settings."""
-
-    renamed: ClassVar[Mapping[str, str]] = {
-        "parameters": "space",
-        "method": "sampler.kind",
-        "metric": "objectives",
-        "early_terminate": "pruner",
-    }
 
     space: dict[str, ParameterConfig] = Field(
         min_length=1, description="Keys of the experiment, such as search.tau.end."

@@ -33,7 +33,7 @@ from pipeline.experiment_source import ExperimentError, ExperimentSource
 from pipeline.experiment_sweep import sweep_problems
 from training.config import RetrainConfig, RunConfig
 from utils.strict_yaml import Key, dump_yaml
-from utils.validation import Said, Section, dotted, explain, must_be_one_of, without_gone
+from utils.validation import Said, Section, dotted, explain, must_be_one_of
 
 # What compare.opponents may name.
 _RIVALS = list(dict.fromkeys([*DERIVATIONS, *OPPONENTS]))
@@ -238,7 +238,6 @@ def json_schema() -> str:
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
-    data = without_gone(kind, data)
     errors = _unregistered_names(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.

@@ -1,61 +1,14 @@
 """What an experiment's file and the command line's --set say, and where each key stands."""
 
-import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from utils.strict_yaml import (
-    MAX_DEPTH,
-    Document,
-    Key,
-    YamlError,
-    is_torn,
-    read_text,
-    read_yaml,
-)
+from utils.strict_yaml import Document, Key, YamlError, read_text, read_yaml
 from utils.text import masked, shorten, visible
 from utils.validation import Said, dotted, show
 
-# What every architecture file has.
-_ARCHITECTURE = {"slots", "d_model", "vocabulary_size"}
-_MOST_NAMED = 6
-# A section's name with one letter wrong; `step` is no `sweep`.
-_ALIKE = 0.75
 _AFTER_THE_FILE = 10**9  # more than any line number
-
-
-def _no_yaml(text: str, error: YamlError, sections: Sequence[str]) -> str:
-    """What to say of a text that is no YAML: the error alone where a section begins before it."""
-    names = "|".join(sections)
-    above = "\n".join(re.split(r"\r\n?|\n", text)[: error.line])
-    if not text or re.search(rf"^[\s{{\"']*({names})[\"']?\s*[:{{]", above, re.MULTILINE):
-        return error.text
-    return (
-        f"no experiment file: down to here no section begins ({', '.join(sections)}); "
-        f"read as YAML: {error.text}"
-    )
-
-
-def _no_experiment(value: Any, sections: Sequence[str], *, overridden: bool) -> str | None:
-    """Why a document is no experiment; None where its keys may be judged.
-
-    Where the command line gives values too (`overridden`), the file may have none.
-    """
-    expected = f"expected the sections {', '.join(sections)}"
-    if value is None or value == {}:
-        return None if overridden else f"no experiment file: it holds no setting; {expected}"
-    if not isinstance(value, Mapping):
-        return f"no experiment file: {expected}; found {show(value)}"
-    alike = sum(bool(get_close_matches(key, sections, cutoff=_ALIKE)) for key in value)
-    if any(key in sections for key in value) or 2 * alike >= len(value):
-        return None
-    if value.keys() >= _ARCHITECTURE:
-        return "no experiment file but an architecture, which retrain.py takes as --architecture"
-    keys = ", ".join(shorten(key, 40) for key in list(value)[:_MOST_NAMED])
-    more = ", ..." if len(value) > _MOST_NAMED else ""
-    return f"no experiment file: {expected}; found none of them, but {keys}{more}"
 
 
 class ExperimentError(ValueError):
@@ -79,7 +32,7 @@ class ExperimentSource:
     """
 
     def __init__(self, path: Path, overrides: Sequence[str], sections: Mapping[str, bool]) -> None:
-        document = _read_document(path, list(sections), overridden=bool(overrides))
+        document = _read_document(path, list(sections))
         # Per key the rank that sorts its problems and the text that stands before them.
         self._origin: dict[Key, tuple[int, str]] = {
             key: (line, f"{path}:{line}") for key, line in document.line_of.items() if key
@@ -88,7 +41,6 @@ class ExperimentSource:
             (problem.line, _line(f"{path}:{problem.line}", problem.key, problem.text))
             for problem in document.problems
         ]
-        self._unread: set[Key] = set(document.unread)
         # A section that is left empty is an empty mapping where the experiment may lack it.
         self.data: dict[str, Any] = {
             name: {} if section is None and sections.get(name) else section
@@ -102,9 +54,8 @@ class ExperimentSource:
         """Every problem found by reading, and every one of `errors`, as lines in file order."""
         placed = list(self._problems)
         for key, words in errors:
-            if key not in self._unread:
-                rank, origin = self._origin_of(key)
-                placed.append((rank, _line(origin, key, words)))
+            rank, origin = self._origin_of(key)
+            placed.append((rank, _line(origin, key, words)))
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
 
     def _override(self, text: str, rank: int) -> str | None:
@@ -114,10 +65,6 @@ class ExperimentSource:
         key: Key = tuple(name.strip().split("."))
         if not equals or not all(key):
             return f"{origin}: expected KEY=VALUE, for example search.tau.end=0.1"
-        if is_torn(name):
-            return f"{origin}: bytes that are no UTF-8"
-        if len(key) > MAX_DEPTH:
-            return f"{origin}: no key has {len(key)} parts"
         try:
             document = read_yaml(value_text)
         except YamlError as error:
@@ -137,8 +84,6 @@ class ExperimentSource:
                 return _line(origin, key, f"{above} is {show(here)}, which has no keys")
         here[str(key[-1])] = document.value
         # What the file said of this key and of all below it counts no more.
-        self._unread = {old for old in self._unread if old[: len(key)] != key}
-        self._unread |= {(*key, *inner) for inner in document.unread}
         above_it = {old: at for old, at in self._origin.items() if old[: len(key)] != key}
         self._origin = above_it | {key: (rank, origin)}
         return None
@@ -150,19 +95,18 @@ class ExperimentSource:
         return self._origin[key]
 
 
-def _read_document(path: Path, sections: Sequence[str], *, overridden: bool) -> Document:
+def _read_document(path: Path, sections: Sequence[str]) -> Document:
     if path.is_dir():
         raise ExperimentError([f"{path}: a directory; give a YAML file"])
-    text = ""
     try:
-        text = read_text(path)
-        document = read_yaml(text)
+        document = read_yaml(read_text(path))
     except YamlError as error:
         position = f"{error.line}" if error.column is None else f"{error.line}:{error.column}"
-        words = shorten(_no_yaml(text, error, sections), 1000)
-        raise ExperimentError([f"{path}:{position}: {words}"]) from None
-    if (why := _no_experiment(document.value, sections, overridden=overridden)) is not None:
-        raise ExperimentError([f"{path}:1: {why}"])
+        raise ExperimentError([f"{path}:{position}: {shorten(error.text, 1000)}"]) from None
+    if document.value is not None and not isinstance(document.value, Mapping):
+        expected = f"expected the sections {', '.join(sections)}"
+        found = show(document.value)
+        raise ExperimentError([f"{path}:1: no experiment file: {expected}; found {found}"])
     return document
 
 

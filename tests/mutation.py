@@ -1,4 +1,4 @@
-"""Experiment files with a known fault in a known place, and the answers of --check to them.
+"""Experiment files with a known mistake in a known place, and the answers of --check to them.
 
 A page is a tree of mappings, lists and YAML spellings; written out, every key has its line. What is
 wrong with a value is told from the committed JSON schema, not from the code that reads the file.
@@ -7,21 +7,18 @@ wrong with a value is told from the committed JSON schema, not from the code tha
 import copy
 import importlib
 import json
-import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from model import BLOCKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = json.loads((ROOT / "configs" / "experiment.schema.json").read_text(encoding="utf-8"))
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 FILE = "x.yaml"
 
 RICH = """\
@@ -137,28 +134,6 @@ class Page:
         here[key[-1]] = spelled
         return write_out(tree)
 
-    def without(self, key: Key) -> "Page":
-        """The page without a key."""
-        tree = copy.deepcopy(self.tree)
-        here: Any = tree
-        for part in key[:-1]:
-            here = here[part]
-        del here[key[-1]]
-        return write_out(tree)
-
-    def with_line(self, number: int, line: str) -> str:
-        """The text with one more line, which gets this number."""
-        lines = self.text.split("\n")
-        return "\n".join([*lines[: number - 1], line, *lines[number - 1 :]])
-
-
-def pages() -> dict[str, Page]:
-    """Every file of configs/ and two that are richer."""
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in CONFIGS}
-    texts |= {"rich": RICH, "auto": AUTO}
-    # BaseLoader resolves nothing: every scalar stays as it is spelled.
-    return {name: write_out(yaml.load(text, yaml.BaseLoader)) for name, text in texts.items()}
-
 
 def write_out(tree: dict[str, Any]) -> Page:
     """A tree in block style, a key a line."""
@@ -237,67 +212,30 @@ def _resolved(node: dict[str, Any], found: Any) -> dict[str, Any]:
     return node
 
 
-# Spellings and what the core schema of YAML 1.2 makes of them; traps of YAML 1.1 among them.
+# A spelling of each type of JSON.
 _SPELLED = {
-    "integer": ["3", "010", "0x1F", "0o17"],
-    "number": ["3.5", "1e-3", "4.0", "1.", "1e3"],
-    "string": ["word", "'3'", "1:30", "1_000", "on", "2026-01-01", "1e", "'true'", '""', "=", "«»"],
-    "boolean": ["true", "False"],
-    "null": ["null", "~", ""],
-    "array": ["[3]", "[[]]"],
-    "object": ["{}", "{a: 3}"],
-    "nothing": [".nan", ".inf", "-.INF", "1e999", "1" + "0" * 30, "-1" + "0" * 30, "9" * 5000],
+    "integer": "3",
+    "number": "3.5",
+    "string": "word",
+    "boolean": "true",
+    "array": "[[]]",
+    "object": "{a: 3}",
 }
 
 
 def wrong_values(node: dict[str, Any]) -> list[str]:
-    """Spellings that no value of this schema has."""
+    """Spellings of the types that no value of this schema has."""
     members = [_resolved(member, None) for member in node.get("anyOf", node.get("oneOf", [node]))]
     types = {member["type"] for member in members}
     types |= {"integer"} if "number" in types else set()
-    spelled = [word for kind, words in _SPELLED.items() if kind not in types for word in words]
-    for member in members:
-        if {"enum", "const", "pattern"} & member.keys():
-            known = member.get("enum", [member.get("const")])
-            fits = re.compile(member.get("pattern", "|".join(map(str, known)) + "$")).match
-            spelled += [word for word in _SPELLED["string"] if not fits(word.strip("'\""))]
-    return spelled + [f"{value}" for member in members for value in _outside(member)]
+    return [word for kind, word in _SPELLED.items() if kind not in types]
 
 
-def _outside(node: dict[str, Any]) -> Iterator[Any]:
-    """Numbers just out of range, lists of a wrong length."""
-    if "minimum" in node:
-        yield node["minimum"] - 1
-    if "maximum" in node:
-        yield node["maximum"] + 1
-    yield from (node[name] for name in ("exclusiveMinimum", "exclusiveMaximum") if name in node)
-    if node.get("minItems"):
-        yield "[]"
-
-
-def wrong_items(node: dict[str, Any]) -> list[tuple[int, str]]:
-    """Lists with one wrong item, and its place."""
-    found = []
-    for member in node.get("anyOf", [node]):
-        items = member.get("prefixItems")
-        if items:
-            found = [(1, f"[0.5, {word}]") for word in wrong_values(items[1]) if word]
-        elif "type" in member.get("items", {}):
-            words = [word for word in wrong_values(member["items"]) if word]
-            found = [(0, f"[{word}]") for word in words]
-    return found
-
-
-def sample(words: list[Any], count: int, seed: str) -> list[Any]:
-    """A few of them, always the same."""
-    return random.Random(seed).sample(words, min(count, len(words)))
-
-
-# Most of the time of a mutant is that of its parse; every sixth stands for all in the quick tests.
-SIXTHS = pytest.mark.parametrize(
-    "sixth", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 6))]
-)
-
+# BaseLoader resolves nothing: every scalar stays as it is spelled.
+PAGES = {
+    name: write_out(yaml.load(text, yaml.BaseLoader))
+    for name, text in {"rich": RICH, "auto": AUTO}.items()
+}
 MAINS = [importlib.import_module(n).main for n in ("search", "derive", "retrain", "compare")]
 Checked = Callable[[Mutant, int], tuple[object, str]]
 

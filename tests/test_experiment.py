@@ -11,7 +11,6 @@ from model import BLOCKS
 from pipeline import cli, exit_codes
 from pipeline.experiment import dump_experiment, load_experiment
 from pipeline.experiment_source import ExperimentError
-from tests.damage import ALIASES
 from utils.strict_yaml import dump_yaml, read_yaml
 
 VALID = """\
@@ -150,8 +149,6 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
     [
         ("slots: 4", "slots: 4\n  d_modle: 3",
          "8: model.d_modle: unknown key; did you mean 'd_model'?"),
-        ("  steps: 300\n  tau", "  steps: 300\n  hold: 4\n  tau",
-         "15: search.hold: unknown key; it is named 'resample_every' here"),
         ("compare:", "tau: 3\ncompare:", "23: tau: unknown key; did you mean 'search.tau'?"),
         ("  steps: 300\n  tau", "  steps: 300\n  schedule: step\n  tau",
          "15: search.schedule: unknown key; did you mean 'search.tau.schedule' or "
@@ -162,7 +159,7 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         ("slots: 4", "slots: true", "7: model.slots: expected an integer, found true"),
         ("slots: 4", "slots:", "7: model.slots: expected an integer, found nothing"),
         ("slots: 4", "slots: 0", "7: model.slots: must be at least 1, found 0"),
-        ("slots: 4", f"slots: {10**25}", "7: model.slots: an integer must fit 64 bits"),
+        ("slots: 4", f"slots: {10**25}", f"7: model.slots: expected an integer, found '{10**25}'"),
         ("start: 1", "start: 0", "17: search.tau.start: must be above 0, found 0"),
         ("start: 1", "start: .inf", "17: search.tau.start: must be finite, found .inf"),
         ("start: 1", "start: yes", "17: search.tau.start: expected a number, found 'yes'"),
@@ -230,7 +227,6 @@ def test_the_round_trip_resolves_nothing_but_defaults(write):
         ("slots: 4", "slots: !!int 4",
          "7:10: tags have no meaning here; write the value without '!'"),
         ("slots: 4", "slots: *four", "7:10: found undefined alias 'four'"),
-        ("slots: 4", "slots: 4\0", "7:11: character U+0000 is not allowed"),
         ("slots: 4", '"a\\e[1m\\nb": 4', "7: model.a\\x1b[1m\\nb: unknown key"),
     ],
 )  # fmt: skip
@@ -295,9 +291,10 @@ def test_all_mistakes_come_at_once_in_the_order_of_the_file(problems):
 KEY_VALUE = "expected KEY=VALUE, for example search.tau.end=0.1"
 SECTIONS = "run, data, model, search, derive, retrain, compare, costs, sweep"
 EXPECTED = f"no experiment file: expected the sections {SECTIONS}"
-NO_SECTION = f"no experiment file: down to here no section begins ({SECTIONS}); read as YAML: "
-ARCHITECTURE = '{"version": 1, "name": "x", "d_model": 8, "slots": [], "vocabulary_size": 9}'
-UTF_16 = "UTF-16, UTF-32 or a binary file; save it as UTF-8"
+# A YAML of nine lines for 10**8 values: each level holds ten of the one before.
+ALIASES = "a0: &a0 [x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join(10 * [f'*a{level - 1}'])}]\n" for level in range(1, 9)
+)
 
 
 @pytest.mark.parametrize(
@@ -305,40 +302,24 @@ UTF_16 = "UTF-16, UTF-32 or a binary file; save it as UTF-8"
     [
         ("- a\n", f"1: {EXPECTED}; found a list"),
         ("# Title\n\nSome prose.\n", f"1: {EXPECTED}; found 'Some prose.'"),
-        ("# T\n\n*Where is it?*\n\n```\nrun: {}\n```\n",
-         f"3:1: {NO_SECTION}found undefined alias 'Where'"),
-        ("\n", f"1: no experiment file: it holds no setting; expected the sections {SECTIONS}"),
-        ("{}", f"1: no experiment file: it holds no setting; expected the sections {SECTIONS}"),
-        (ARCHITECTURE, "1: no experiment file but an architecture, which retrain.py takes as "
-         "--architecture"),
-        ('{"loss": 1, "step": 5}', f"1: {EXPECTED}; found none of them, but loss, step"),
-        (b"PK\x03\x04\x14\0\0\0\xff pi.npy" * 9, "1: no experiment file: a binary file"),
-        ("\0" * 99, f"1: {UTF_16}"),
-        (VALID.encode("utf-16"), f"1: {UTF_16}"),
-        (VALID.encode("utf-16be"), f"1: {UTF_16}"),
         (
             "run: {}\na: 1\n---\nb: 1\n",
             "3:1: expected a single document in the stream, but found another document",
         ),
-        (b"run: {}\nx: \xff\n", "2: not UTF-8 text (byte 0xff); save the file as UTF-8"),
-        ("#" * 1_000_001, "1: larger than 1000000 bytes; this is no experiment file"),
-        ("[" * 100_000, f"1:34: {NO_SECTION}nested deeper than 32 levels"),
-        ("a: [" + "1, " * 20_001 + "]", f"1:59999: {NO_SECTION}more than 20000 values"),
-        (ALIASES, f"1:10: {NO_SECTION}more than 20000 values"),
-        ("a: &a [*a]", f"1: {NO_SECTION}an alias stands inside of what it stands for"),
-        *((f'data: "\\U{number}"', "1: an escape or a directive holds a number that is too large")
-          for number in ("FFFFFFFF", "00110000")),
+        (b"run: {}\nx: \xff\n", "2: not UTF-8 text; save the file as UTF-8"),
+        ("a: " + "[" * 3000, "1: nested too deep"),
+        (ALIASES, "1: more than 20000 values"),
         ("run {seed: 1, device: cpu}\ndata: x\n", "1:21: mapping values are not allowed here"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_experiment_is_one_line(problems, text, line):
     assert problems(text) == [f"x.yaml:{line}"]
 
 
-def test_an_empty_file_with_settings_of_the_command_line_lacks_its_sections(problems):
+def test_an_empty_file_lacks_its_sections(problems):
     missing = [f"x.yaml:1: {name}: missing; it has no default" for name in
                ("data", "model", "search", "retrain")]  # fmt: skip
-    assert problems("", "run.seed=1") == missing
+    assert problems("") == problems("", "run.seed=1") == missing
 
 
 def test_keys_that_resemble_sections_are_judged_one_by_one(problems):
@@ -409,15 +390,12 @@ def test_overrides_win_create_and_replace(write):
          "the value without '!'"),
         ("run.seed=3\n---\n4", "run.seed: the value is not YAML: expected a single document in the "
          "stream, but found another document"),
-        ("run.seed=\0", "run.seed: the value is not YAML: character U+0000 is not allowed"),
-        ("sea\udcffrch.steps=3", "bytes that are no UTF-8"),
         ("search.tau={end: 1, end: 2}", "search.tau.end: given twice, first in line 1; leave one "
          "out"),
         ("search.tau={3: 1}", "search.tau: key 3: a key must be text; quote it or leave it out"),
         ("model.candidates.0=dense", "model.candidates.0: model.candidates is a list, which has no "
          "keys"),
-        (f"{'a.' * 5000}b=3", "no key has 5001 parts"),
-        (f"run.seed={'9' * 5000}", "run.seed: an integer must fit 64 bits"),
+        (f"run.seed={'9' * 5000}", f"run.seed: expected an integer, found '{'9' * 57}...'"),
     ],
     ids=lambda text: text[:50],
 )  # fmt: skip
@@ -580,14 +558,6 @@ def test_every_script_checks_and_refuses(script, write, capsys):
     assert "derive.reference" not in capsys.readouterr().out
 
 
-def test_costs_by_other_names_are_told_theirs(write, problems):
-    file = VALID + "derive: {budget: {memory: 0.5x, params: 1M}}\n"
-    assert [line.partition(": ")[2] for line in problems(file)] == [
-        "derive.budget.memory: unknown key; it is named 'cache' here",
-        "derive.budget.params: unknown key; it is named 'parameters' here",
-    ]
-
-
 def test_the_keys_of_a_small_section_are_told(write, problems):
     file = VALID + "derive: {budget: {foo: 0.5x}}\n"
     known = "latency, decode, train_step, throughput, parameters, flops, cache"
@@ -595,15 +565,3 @@ def test_the_keys_of_a_small_section_are_told(write, problems):
     assert line.endswith(f"derive.budget.foo: unknown key; there is {known}")
     (line,) = problems(VALID + "derive: {budget: null}\n")
     assert line.endswith("expected a mapping of keys, found nothing; {} sets none of them")
-
-
-def test_keys_that_are_gone_may_stand_at_their_defaults(write, problems):
-    """As in the experiments that older runs saved."""
-    opponents = "compare:\n  opponents: [interleaved, par]\n"
-    old = f"{opponents}  latency_batch: 1\n  latency_repeats: 30\nderive: {{flops: null}}\n"
-    assert load_experiment(write(VALID.replace(opponents, old))) == load_experiment(write(VALID))
-    other = f"{opponents}  latency_batch: 2\nderive: {{flops: 1e6}}\n"
-    assert [line.partition(": ")[2] for line in problems(VALID.replace(opponents, other))] == [
-        "compare.latency_batch: unknown key; it is named 'costs.batch' here",
-        "derive.flops: unknown key; it is named 'budget.flops' here",
-    ]

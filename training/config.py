@@ -24,9 +24,6 @@ _HEEDED_BY = {
 class RunConfig(Section):
     """Where and how a phase runs; of these only `precision` is part of its identity."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"tensorboard": "trackers: [tensorboard]"}
-    gone: ClassVar[Mapping[str, Any]] = {"tensorboard": False}
-
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of weights, draws and dropout.")
     device: str = Field(
         default="auto",
@@ -91,8 +88,6 @@ class RunConfig(Section):
 
 class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"final": "min_lr_ratio"}
 
     kind: Literal["adamw", "adam", "lamb", "adagrad", "sgd"] = Field(
         default="adamw", description="Decay is decoupled in adamw and lamb."

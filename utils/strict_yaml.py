@@ -4,7 +4,6 @@ PyYAML alone reads `3e-4` as text, `no` as False, `010` as 8 and `1:30` as 90, a
 of two equal keys win silently.
 """
 
-import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,7 @@ import yaml
 
 Key = tuple[str | int, ...]
 
-MAX_YAML_BYTES = 1_000_000
-MAX_DEPTH = 32
+# A few lines of aliases can stand for more values than there is memory.
 MAX_VALUES = 20_000
 
 _NULL, _BOOL, _INT, _FLOAT, _STR = (
@@ -30,7 +28,6 @@ _CORE = {
     _FLOAT: r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
-_TORN = "half of a surrogate pair is no character"
 
 
 class YamlError(ValueError):
@@ -52,35 +49,21 @@ class Problem:
 
 @dataclass
 class Document:
-    """Plain values (None, bool, int, float, str, list, dict), the lines of their keys, problems.
-
-    At the keys in `unread` stands infinity in the place of a value that cannot be taken over:
-    nothing accepts it, and the error that it then causes does not count.
-    """
+    """Plain values (None, bool, int, float, str, list, dict), the lines of their keys, problems."""
 
     value: Any = None
     line_of: dict[Key, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    unread: set[Key] = field(default_factory=set)
 
 
-def read_text(path: Path, kind: str = "experiment file") -> str:
-    """The text of a file of a `kind`; YamlError where it is larger than 1 MB or not UTF-8."""
-    with path.open("rb") as file:
-        raw = file.read(MAX_YAML_BYTES + 1)
-    if len(raw) > MAX_YAML_BYTES:
-        raise YamlError(f"larger than {MAX_YAML_BYTES} bytes; this is no {kind}")
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or 3 * raw.count(0) > len(raw):
-        raise YamlError("UTF-16, UTF-32 or a binary file; save it as UTF-8")
+def read_text(path: Path) -> str:
+    """The text of a file; YamlError where it is not UTF-8."""
+    raw = path.read_bytes()
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if b"\0" in raw:
-            raise YamlError(f"no {kind}: a binary file") from None
-        line, _ = _place(raw[: error.start].decode("latin-1"))
-        raise YamlError(
-            f"not UTF-8 text (byte 0x{raw[error.start]:02x}); save the file as UTF-8", line
-        ) from None
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise YamlError("not UTF-8 text; save the file as UTF-8", line) from None
 
 
 def read_yaml(text: str) -> Document:
@@ -91,21 +74,13 @@ def read_yaml(text: str) -> Document:
             experiment needs. What is wrong with single keys and values is in `problems`.
     """
     document = Document()
-    # Line ends in YAML 1.1, and so to PyYAML, but neither in 1.2 nor in an editor: what follows one
-    # in a comment would be read.
-    if foreign := re.search("[\x85\u2028\u2029]", text):
-        code = f"{ord(foreign[0]):04x}"
-        raise YamlError(
-            f'character U+{code.upper()} is not allowed; in double quotes write "\\u{code}"',
-            *_place(text[: foreign.start()]),
-        )
-    with _syntax_errors(text):
-        root = _Loader(text).get_single_node()
-    if root is not None:
-        try:
+    try:
+        with _syntax_errors():
+            root = _Loader(text).get_single_node()
+        if root is not None:
             document.value = _Builder(document).build(root, ())
-        except RecursionError:
-            raise YamlError("an alias stands inside of what it stands for") from None
+    except RecursionError:
+        raise YamlError("nested too deep") from None
     return document
 
 
@@ -115,25 +90,16 @@ def dump_yaml(value: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes by the core schema, within bounds."""
+    """Composes nodes by the core schema."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (the type the parent class has)
 
-    def __init__(self, text: str) -> None:
-        self.depth = 0
-        super().__init__(text)
-
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
-        if self.depth > MAX_DEPTH:
-            _refuse(f"nested deeper than {MAX_DEPTH} levels", event)
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
-            _refuse("tags have no meaning here; write the value without '!'", event)
-        self.depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+            message = "tags have no meaning here; write the value without '!'"
+            raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -161,37 +127,22 @@ for _tag, _pattern in _CORE.items():
 
 
 @contextmanager
-def _syntax_errors(text: str) -> Iterator[None]:
+def _syntax_errors() -> Iterator[None]:
     """Whatever PyYAML raises becomes a YamlError with its place."""
     try:
         yield
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
         message = ", ".join(part for part in (error.context, error.problem) if part)
-        if error.problem and error.context_mark and (error.context or "").startswith("while"):
+        if error.problem and error.context_mark and str(error.context).startswith("while"):
             start = error.context_mark.line + 1
             message = f"{error.problem} ({error.context} that starts in line {start})"
         if "'\\t'" in message:
             message = "a tab; YAML is indented with spaces"
-        if mark is None:
-            raise YamlError(message) from None
-        raise YamlError(message, mark.line + 1, mark.column + 1) from None
-    except yaml.reader.ReaderError as error:
-        place = _place(text[: error.position])
-        raise YamlError(f"character U+{_ordinal(error):04X} is not allowed", *place) from None
-    except (ValueError, OverflowError):
-        # PyYAML passes on what chr() and int() say to "\UFFFFFFFF" and to "%YAML 1.(digits)".
-        raise YamlError("an escape or a directive holds a number that is too large") from None
-
-
-def _ordinal(error: yaml.reader.ReaderError) -> int:
-    character: Any = error.character
-    return character if isinstance(character, int) else ord(character)
-
-
-def _refuse(message: str, event: yaml.Event) -> None:
-    mark: Any = event.start_mark
-    raise yaml.MarkedYAMLError(problem=message, problem_mark=mark)
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (1,)
+        raise YamlError(message, *place) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise YamlError(" ".join(str(error).split())) from None
 
 
 @dataclass
@@ -203,15 +154,13 @@ class _Builder:
     def build(self, node: yaml.Node, key: Key) -> Any:
         line = node.start_mark.line + 1
         self.document.line_of.setdefault(key, line)
-        # Counted here: a few lines of aliases stand for more values than there is memory.
         if len(self.document.line_of) > MAX_VALUES:
-            column = node.start_mark.column + 1
-            raise YamlError(f"more than {MAX_VALUES} values", line, column)
+            raise YamlError(f"more than {MAX_VALUES} values", line)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, key)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*key, i)) for i, item in enumerate(node.value)]
-        return self._scalar(node, key, line)
+        return _scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
@@ -223,9 +172,6 @@ class _Builder:
                 self._problem(key, line, f"{shown}: a key must be text; quote it or leave it out")
                 continue
             name = name_node.value
-            if is_torn(name):
-                self._problem(key, line, _TORN)
-                continue
             here = (*key, name)
             if name in mapping:
                 first = self.document.line_of[here]
@@ -235,40 +181,21 @@ class _Builder:
             mapping[name] = self.build(value_node, here)
         return mapping
 
-    def _scalar(self, node: yaml.Node, key: Key, line: int) -> Any:
-        text: str = node.value
-        if node.tag == _NULL:
-            return None
-        if node.tag == _BOOL:
-            return text.lower() == "true"
-        if node.tag == _INT:
-            return self._integer(text, key, line)
-        if node.tag == _FLOAT:
-            return float(text.replace(".", "", 1) if text[-1] in "fFnN" else text)
-        return self._unread(key, line, _TORN) if is_torn(text) else text
-
-    def _integer(self, text: str, key: Key, line: int) -> int | float:
-        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-        number = int(text, base) if len(text) < 100 else math.inf
-        if abs(number) < 2**63:
-            return number
-        return self._unread(key, line, "an integer must fit 64 bits")
-
-    def _unread(self, key: Key, line: int, text: str) -> float:
-        self._problem(key, line, text)
-        self.document.unread.add(key)
-        return math.inf
-
     def _problem(self, key: Key, line: int, text: str) -> None:
         self.document.problems.append(Problem(key, line, text))
 
 
-def is_torn(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _place(before: str) -> tuple[int, int]:
-    # Line and column of what follows this text.
-    lines = re.split(r"\r\n?|\n", before)
-    return len(lines), len(lines[-1]) + 1
+def _scalar(node: yaml.Node) -> Any:
+    text: str = node.value
+    if node.tag == _NULL:
+        return None
+    if node.tag == _BOOL:
+        return text.lower() == "true"
+    if node.tag == _FLOAT:
+        return float(text.replace(".", "", 1) if text[-1] in "fFnN" else text)
+    if node.tag == _INT and len(text) < 30:
+        number = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        if abs(number) < 2**63:
+            return number
+    # A text, or an integer of more than 64 bits, which no key takes.
+    return text

@@ -46,10 +46,6 @@ class Section(BaseModel):
     """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    # Old names of keys, or those of other programs, and the names here.
-    renamed: ClassVar[Mapping[str, str]] = {}
-    # Keys that are gone, with the value at which an older file loads all the same: its default.
-    gone: ClassVar[Mapping[str, Any]] = {}
     # Keys that came later, with what older files mean by lacking them.
     added: ClassVar[Mapping[str, Any]] = {}
 
@@ -65,20 +61,6 @@ class Section(BaseModel):
             for name, value in content.items()
             if name not in self.added or value != self.added[name]
         }
-
-
-def without_gone(root: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's sections without the keys that are gone, where they have their defaults."""
-    kept = dict(data)
-    for name, section in data.items():
-        for model in _models_at(root, (name,)):
-            if isinstance(section, dict) and issubclass(model, Section):
-                kept[name] = {
-                    key: value
-                    for key, value in section.items()
-                    if key not in model.gone or value != model.gone[key]
-                }
-    return kept
 
 
 def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) -> list[Said]:
@@ -275,9 +257,6 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     """The same name elsewhere, first below the same section; else a similar name."""
     name = str(key[-1])
     models = _models_at(root, key[:-1])
-    for model in models:
-        if issubclass(model, Section) and name in model.renamed:
-            return f"; it is named '{model.renamed[name]}' here"
     siblings = [field for model in models for field in model.model_fields]
     if name in siblings:  # one of several models may stand here, and another one has it
         marks = [mark for model in models if name in model.model_fields for mark in _marks(model)]

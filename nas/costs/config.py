@@ -1,8 +1,7 @@
 """What an experiment says about costs: how they are measured, and what layouts may cost."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -46,8 +45,6 @@ class BudgetConfig(Section):
 
     An amount is a number with a unit, or `0.65x`: so many times what derive.reference costs.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"memory": "cache", "params": "parameters"}
 
     latency: _Given = Field(
         default=None, description="Of one segment read with full memory (prefill): 0.65x, 4.5ms."

@@ -1,7 +1,6 @@
 """What an experiment says about the derivation: the method, its effort, and the budget."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -48,9 +47,6 @@ class ProbesConfig(Section):
 
 class DeriveConfig(Section):
     """How the choice is made discrete."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"flops": "budget.flops"}
-    gone: ClassVar[Mapping[str, Any]] = {"flops": None}
 
     method: str = Field(default="argmax", description="Name of a registered derivation.")
     searches: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(

@@ -1,7 +1,6 @@
 """What an experiment says about the comparison: opponents, equal costs, seeds."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,12 +9,6 @@ from utils.validation import Section
 
 class CompareConfig(Section):
     """Which opponents the derived layout must beat."""
-
-    renamed: ClassVar[Mapping[str, str]] = {
-        "latency_batch": "costs.batch",
-        "latency_repeats": "costs.repeats",
-    }
-    gone: ClassVar[Mapping[str, Any]] = {"latency_batch": 1, "latency_repeats": 30}
 
     opponents: list[str] = Field(
         default=["interleaved", "par", "sandwich", "random"],

@@ -1,8 +1,7 @@
 """What an experiment says about the search: tau, alpha, the estimators, the SuperNet's steps."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -87,11 +86,6 @@ class EntropyPenaltyConfig(Section):
 class AlphaConfig(Section):
     """How the architecture parameters alpha are trained."""
 
-    renamed: ClassVar[Mapping[str, str]] = {
-        "freeze": "warmup_fraction",
-        "sharpen": "entropy_penalty",
-    }
-
     data: Literal["shared", "split", "prequential"] = Field(
         default="prequential",
         description="shared: one step on one batch; split: a part of the training text for alpha; "
@@ -153,8 +147,6 @@ class AlphaConfig(Section):
 
 class SearchConfig(Section):
     """Phase 1: training the SuperNet."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"frozen": "warmup_estimator", "hold": "resample_every"}
 
     steps: int | None = Field(
         default=None, ge=2, description="Steps of the weights; or give epochs."

@@ -9,7 +9,7 @@ import pytest
 
 import search
 from pipeline import cli
-from pipeline.experiment import Experiment, load_experiment
+from pipeline.experiment import load_experiment
 from tests.runs import Capture, refused
 from training.config import RunConfig
 from training.trackers import TRACKERS, TrackedPhase, Wandb
@@ -20,14 +20,8 @@ def test_the_schema_names_the_registered_trackers() -> None:
     assert get_args(names) == tuple(TRACKERS)
 
 
-def test_an_older_file_loads_or_is_told_the_new_spelling(
-    experiment_file: Path, capsys: Capture
-) -> None:
-    experiment: Experiment = load_experiment(experiment_file, ["run.tensorboard=false"])
-    assert experiment.run.trackers == ()
-    arguments = [experiment_file, "--check", "--set", "run.tensorboard=true"]
-    assert "it is named 'trackers: [tensorboard]' here" in refused(search, capsys, *arguments)
-    arguments[-1] = "run.trackers=[wandb, wandb]"
+def test_a_tracker_is_named_once(experiment_file: Path, capsys: Capture) -> None:
+    arguments = [experiment_file, "--check", "--set", "run.trackers=[wandb, wandb]"]
     assert "run.trackers: one is named twice" in refused(search, capsys, *arguments)
 
 

@@ -46,6 +46,16 @@ class _Figure:
     cells: Sequence[tuple[str, str]]
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """What is said of a comparison; `latency_note` only where no latency was measured."""
+
+    saving: str
+    verdict: Sequence[str]
+    verdict_is_whole: bool
+    latency_note: str
+
+
 def answer(known: Known, palette: Palette) -> html.Section:
     """The chosen layout beside its opponents, and what is said of them."""
     reference = known.comparison.reference if known.comparison else ""
@@ -69,7 +79,10 @@ def answer(known: Known, palette: Palette) -> html.Section:
         caveats=caveats,
         caveats_key=known.caveats_key,
         next_command=known.next_commands[0] if known.next_commands else "",
-        **(_compared(known, known.comparison) if known.comparison else _so_far(known)),
+        chosen=next((one for one in known.contenders if one.is_chosen), None),
+        others_trained=any(one.nats is not None for one in ordered if not one.is_chosen),
+        front=known.front,
+        compared=_compared(known, known.comparison) if known.comparison else None,
     )
     return html.Section("answer", "The answer" if known.comparison else "So far", body)
 
@@ -120,7 +133,7 @@ def _median(value: float | None, interval: Interval | None) -> tuple[str, str]:
     return ("", "") if value is None else (significant(value), ends)
 
 
-def _compared(known: Known, comparison: Comparison) -> dict[str, object]:
+def _compared(known: Known, comparison: Comparison) -> _Compared:
     """The saving and the verdict, as much as the screen holds."""
     reference = comparison.reference
     lines = [
@@ -135,14 +148,12 @@ def _compared(known: Known, comparison: Comparison) -> dict[str, object]:
         short = [line for line in lines if not _about(line, others)]
         shown = [*_fitting(short, _VERDICT, _LINE), *_tally(known.contenders)]
     unmeasured = all(one.latency_ms is None for one in known.contenders)
-    return {
-        "saving": saving(known.contenders, reference),
-        "notes": [],
-        "verdict": shown,
-        "verdict_is_whole": shown == lines,
-        "latency_note": shorten(comparison.latency_note, _WARNING) if unmeasured else "",
-        "has_front": False,
-    }
+    return _Compared(
+        saving(known.contenders, reference),
+        shown,
+        verdict_is_whole=shown == lines,
+        latency_note=shorten(comparison.latency_note, _WARNING) if unmeasured else "",
+    )
 
 
 def _about(line: str, names: set[str]) -> bool:
@@ -161,32 +172,6 @@ def _tally(contenders: Sequence[Contender]) -> list[str]:
         f"of {len(shown)} layouts beside it: better than {better}, worse than {worse}, no "
         f"difference shown with {len(shown) - better - worse}"
     ]
-
-
-def _so_far(known: Known) -> dict[str, object]:
-    """What is known without a comparison, and what is not."""
-    chosen = next((one for one in known.contenders if one.is_chosen), None)
-    if chosen is None:
-        state = "No layout was chosen yet." if known.likeliest else "The run has begun."
-    elif chosen.nats is None:
-        state = f"{chosen.name} is derived and not trained from scratch yet."
-    else:
-        seeds = "one seed" if chosen.seeds == 1 else f"{chosen.seeds} seeds"
-        state = f"{chosen.name} comes to {chosen.nats:.4f} nats per test token ({seeds})."
-    others = any(one.nats is not None for one in known.contenders if one is not chosen)
-    unknown = (
-        "Not compared yet: the other figures are of what was trained so far."
-        if others
-        else "Not compared yet: nothing is known about other layouts."
-    )
-    return {
-        "saving": state,
-        "notes": [unknown, known.front] if known.front else [unknown],
-        "verdict": [],
-        "verdict_is_whole": True,
-        "latency_note": "",
-        "has_front": bool(known.front),
-    }
 
 
 def _fitting(lines: Sequence[str], room: int, longest: int) -> list[str]:

@@ -113,16 +113,9 @@ def validation_curves(
 
 def perplexities(metrics: pd.DataFrame, kind: str, net: str | None = None) -> pd.DataFrame:
     """Rows of one kind (and net) whose perplexity can be drawn, by step."""
-    if "perplexity" not in metrics:
-        return metrics.iloc[:0]
-    chosen = metrics["kind"] == kind
-    if net is not None:
-        chosen &= metrics["net"] == net if "net" in metrics else False
-    rows = metrics[chosen].assign(
-        perplexity=lambda frame: pd.to_numeric(frame["perplexity"], errors="coerce")
-    )
-    drawn = np.isfinite(rows["perplexity"].to_numpy(dtype=float))
-    return rows[drawn & (rows["perplexity"] > 0).to_numpy()]
+    rows = metrics.reindex(columns=["kind", "step", "net", "perplexity"])
+    rows = rows[np.isfinite(rows["perplexity"].astype(float))]
+    return rows[(rows["kind"] == kind) & ((net is None) | (rows["net"] == net))]
 
 
 def _validations(metrics: pd.DataFrame, net: str, alpha_start: int) -> pd.DataFrame:

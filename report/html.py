@@ -46,12 +46,16 @@ class Picture:
     content: bytes
     caption: str
     alt: str
-    kind: str = "png"
 
     @property
     def source(self) -> str:
-        """The picture as an address that loads nothing."""
-        return f"data:image/{self.kind};base64,{base64.b64encode(self.content).decode('ascii')}"
+        """The PNG as an address that loads nothing."""
+        return source_of(self.content)
+
+
+def source_of(content: bytes, kind: str = "png") -> str:
+    """A picture as an address that loads nothing."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def render(template: str, **values: Any) -> Markup:

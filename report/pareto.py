@@ -1,10 +1,10 @@
 """The front of a run: what layouts cost and how the SuperNet scores them, rules marked."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -20,37 +20,31 @@ from report.plotting import (
     room,
     stairs,
 )
-from report.run_files import read_json, read_table, reading
+from report.run_files import read_json, reading
 from utils.files import write_whole
 from utils.text import compact
 
 FILE, TABLE, SUMMARY = "pareto.png", "pareto.csv", "pareto.json"
 _RULE, _BEATEN = "#0072b2", "#999999"
+_TEXTS, _NUMBERS = ("rule", "layout"), ("front", "cost", "times_reference", "nats_per_token")
 _MOST_NAMES = 12
 # So many times as far from the best as the front's median the axis reaches.
 _MOST_TYPICAL = 4.0
 
 
 @dataclass(frozen=True)
-class Row:
-    """A layout of `pareto.csv`."""
-
-    rule: str
-    front: bool
-    layout: str
-    cost: float
-    times_reference: float
-    nats_per_token: float
-
-
-@dataclass(frozen=True)
 class FrontTable:
-    """The rows, the cheapest first, what the cost is, and the layout whose cost is 1x."""
+    """The rows of `pareto.csv`, the cheapest first, what the cost is, and the layout of 1x."""
 
-    rows: tuple[Row, ...]
+    rows: pd.DataFrame
     cost: str
     unit: str
     reference: str
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """The layouts that none beats."""
+        return self.rows[self.rows["front"] == 1]
 
     @property
     def cost_label(self) -> str:
@@ -69,15 +63,8 @@ def read_front(run_folder: Path) -> FrontTable | None:
         return None
     known = read_json(summary)
     with reading(table):
-        rows = tuple(
-            Row(
-                row["rule"],
-                row["front"] == "1",
-                row["layout"],
-                *(float(row[name]) for name in ("cost", "times_reference", "nats_per_token")),
-            )
-            for row in read_table(table)
-        )
+        types = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, float)}
+        rows = pd.read_csv(table, dtype=types, keep_default_na=False)[[*_TEXTS, *_NUMBERS]]
     with reading(summary):
         return FrontTable(rows, known["cost"], known["unit"], known["reference"])
 
@@ -85,12 +72,12 @@ def read_front(run_folder: Path) -> FrontTable | None:
 def front_sentence(run_folder: Path) -> str:
     """How many layouts are on the front and what they cost; nothing where there is none."""
     table = read_front(run_folder)
-    times = [row.times_reference for row in table.rows if row.front] if table else []
-    if table is None or not times:
+    if table is None:
         return ""
+    times = table.front["times_reference"]
     return (
-        f"The front holds {len(times)} of {len(table.rows)} scored layouts, at {min(times):.2f}x "
-        f"to {max(times):.2f}x of {table.reference}'s {table.cost}. None is trained for it yet."
+        f"The front holds {len(times)} of {len(table.rows)} scored layouts, at {times.min():.2f}x "
+        f"to {times.max():.2f}x of {table.reference}'s {table.cost}. None is trained for it yet."
     )
 
 
@@ -103,46 +90,47 @@ def write_pareto_figure(run_folder: Path) -> Path:
 
 def pareto_figure(table: FrontTable) -> Figure:
     """Every layout's score against its cost; the front as stairs, the rules named."""
-    front = [row for row in table.rows if row.front]
-    rules = [row for row in table.rows if row.rule]
-    beaten = [row for row in table.rows if not row.front and not row.rule]
+    rows, front = table.rows, table.front
+    rules = rows[rows["rule"] != ""]
+    beaten = rows.drop([*front.index, *rules.index], errors="ignore")
     with house_style():
         figure = make_figure(7.6, 4.2)
         axes = figure.subplots()
         margins(figure, left=0.85, right=0.25, top=0.45, bottom=0.6)
-        above = _limit(axes, table.rows, front)
-        for rows, mark, colour, size, words in (
+        above = _limit(axes, rows, front)
+        for some, mark, colour, size, words in (
             (beaten, "o", _BEATEN, 4.0, "beaten"),
-            (front, "o", SEARCHED, 6.5, f"beaten by none of {len(table.rows)}"),
+            (front, "o", SEARCHED, 6.5, f"beaten by none of {len(rows)}"),
             (rules, "D", _RULE, 6.5, "rules"),
         ):
-            if rows:
-                axes.plot(*_places(rows), mark, color=colour, markersize=size, label=words,
+            if len(some):
+                axes.plot(*_places(some), mark, color=colour, markersize=size, label=words,
                           markeredgecolor="white", markeredgewidth=0.6, zorder=3)  # fmt: skip
         steps_N2 = stairs(*_places(front))
         axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
         _finish(axes, table, above)
-        inside = [row for row in [*rules, *front] if row.nats_per_token <= axes.get_ylim()[1]]
-        named = list({row.layout: row for row in inside}.values())[:_MOST_NAMES]
-        names = [row.rule or row.layout.replace(" ", "") for row in named]
+        inside = pd.concat([rules, front])
+        inside = inside[inside["nats_per_token"] <= axes.get_ylim()[1]]
+        named = inside.drop_duplicates("layout")[:_MOST_NAMES]
+        layouts = named["layout"].str.replace(" ", "")
+        names = named["rule"].where(named["rule"] != "", layouts).tolist()
         others_N2 = np.concatenate([np.column_stack(_places(beaten)), steps_N2])
         name_points(axes, names, *_places(named), others_N2)
     return figure
 
 
-def _places(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([row.cost for row in rows]), np.array([row.nats_per_token for row in rows])
+def _places(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    return rows["cost"].to_numpy(float), rows["nats_per_token"].to_numpy(float)
 
 
-def _limit(axes: Axes, rows: Sequence[Row], front: Sequence[Row]) -> int:
+def _limit(axes: Axes, rows: pd.DataFrame, front: pd.DataFrame) -> int:
     """Give the axes room for names; layouts that predict next to nothing lie above, so many."""
     x_N, y_N = _places(rows)
-    least = float(y_N.min())
-    typical = float(np.median([row.nats_per_token for row in front]))
-    one_x = [row.nats_per_token for row in rows if row.times_reference == 1.0]
+    least, typical = float(y_N.min()), float(front["nats_per_token"].median())
+    one_x = rows["nats_per_token"][rows["times_reference"] == 1.0]
     far = least + _MOST_TYPICAL * max(typical - least, 1e-3)
     # The reference is always to be seen: what lies left of it is what is saved.
-    top = min(float(y_N.max()), max(far, *one_x) if one_x else far)
+    top = min(float(y_N.max()), max([far, *one_x]))
     space = room(float(x_N.min()), float(x_N.max()), 0.12)
     axes.set_xlim(float(x_N.min()) - space, float(x_N.max()) + space)
     space = room(least, top, 0.15)
@@ -170,14 +158,14 @@ def pareto_section(run_folder: Path) -> html.Section | None:
         return None
     columns = [("layout", ""), ("", ""), (table.cost, table.unit),
                ("relative", f"x {table.reference}"), ("nats", "per token")]  # fmt: skip
+    shown = table.rows[(table.rows["front"] == 1) | (table.rows["rule"] != "")]
     rows = [
         (
-            row.front,
-            [row.layout, row.rule, f"{row.cost:.4g}", f"{row.times_reference:.3f}",
+            bool(row.front == 1),
+            [str(row.layout), str(row.rule), f"{row.cost:.4g}", f"{row.times_reference:.3f}",
              f"{row.nats_per_token:.4f}"],
         )
-        for row in table.rows
-        if row.front or row.rule
+        for row in shown.itertuples()
     ]  # fmt: skip
     note = (
         f"Of {len(table.rows)} layouts that were scored for it, and no others. Scores are those of "

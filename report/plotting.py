@@ -4,6 +4,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib.style
@@ -36,57 +37,19 @@ _OTHERS = (
 _Dash = Literal["-", "--", "-.", ":"]
 _DASHES: tuple[_Dash, ...] = ("-", "--", "-.", ":")
 
-_SETTINGS: dict[Any, Any] = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.labelsize": 9.0,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "axes.edgecolor": "#666666",
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.7,
-    "lines.linewidth": 1.6,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "savefig.bbox": None,
-    "text.parse_math": False,  # a label may hold a dollar sign
-    "text.usetex": False,
-    "path.simplify": True,
-}
-# Points right and up of the mark, and which side of the name stands there; the first that fits.
-_Offset = tuple[int, int, Literal["left", "center", "right"], Literal["bottom", "center", "top"]]
-_OFFSETS: tuple[_Offset, ...] = (
-    (8, 0, "left", "center"),
-    (-8, 0, "right", "center"),
-    (0, 9, "center", "bottom"),
-    (0, -9, "center", "top"),
-    (7, 9, "left", "bottom"),
-    (7, -9, "left", "top"),
-    (-7, 9, "right", "bottom"),
-    (-7, -9, "right", "top"),
-    (8, 20, "left", "bottom"),
-    (8, -20, "left", "top"),
-    (-8, 20, "right", "bottom"),
-    (-8, -20, "right", "top"),
-)
+_STYLE = Path(__file__).with_name("house.mplstyle")
+# Points right and up of the mark, of which the first place that is free is a name's.
+_OFFSETS = (
+    (8, 0), (-8, 0), (0, 9), (0, -9), (7, 9), (7, -9), (-7, 9), (-7, -9), (8, 20), (8, -20),
+    (-8, 20), (-8, -20),
+)  # fmt: skip
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
     """The figures' settings, whatever the user's own matplotlibrc says, put back afterwards."""
     # Both making and drawing a figure must happen inside: ticks are made when they are drawn.
-    with matplotlib.style.context(["default", _SETTINGS]):
+    with matplotlib.style.context(["default", _STYLE]):
         yield
 
 
@@ -220,8 +183,8 @@ def name_points(
         taken.append(label.get_window_extent(renderer))
 
 
-def _place(label: Annotation, offset: _Offset) -> None:
-    right, up, horizontal, vertical = offset
-    label.set_position((right, up))
-    label.set_horizontalalignment(horizontal)
-    label.set_verticalalignment(vertical)
+def _place(label: Annotation, offset: tuple[int, int]) -> None:
+    right, up = offset
+    label.set_position(offset)
+    label.set_horizontalalignment("left" if right > 0 else "right" if right else "center")
+    label.set_verticalalignment("bottom" if up > 0 else "top" if up else "center")

@@ -3,8 +3,6 @@
 N recorded steps   L slots   C candidates
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,11 +75,6 @@ def read_json(path: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise TypeError("no object")
     return content
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file as text."""
-    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
 def read_caveats(path: Path) -> list[str]:

@@ -3,14 +3,13 @@
 N recorded steps   L slots   C candidates
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from report.blocks import BLOCKS_FIGURE, BLOCKS_WORDS, blocks_figure, described
+from report.blocks import BLOCKS_FIGURE, blocks_figure, described
 from report.cost import COST_FIGURE, cost_figure, has_costs
 from report.curves import curve_spread, curves
 from report.panels import MOST_POINTS, line_plots, mark_start, pi_spread
@@ -30,53 +29,10 @@ from utils.files import write_whole
 from utils.pi import entropy
 from utils.pi import margins as pi_margins
 
-
-@dataclass(frozen=True)
-class Shown:
-    """What a figure shows, in a short alt text and in its caption."""
-
-    alt: str
-    caption: str
-
-
-SEARCH_FIGURES = {  # by file name, in the order of the page
-    "pi_final.png": Shown(
-        "Heat map of the last pi, candidates by slots",
-        "The last pi; the likeliest kind of each slot is bold.",
-    ),
-    "pi.gif": Shown(
-        "Animated heat map of pi, candidates by slots",
-        "pi over the steps; the number stands in the likeliest cell.",
-    ),
-    "pi_lines.png": Shown(
-        "Line charts of pi over the steps, a panel for each slot",
-        "pi over the steps, one panel per slot, titled with its likeliest kind.",
-    ),
-    "pi_over_time.png": Shown(
-        "Heat maps of pi, slots by steps, a panel for each candidate",
-        "pi over the steps, one panel per candidate.",
-    ),
-    "schedule.png": Shown(
-        "Three line charts over the steps: tau, entropy and margin",
-        "tau; mean entropy of pi over the slots as a share of the uniform one, with its range; "
-        "lead of the likeliest candidate over the second.",
-    ),
-    COST_FIGURE: Shown(
-        "Line chart of the expected cost of layouts beside the target",
-        "What layouts cost over the steps: expected of pi, of each slot's likeliest candidate, of "
-        "the likeliest layout within the target.",
-    ),
-    BLOCKS_FIGURE: Shown(
-        "Line charts of what blocks say of themselves, a panel for each slot",
-        "What blocks that a step had drawn, and all spans, say of themselves at each validation; "
-        f"thin: a head, an expert, thick: their mean. {BLOCKS_WORDS}.",
-    ),
-    "curves.png": Shown(
-        "Line chart of perplexity over the steps",
-        "Perplexity of the SuperNet; one-hot keeps only each slot's likeliest candidate, and "
-        "begins with alpha's first step.",
-    ),
-}
+SEARCH_FIGURES = (
+    "pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", COST_FIGURE,
+    BLOCKS_FIGURE, "curves.png",
+)  # fmt: skip
 SPREAD_FIGURES = {
     "pi_seeds.png": "pi over the steps: mean over the searches, lowest to highest.",
     "curves_seeds.png": "Perplexity of the SuperNets: mean over the searches, lowest to highest.",

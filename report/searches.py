@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from report import html
-from report.blocks import BLOCKS_FIGURE
+from report.blocks import BLOCKS_FIGURE, BLOCKS_WORDS
 from report.commands import seed_of
 from report.cost import COST_FIGURE, COST_PATH, has_costs
 from report.run_files import (
@@ -21,15 +21,6 @@ from report.search_figures import (
     write_search_figures,
     write_spread_figures,
 )
-
-# Title of a part, and its figures.
-_PARTS = {
-    "Trajectory": ("pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png"),
-    "tau, entropy and margin": ("schedule.png",),
-    "Losses": ("curves.png",),
-    "Cost": (COST_FIGURE,),
-    "What blocks say of themselves": (BLOCKS_FIGURE,),
-}
 
 
 def search_sections(
@@ -77,21 +68,16 @@ def _search(folder: Path, trajectory: Trajectory | None) -> html.Section | None:
     drawn = {path.name: path for path in _current_figures(folder)}
     if not drawn:
         return None
-    likeliest = _likeliest(trajectory) if trajectory else ""
-    pictures = {
-        name: html.Picture(
-            path.read_bytes(),
-            SEARCH_FIGURES[name].caption,
-            SEARCH_FIGURES[name].alt + (likeliest if name == "pi_final.png" else ""),
-            path.suffix.removeprefix("."),
-        )
-        for name, path in drawn.items()
-    }
-    parts = {
-        title: [pictures[name] for name in names if name in pictures]
-        for title, names in _PARTS.items()
-    }
-    body = html.render("search.html.j2", caveats=_own_caveats(folder), parts=parts)
+    body = html.render(
+        "search.html.j2",
+        caveats=_own_caveats(folder),
+        sources={
+            name: html.source_of(path.read_bytes(), path.suffix.removeprefix("."))
+            for name, path in drawn.items()
+        },
+        likeliest=_likeliest(trajectory) if trajectory else "",
+        block_numbers=BLOCKS_WORDS,
+    )
     return html.Section(folder.name, f"Search, {folder.name.replace('-', ' ')}", body)
 
 
@@ -102,7 +88,7 @@ def _likeliest(trajectory: Trajectory) -> str:
         f"slot {slot} {trajectory.labels[int(pi_C.argmax())]} {pi_C.max():.2f}"
         for slot, pi_C in enumerate(pi_LC)
     ]
-    return f"; likeliest: {', '.join(best)}"
+    return ", ".join(best)
 
 
 def _current_figures(folder: Path) -> list[Path]:

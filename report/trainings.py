@@ -1,11 +1,10 @@
 """What a derivation trained: what was tried when, whether probes foresaw the finals, the front."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -21,56 +20,48 @@ from report.plotting import (
     room,
     stairs,
 )
-from report.run_files import read_json, read_table, reading
+from report.run_files import read_json, reading
 from utils.files import write_whole
 from utils.text import compact
 
 FILE = "trainings.png"
+_TEXTS = ("layout", "length", "answer")
+_NUMBERS = ("valid_nats", "expected_nats", "expected_sd", "flops_per_token", "foreseen_nats")
 _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A training, or a layout of the front with what it is expected to come to as its nats.
-
-    `foreseen` is what the probes alone let expect of a final; `is_answer`: it was chosen.
-    """
-
-    layout: str
-    half: bool
-    nats: float
-    expected: float
-    flops: float
-    foreseen: float | None
-    sd: float
-    is_answer: bool
 
 
 @dataclass(frozen=True)
 class Trainings:
     """What was trained, in order, and the layouts that no cheaper one is expected to beat."""
 
-    rows: tuple[Row, ...]
-    front: tuple[Row, ...]
+    rows: pd.DataFrame
+    front: pd.DataFrame
 
     @property
     def probed(self) -> bool:
         """True where trainings of half length said what to try."""
-        return any(row.half for row in self.rows)
+        return bool((self.rows["length"] == "half").any())
 
     @property
-    def finals(self) -> dict[str, list[Row]]:
-        """The trainings of full length by layout, the chosen one first.
+    def finals(self) -> pd.DataFrame:
+        """The layouts that were trained in full, by name, the chosen one first.
 
-        Then come those with most trainings: what was trained once was passed over.
+        Then come those with most trainings: what was trained once was passed over. `nats` are
+        the mean, infinite where a training diverged; `foreseen` is what the probes alone let
+        expect.
         """
-        finals: dict[str, list[Row]] = {}
-        for row in sorted(self.rows, key=lambda row: row.expected):
-            if not row.half:
-                finals.setdefault(row.layout, []).append(row)
-        return dict(
-            sorted(finals.items(), key=lambda item: (not item[1][0].is_answer, -len(item[1])))
+        full = self.rows[self.rows["length"] == "full"]
+        finals = full.groupby("layout").agg(
+            nats=("valid_nats", "mean"),
+            expected=("expected_nats", "first"),
+            flops=("flops_per_token", "first"),
+            foreseen=("foreseen_nats", "first"),
+            trainings=("seed", "size"),
+            answer=("answer", "first"),
         )
+        finals["answer"] = finals["answer"] != ""
+        order = ["answer", "trainings", "expected"]
+        return finals.sort_values(order, ascending=[False, False, True])
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
@@ -85,26 +76,15 @@ def read_trainings(run_folder: Path) -> Trainings | None:
     path, front = (run_folder / "architectures" / f"{name}{end}" for end in (".csv", "-front.csv"))
     if not (path.exists() and front.exists()):
         return None
-    return Trainings(_rows(path, trained=True), _rows(front, trained=False))
+    return Trainings(_read_rows(path), _read_rows(front))
 
 
-def _rows(path: Path, *, trained: bool) -> tuple[Row, ...]:
+def _read_rows(path: Path) -> pd.DataFrame:
+    types = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_NUMBERS, float)}
     with reading(path):
-        return tuple(_row(row, trained) for row in read_table(path))
-
-
-def _row(row: Mapping[str, str], trained: bool) -> Row:
-    return Row(
-        layout=row["layout"],
-        half=trained and row["length"] == "half",
-        # Infinite where the training diverged.
-        nats=float(row["valid_nats" if trained else "expected_nats"]),
-        expected=float(row["expected_nats"]),
-        flops=float(row["flops_per_token"]),
-        foreseen=float(row["foreseen_nats"]) if trained and row["foreseen_nats"] else None,
-        sd=float(row["expected_sd"]),
-        is_answer=trained and bool(row["answer"]),
-    )
+        return pd.read_csv(
+            path, dtype=types, keep_default_na=False, na_values={"foreseen_nats": [""]}
+        )
 
 
 def write_trainings_figure(run_folder: Path) -> Path | None:
@@ -137,15 +117,16 @@ def _title(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def _tried(axes: Axes, trainings: Trainings) -> None:
-    chosen = next(iter(trainings.finals))
-    numbered = [(n, row) for n, row in enumerate(trainings.rows, 1) if math.isfinite(row.nats)]
-    for half, colour, words in ((True, _HALF, "half length"), (False, _FULL, "full length")):
-        some = [(n, row.nats) for n, row in numbered if row.half == half]
-        if some:
-            axes.plot(*zip(*some, strict=True), "o", color=colour, markersize=5.5, label=words)
-    own = [(n, row.nats) for n, row in numbered if row.layout == chosen]
-    if own:
-        axes.plot(*zip(*own, strict=True), "o", markersize=10, markerfacecolor="none",
+    rows = trainings.rows.assign(place=range(1, len(trainings.rows) + 1))
+    rows = rows[np.isfinite(rows["valid_nats"])]
+    for length, colour in (("half", _HALF), ("full", _FULL)):
+        some = rows[rows["length"] == length]
+        if len(some):
+            axes.plot(some["place"], some["valid_nats"], "o", color=colour, markersize=5.5,
+                      label=f"{length} length")  # fmt: skip
+    own = rows[rows["layout"] == trainings.finals.index[0]]
+    if len(own):
+        axes.plot(own["place"], own["valid_nats"], "o", markersize=10, markerfacecolor="none",
                   markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
     _title(axes, "what was trained, in order", "training", "validation nats per token")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -154,12 +135,8 @@ def _tried(axes: Axes, trainings: Trainings) -> None:
 
 def _foreseen(axes: Axes, trainings: Trainings) -> None:
     """As differences from the finals' mean: what half length gets wrong of all does not count."""
-    finals = trainings.finals
-    seen_F = np.array([rows[0].foreseen for rows in finals.values()], dtype=float)
-    nats_F = np.array([np.mean([row.nats for row in rows]) for rows in finals.values()])
-    known_F = np.isfinite(nats_F)
-    seen_F, nats_F = seen_F[known_F], nats_F[known_F]
-    x_F, y_F = seen_F - seen_F.mean(), nats_F - nats_F.mean()
+    finals = trainings.finals[np.isfinite(trainings.finals["nats"])]
+    x_F, y_F = ((finals[key] - finals[key].mean()).to_numpy(float) for key in ("foreseen", "nats"))
     axes.axline((0.0, 0.0), slope=1.0, color="#cccccc", linewidth=1.0)
     axes.plot(x_F, y_F, "o", color=_FULL, markersize=6.5)
     axes.plot(x_F[:1], y_F[:1], "o", markersize=11, markerfacecolor="none",
@@ -169,24 +146,22 @@ def _foreseen(axes: Axes, trainings: Trainings) -> None:
     axes.set_ylim(-reach, reach)
     _title(axes, "the finals, less their mean", "foreseen by the probes, nats", "trained, nats")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    names = [layout.replace(" ", "") for layout in np.array([*finals])[known_F]]
+    names = [str(layout).replace(" ", "") for layout in finals.index]
     name_points(axes, names, x_F, y_F)
 
 
 def _front(axes: Axes, trainings: Trainings) -> None:
-    flops_N = np.array([row.flops for row in trainings.front])
-    nats_N = np.array([row.expected for row in trainings.front])
-    sd_N = np.array([row.sd for row in trainings.front])
+    flops_N, nats_N, sd_N = (
+        trainings.front[key].to_numpy(float)
+        for key in ("flops_per_token", "expected_nats", "expected_sd")
+    )
     steps_N2 = stairs(flops_N, nats_N)
     axes.plot(*steps_N2.T, color=SEARCHED, linewidth=1.2)
     expected = "expected (1 sd beside the answer)" if trainings.probed else "trained (1 sd)"
     axes.errorbar(flops_N, nats_N, yerr=sd_N, fmt="o", color=SEARCHED, markersize=5,
                   elinewidth=1, label=expected)  # fmt: skip
-    finals = [
-        rows for rows in trainings.finals.values() if all(math.isfinite(row.nats) for row in rows)
-    ]
-    x_F = np.array([rows[0].flops for rows in finals])
-    y_F = np.array([np.mean([row.nats for row in rows]) for rows in finals])
+    finals = trainings.finals[np.isfinite(trainings.finals["nats"])]
+    x_F, y_F = finals["flops"].to_numpy(float), finals["nats"].to_numpy(float)
     axes.plot(x_F, y_F, "D", color=_FULL, markersize=6, label="trained in full")
     both_x, both_y = np.concatenate([flops_N, x_F]), np.concatenate([nats_N, y_F])
     space = room(float(both_x.min()), float(both_x.max()), 0.12)
@@ -208,15 +183,16 @@ def trainings_section(run_folder: Path) -> html.Section | None:
         return None
     columns = [("layout", ""), ("FLOPs", "per token"), ("nats", "trained, mean"),
                ("expected", "by all trainings"), ("trainings", "full length")]  # fmt: skip
+    finals = trainings.finals
     rows = [
         (
             not place,
-            [layout, compact(of[0].flops), f"{np.mean([row.nats for row in of]):.4f}",
-             f"{of[0].expected:.4f}", str(len(of))],
+            [str(layout), compact(row["flops"]), f"{row['nats']:.4f}", f"{row['expected']:.4f}",
+             str(row["trainings"])],
         )
-        for place, (layout, of) in enumerate(trainings.finals.items())
+        for place, (layout, row) in enumerate(finals.iterrows())
     ]  # fmt: skip
-    halves = sum(row.half for row in trainings.rows)
+    halves = int((trainings.rows["length"] == "half").sum())
     note = (
         f"{halves} trainings of half length said what to try; the finals, with the same fresh "
         "seeds for all, decided. The front is what the regression expects of layouts that were "
@@ -225,7 +201,7 @@ def trainings_section(run_folder: Path) -> html.Section | None:
         else "All that rules, and a search where there was one, propose was trained with one seed, "
         "the best of it with the others too; these decided."
     )
-    alt = f"Charts of what was trained; best of the finals: {next(iter(trainings.finals))}"
+    alt = f"Charts of what was trained; best of the finals: {finals.index[0]}"
     caption = "What was trained for the layout"
     body = html.render(
         "exhibit.html.j2",

@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_figure_shows_all_trainings_the_finals_and_the_front(folder: Path) -> None:
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert [*trainings.finals] == ["a d d", "a a d"], "the answer first"
+    assert [*trainings.finals.index] == ["a d d", "a a d"], "the answer first"
     tried, foreseen, front = trainings_figure(trainings).axes
     halves, fulls, answer = (line.get_xydata().tolist() for line in tried.lines[:3])
     assert halves == [[1, 4.6], [2, 4.5]], "what diverged has no place"
@@ -76,7 +76,7 @@ def test_the_answer_is_what_was_chosen_though_more_were_expected_of_another(fold
     (folder / "architectures/predictor-0.csv").write_text(HEAD + rows)
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert [*trainings.finals] == ["a a d", "a d d"]
+    assert [*trainings.finals.index] == ["a a d", "a d d"]
 
 
 def test_where_nothing_was_trained_there_is_neither(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_without_probes_the_figure_has_no_place_for_what_they_foresaw(folder: Pa
     path.write_text("\n".join([*lines, once]) + "\n")
     trainings = read_trainings(folder)
     assert trainings is not None
-    assert next(iter(trainings.finals)) == "a d d", "what was trained once is no answer"
+    assert trainings.finals.index[0] == "a d d", "what was trained once is no answer"
     assert len(trainings_figure(trainings).axes) == 2
 
 

@@ -12,10 +12,17 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report.comparison import CHOSEN_ROLES, Comparison
-from report.plotting import SEARCHED, house_style, make_figure, margins, name_points, room
+from report.plotting import (
+    SEARCHED,
+    cost_axes,
+    house_style,
+    make_figure,
+    margins,
+    name_points,
+    room,
+)
 from utils.text import compact
 
 _MARKS = {
@@ -95,13 +102,7 @@ def _draw(axes: Axes, comparison: Comparison, cost: _Cost) -> None:
     ends_N22 = _ends(comparison, cost, measure, at_N2)
     _marks(axes, rows["role"][drawn_N], at_N2[drawn_N])
     _bars(axes, at_N2[drawn_N], ends_N22[drawn_N])
-    axes.set_xlabel(f"{cost.name}{cost.unit}")
-    axes.set_ylabel(f"test {measure}")
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: cost.show(value)))
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid()
+    cost_axes(axes, f"{cost.name}{cost.unit}", f"test {measure}", cost.show)
     if drawn_N.any():
         axes.set_xlim(_limits(ends_N22[drawn_N, 0], 0.2))
         axes.set_ylim(_limits(ends_N22[drawn_N, 1], 0.15))

@@ -29,31 +29,10 @@ MOST_POINTS = 400
 _WIDE = 2.0  # inches
 
 
-def line_plots(trajectory: Trajectory) -> Figure:
-    """One line per candidate; a title names the likeliest one at the end."""
-    rows = thin(len(trajectory.step_N), MOST_POINTS)
-    step_N, labels = trajectory.step_N[rows], trajectory.labels
-    hue = colours(labels)
+def line_plots(*trajectories: Trajectory) -> Figure:
+    """One line per candidate; of several searches the mean, with all of them as a band.
 
-    def draw(axes: Axes, slot: int, wide: bool) -> None:
-        pi_NC = trajectory.pi_NLC[rows, slot]
-        best = int(pi_NC[-1].argmax())
-        words = f"{_short_name(labels[best], wide)} {pi_NC[-1, best]:.2f}"
-        _pi_axes(axes, step_N, labels, slot, words, wide)
-        mark_start(axes, trajectory)
-        shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
-        if len(step_N) == 1:
-            shape |= {"marker": "o", "markersize": 4}
-        for i, label in enumerate(labels):
-            axes.plot(step_N, pi_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
-
-    return _slot_panels(trajectory, draw)
-
-
-def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
-    """Per candidate the mean pi of several searches as a line, all of them as a band.
-
-    A title names the candidate of the largest mean pi, and how many searches chose it.
+    A title names the candidate of the largest pi at the end, and how many searches chose it.
     """
     first = trajectories[0]
     rows, labels = thin(len(first.step_N), MOST_POINTS), first.labels
@@ -63,17 +42,23 @@ def pi_spread(trajectories: Sequence[Trajectory]) -> Figure:
 
     def draw(axes: Axes, slot: int, wide: bool) -> None:
         pi_RNC = pi_RNLC[:, :, slot]
-        mean_C = pi_RNC[:, -1].mean(axis=0)
-        most = int(mean_C.argmax())
-        votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
-        words = f"{_short_name(labels[most], wide)} {mean_C[most]:.2f}, {votes} of {len(pi_RNC)}"
+        mean_NC = pi_RNC.mean(axis=0)
+        most = int(mean_NC[-1].argmax())
+        words = f"{_short_name(labels[most], wide)} {mean_NC[-1, most]:.2f}"
+        if len(trajectories) > 1:
+            votes = int((pi_RNC[:, -1].argmax(axis=1) == most).sum())
+            words += f", {votes} of {len(trajectories)}"
         _pi_axes(axes, step_N, labels, slot, words, wide)
-        for i, label in enumerate(labels):
-            pi_RN, colour = pi_RNC[:, :, i], hue[label]
-            low_N, high_N = pi_RN.min(0), pi_RN.max(0)
-            axes.fill_between(step_N, low_N, high_N, color=colour, alpha=BAND_OPACITY, linewidth=0)
-            axes.plot(step_N, pi_RN.mean(0), color=colour, linestyle=dashes(i))
         mark_start(axes, first)
+        shape: dict[str, Any] = {"linewidth": 1.6 if wide else 1.2}
+        if len(step_N) == 1:
+            shape |= {"marker": "o", "markersize": 4}
+        for i, label in enumerate(labels):
+            if len(trajectories) > 1:
+                low_N, high_N = pi_RNC[:, :, i].min(0), pi_RNC[:, :, i].max(0)
+                band: dict[str, Any] = {"color": hue[label], "alpha": BAND_OPACITY, "linewidth": 0}
+                axes.fill_between(step_N, low_N, high_N, **band)
+            axes.plot(step_N, mean_NC[:, i], color=hue[label], linestyle=dashes(i), **shape)
 
     return _slot_panels(first, draw)
 
@@ -128,10 +113,10 @@ def _legend_lines(trajectory: Trajectory) -> list[Line2D]:
     return handles
 
 
-def mark_start(axes: Axes, trajectory: Trajectory, colour: str = FAINT) -> None:
+def mark_start(axes: Axes, trajectory: Trajectory) -> None:
     """Draw a line at alpha's first step, where that is not the first of all."""
     if _starts_late(trajectory):
-        axes.axvline(trajectory.alpha_start, color=colour, linestyle="--", linewidth=0.9)
+        axes.axvline(trajectory.alpha_start, color=FAINT, linestyle="--", linewidth=0.9)
 
 
 def _starts_late(trajectory: Trajectory) -> bool:

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from report import html
 from report.plotting import (
     SEARCHED,
+    cost_axes,
     house_style,
     make_figure,
     margins,
@@ -22,7 +22,6 @@ from report.plotting import (
 )
 from report.run_files import read_json, reading
 from utils.files import write_whole
-from utils.text import compact
 
 FILE, TABLE, SUMMARY = "pareto.png", "pareto.csv", "pareto.json"
 _RULE, _BEATEN = "#0072b2", "#999999"
@@ -139,13 +138,7 @@ def _limit(axes: Axes, rows: pd.DataFrame, front: pd.DataFrame) -> int:
 
 
 def _finish(axes: Axes, table: FrontTable, above: int) -> None:
-    axes.set_xlabel(table.cost_label)
-    axes.set_ylabel("validation nats per token, SuperNet's weights")
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid()
+    cost_axes(axes, table.cost_label, "validation nats per token, SuperNet's weights")
     more = f"; {above} layouts are above" if above > 1 else "; 1 layout is above" if above else ""
     axes.set_title(f"lower and further left is better{more}", loc="left", color="#666666")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

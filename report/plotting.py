@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 
-from utils.text import shorten
+from utils.text import compact, shorten
 
 DPI = 130
 INK = "#222222"
@@ -101,6 +101,17 @@ def margins(figure: Figure, *, left: float, right: float, top: float, bottom: fl
 def room(low: float, high: float, share: float) -> float:
     """The space beyond the ends of what is drawn, also where that is a single value."""
     return share * (high - low) or 0.02 * abs(high) or 1.0
+
+
+def cost_axes(axes: Axes, x: str, y: str, show: Callable[[float], str] = compact) -> None:
+    """Label axes of costs to the right and nats upwards, with few ticks and a grid."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    axes.grid()
 
 
 def pi_bar(figure: Figure, box: tuple[float, float, float, float]) -> Axes:

@@ -3,25 +3,22 @@
 N recorded steps   L slots   C candidates
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from report.blocks import BLOCKS_FIGURE, blocks_figure, described
 from report.cost import COST_FIGURE, cost_figure, has_costs
 from report.curves import curve_spread, curves
-from report.panels import MOST_POINTS, line_plots, mark_start, pi_spread
+from report.panels import MOST_POINTS, line_plots, mark_start
 from report.pi_grid import heat_map, write_animation
 from report.plotting import (
-    PI_MAP,
     house_style,
     make_figure,
     margins,
-    pi_bar,
     png,
-    short_label,
     step_axis,
 )
 from report.run_files import Trajectory, read_metrics, read_trajectory, seed_folders, thin
@@ -30,7 +27,7 @@ from utils.pi import entropy
 from utils.pi import margins as pi_margins
 
 SEARCH_FIGURES = (
-    "pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", COST_FIGURE,
+    "pi_final.png", "pi.gif", "pi_lines.png", "schedule.png", COST_FIGURE,
     BLOCKS_FIGURE, "curves.png",
 )  # fmt: skip
 SPREAD_FIGURES = {
@@ -81,7 +78,7 @@ def write_spread_figures(run_folder: Path) -> list[Path]:
         if (folder / "metrics.jsonl").exists()
     ]
     alpha_start = max(trajectory.alpha_start for trajectory in searches.values())
-    figures = pi_spread(list(searches.values())), curve_spread(metrics, alpha_start)
+    figures = line_plots(*searches.values()), curve_spread(metrics, alpha_start)
     folder = run_folder / "search" / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     return [
@@ -105,56 +102,6 @@ def comparable_searches(run_folder: Path) -> dict[Path, Trajectory]:
         and search.labels == longest.labels
         and search.pi_NLC.shape == longest.pi_NLC.shape
     }
-
-
-def heat_maps_over_time(trajectory: Trajectory) -> Figure:
-    """Pi of every slot over the steps, one panel per candidate."""
-    rows = thin(len(trajectory.step_N), MOST_POINTS)
-    step_N, pi_NLC = trajectory.step_N[rows], trajectory.pi_NLC[rows]
-    slots, candidates = pi_NLC.shape[1:]
-    columns = min(candidates, 4)
-    lines = -(-candidates // columns)
-    height = min(max(0.2 * slots, 1.3), 4.5)
-    with house_style():
-        figure = make_figure(1.6 + max(2.75 * columns, 4.0), 0.6 + lines * (height + 0.45) + 0.2)
-        axes_grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        margins(figure, left=0.6, right=0.95, top=0.42, bottom=0.5)
-        figure.subplots_adjust(wspace=0.07, hspace=0.45 / height)
-        for index, axes in enumerate(axes_grid.flat):
-            if index >= candidates:
-                axes.remove()
-                continue
-            axes.pcolormesh(
-                cell_edges(step_N), np.arange(slots + 1) - 0.5, pi_NLC[:, :, index].T,
-                cmap=PI_MAP, vmin=0, vmax=1, rasterized=True,
-            )  # fmt: skip
-            axes.set_title(short_label(trajectory.labels[index], 28), loc="left")
-            below = index + columns >= candidates
-            mark_start(axes, trajectory, "white")
-            _finish_map(axes, step_N, slots, below=below, first=index % columns == 0)
-        width, box = figure.get_size_inches()[0], axes_grid[0, -1].get_position()
-        pi_bar(figure, (box.x1 + 0.14 / width, box.y0, 0.11 / width, box.height))
-    return figure
-
-
-def _finish_map(axes: Axes, step_N: np.ndarray, slots: int, *, below: bool, first: bool) -> None:
-    step_axis(axes, float(cell_edges(step_N)[0]), float(cell_edges(step_N)[-1]), ticks=4)
-    axes.set_ylim(slots - 0.5, -0.5)
-    axes.set_yticks(range(0, slots, 1 if slots <= 12 else 4))
-    axes.tick_params(labelbottom=below, labelleft=first, left=first, length=2.5)
-    if below:
-        axes.set_xlabel("step")
-    if first:
-        axes.set_ylabel("slot")
-
-
-def cell_edges(step_N: np.ndarray) -> np.ndarray:
-    """Borders half way between neighbouring steps, for cells that need not be equally wide."""
-    step_N = step_N.astype(np.float64)
-    if len(step_N) == 1:
-        return np.array([step_N[0] - 0.5, step_N[0] + 0.5])
-    middle = (step_N[1:] + step_N[:-1]) / 2
-    return np.concatenate([step_N[:1], middle, step_N[-1:]])
 
 
 def schedule(trajectory: Trajectory) -> Figure:
@@ -196,9 +143,8 @@ def schedule(trajectory: Trajectory) -> Figure:
     return figure
 
 
-_FIGURES = {
+_FIGURES: dict[str, Callable[[Trajectory], Figure]] = {
     "pi_final.png": heat_map,
-    "pi_over_time.png": heat_maps_over_time,
     "pi_lines.png": line_plots,
     "schedule.png": schedule,
 }

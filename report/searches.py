@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from report import html
-from report.blocks import BLOCKS_FIGURE, BLOCKS_WORDS
+from report.blocks import BLOCKS_WORDS
 from report.commands import seed_of
-from report.cost import COST_FIGURE, COST_PATH, has_costs
+from report.cost import COST_PATH
 from report.run_files import (
     CAVEATS,
     Trajectory,
@@ -95,13 +95,9 @@ def _current_figures(folder: Path) -> list[Path]:
     """The seed's figures, drawn anew where they are older than what they show."""
     sources = [folder / name for name in ("pi.npz", "metrics.jsonl", COST_PATH)]
     newest = max((path.stat().st_mtime_ns for path in sources if path.exists()), default=0)
-    every = [folder / "figures" / name for name in SEARCH_FIGURES]
-    absent = set() if has_costs(folder) else {COST_FIGURE}
-    if not (folder / "figures" / BLOCKS_FIGURE).exists():
-        # Blocks of few kinds say something of themselves; the figure is drawn before others.
-        absent.add(BLOCKS_FIGURE)
-    drawn = [path for path in every if path.name not in absent]
-    if all(path.exists() and path.stat().st_mtime_ns > newest for path in drawn):
-        return drawn
-    written = set(write_search_figures(folder))
-    return [path for path in every if path in written]
+    # Drawn behind all others.
+    last = folder / "figures" / SEARCH_FIGURES[-1]
+    if not last.exists() or last.stat().st_mtime_ns <= newest:
+        write_search_figures(folder)
+    figures = (folder / "figures" / name for name in SEARCH_FIGURES)
+    return [path for path in figures if path.exists()]

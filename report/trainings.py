@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from report import html
 from report.plotting import (
     SEARCHED,
+    cost_axes,
     house_style,
     make_figure,
     margins,
@@ -107,15 +108,6 @@ def trainings_figure(trainings: Trainings) -> Figure:
     return figure
 
 
-def _title(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, loc="left", color=_GREY)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid()
-
-
 def _tried(axes: Axes, trainings: Trainings) -> None:
     rows = trainings.rows.assign(place=range(1, len(trainings.rows) + 1))
     rows = rows[np.isfinite(rows["valid_nats"])]
@@ -128,7 +120,8 @@ def _tried(axes: Axes, trainings: Trainings) -> None:
     if len(own):
         axes.plot(own["place"], own["valid_nats"], "o", markersize=10, markerfacecolor="none",
                   markeredgecolor=SEARCHED, label="the answer")  # fmt: skip
-    _title(axes, "what was trained, in order", "training", "validation nats per token")
+    axes.set_title("what was trained, in order", loc="left", color=_GREY)
+    cost_axes(axes, "training", "validation nats per token", "{:.0f}".format)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.legend(loc="best")
 
@@ -144,7 +137,8 @@ def _foreseen(axes: Axes, trainings: Trainings) -> None:
     reach = max(float(np.abs([x_F, y_F]).max()), 1e-3) * 1.35
     axes.set_xlim(-reach, reach)
     axes.set_ylim(-reach, reach)
-    _title(axes, "the finals, less their mean", "foreseen by the probes, nats", "trained, nats")
+    axes.set_title("the finals, less their mean", loc="left", color=_GREY)
+    cost_axes(axes, "foreseen by the probes, nats", "trained, nats", "{:g}".format)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     names = [str(layout).replace(" ", "") for layout in finals.index]
     name_points(axes, names, x_F, y_F)
@@ -167,10 +161,9 @@ def _front(axes: Axes, trainings: Trainings) -> None:
     space = room(float(both_x.min()), float(both_x.max()), 0.12)
     axes.set_xlim(float(both_x.min()) - space, float(both_x.max()) + space)
     title = "no cheaper one is expected to beat these" if trainings.probed else "nats and FLOPs"
-    _title(axes, title, "forward FLOPs per token",
-           "nats per token, full length")  # fmt: skip
+    axes.set_title(title, loc="left", color=_GREY)
+    cost_axes(axes, "forward FLOPs per token", "nats per token, full length")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.legend(loc="best")
     least = float(both_y.min())
     axes.set_ylim(least - 0.1 * (float(both_y.max()) - least) - 1e-3, None)

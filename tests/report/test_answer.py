@@ -70,12 +70,6 @@ def test_the_reference_and_the_strongest_stand_beside_the_chosen_one(make):
     assert first.count('<ol class="stack"') == 6
 
 
-def test_fewer_stand_beside_a_layout_of_many_slots(make):
-    first = compared(make, slots=32).part("answer")
-    assert len(re.findall(r'<th scope="col"[^>]*>[^<]+<small>', first)) == 3
-    assert first.count('<ol class="stack"') == 6  # two columns each
-
-
 def test_intervals_stand_where_the_files_have_them(make):
     first = compared(make).part("answer")
     assert "4.4000<small>± 0.0200</small>" in first

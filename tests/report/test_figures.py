@@ -1,8 +1,6 @@
 """Figures show the numbers of the files, of one search and of several, without a warning."""
 
-import io
 import json
-import warnings
 
 import matplotlib
 import numpy as np
@@ -14,14 +12,14 @@ from PIL import Image
 from report import plotting, search_figures
 from report.blocks import blocks_figure, described
 from report.comparison_figure import _MARKS
-from report.curves import curve_spread, curves, perplexities, validation_curves
-from report.panels import line_plots, pi_spread
+from report.curves import curve_spread, curves, validation_curves
+from report.panels import line_plots
 from report.pi_grid import MOST_FRAMES, heat_map, pi_grid, write_animation
 from report.run_files import Trajectory, read_metrics, read_trajectory
 from utils.text import compact
 
 pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.figures]
-ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "pi_over_time.png", "schedule.png", "curves.png"}
+ALL = {"pi_final.png", "pi.gif", "pi_lines.png", "schedule.png", "curves.png"}
 
 
 def frames_of(path):
@@ -72,17 +70,6 @@ def test_heat_map_shows_the_last_pi(make):
     assert np.array_equal(np.hstack([image.get_array() for image in images]), shown.pi_NLC[-1].T)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert sorted(texts) == sorted(f"{value:.2f}" for value in shown.pi_NLC[-1].flat)
-
-
-def test_heat_maps_over_time_show_pi_between_the_right_steps(make):
-    shown = read_trajectory(make.pi_file(make.run, slots=2, steps=5))
-    panels = search_figures.heat_maps_over_time(shown).axes
-    for candidate, name in enumerate(shown.labels):
-        assert panels[candidate].get_title(loc="left") == name
-        mesh = panels[candidate].collections[0]
-        assert np.array_equal(mesh.get_array(), shown.pi_NLC[:, :, candidate].T)
-    assert search_figures.cell_edges(np.array([0, 10, 40])).tolist() == [0, 5, 25, 40]
-    assert search_figures.cell_edges(np.array([7])).tolist() == [6.5, 7.5]
 
 
 def test_line_plots_have_a_panel_per_slot_and_a_line_per_candidate(make):
@@ -156,38 +143,6 @@ def test_the_one_hot_curve_begins_where_alpha_first_moved(make, monkeypatch, sta
     assert lines["validation, soft mixture"] == [30, 59]
 
 
-def test_perplexities_that_cannot_be_drawn_are_left_out(make):
-    path = make.run / "metrics.jsonl"
-    path.write_text(
-        '{"kind": "train", "step": 1, "perplexity": NaN}\n'
-        '{"kind": "train", "step": 2, "perplexity": Infinity}\n'
-        '{"kind": "train", "step": 3, "perplexity": 5.0}\n'
-    )
-    metrics = read_metrics(path)
-    assert perplexities(metrics, "train")["step"].tolist() == [3]
-    assert plotting.png(curves(metrics))
-    assert plotting.png(curves(metrics[:2]))
-
-
-def test_curves_over_a_wide_range_have_plain_ticks(make):
-    path = make.run / "metrics.jsonl"
-    path.write_text(
-        "".join(
-            f'{{"kind": "train", "step": {i}, "perplexity": {4000 / i}}}\n' for i in range(1, 99)
-        )
-    )
-    axes = curves(read_metrics(path)).axes[0]
-    assert axes.get_yscale() == "log"
-    assert {"100", "1000"} <= {label.get_text() for label in axes.get_yticklabels()}
-
-
-def test_validation_curves_have_one_label_per_layout(make):
-    metrics = read_metrics(make.metrics_file(make.run, nets=("model",)))
-    axes = validation_curves({"argmax-0": [metrics, metrics], "par-5": [metrics]}).axes[0]
-    assert len(axes.get_lines()) == 3
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["argmax-0", "par-5"]
-
-
 def test_the_searched_layout_has_its_colour_wherever_it_stands(make):
     metrics = read_metrics(make.metrics_file(make.run, nets=("model",)))
     for names in (("argmax-0", "par-5", "random-0"), ("par-5", "random-0", "argmax-0")):
@@ -207,18 +162,6 @@ def test_candidates_that_stand_level_are_no_choice():
     assert weights[1][1] == "bold"
 
 
-def test_text_stands_out_from_its_colour():
-    assert (plotting.text_on("#ffffff"), plotting.text_on("#000000")) == ("#000000", "#ffffff")
-    assert (plotting.text_on("#d55e00"), plotting.text_on("#0072b2")) == ("#000000", "#ffffff")
-
-
-def test_labels_keep_their_colours_and_differ():
-    labels = ["wide", "attention", "moe", "dense", "identity"]
-    palette = plotting.colours(labels)
-    assert len(set(palette.values())) == 5
-    assert palette["attention"] == plotting.colours(["attention"])["attention"]
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (999, "999"), (1000, "1.00k"), (999_600, "1.00M"), (1_234_567, "1.23M"),
@@ -226,14 +169,6 @@ def test_labels_keep_their_colours_and_differ():
 )  # fmt: skip
 def test_counts_are_shown_in_three_digits(value, text):
     assert compact(value) == text
-
-
-def test_png_bytes_are_an_image_of_the_asked_size():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        content = plotting.png(plotting.make_figure(2, 1))
-    with Image.open(io.BytesIO(content)) as image:
-        assert image.size == (2 * plotting.DPI, plotting.DPI)
 
 
 def trajectory(pi_NLC: np.ndarray) -> Trajectory:
@@ -250,7 +185,7 @@ def trajectory(pi_NLC: np.ndarray) -> Trajectory:
 def test_lines_are_means_and_bands_are_ranges() -> None:
     first_NL = np.random.default_rng(0).uniform(0.2, 0.8, size=(3, 7, 2))
     pi_RNLC = np.stack([first_NL, 1 - first_NL], axis=-1)
-    figure = pi_spread([trajectory(pi_NLC) for pi_NLC in pi_RNLC])
+    figure = line_plots(*(trajectory(pi_NLC) for pi_NLC in pi_RNLC))
     assert len(figure.axes) == 2
     for slot, axes in enumerate(figure.axes):
         lines = [line for line in axes.get_lines() if len(line.get_xdata()) == 7]
@@ -283,12 +218,6 @@ def test_curves_have_the_steps_that_all_searches_have(make) -> None:
         assert list(line.get_xdata()) == [30]
         assert list(line.get_ydata()) == [265]
     assert not same_color(axes.get_lines()[0].get_color(), axes.get_lines()[1].get_color())
-
-
-def test_the_one_hot_band_begins_where_alpha_first_moved(make) -> None:
-    frames = [read_metrics(make.metrics_file(make.run / name)) for name in "ab"]
-    lines = curve_spread(frames, 30).axes[0].get_lines()
-    assert [list(line.get_xdata()) for line in lines] == [[30, 59], [59]]
 
 
 def test_searches_of_other_slots_labels_or_lengths_stay_apart(make) -> None:

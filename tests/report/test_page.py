@@ -63,7 +63,7 @@ def test_layouts_of_an_earlier_front_are_left_out(make):
 
 def test_the_pictures_stand_in_the_page_and_its_links_lead_somewhere(whole):
     pictures = [load for load in whole.loads if load.startswith("data:image/")]
-    assert len(pictures) == whole.tags.count("img") == 8
+    assert len(pictures) == whole.tags.count("img") == 7
     assert sum(load.startswith("data:image/gif") for load in pictures) == 1
     links = {attributes["href"] for attributes in whole.all("a")}
     assert links <= {f"#{attributes.get('id')}" for _, attributes in whole.elements}
@@ -95,12 +95,6 @@ def test_every_search_seed_is_shown(make):
     found = page_of(make.run).headings[1:4]
     assert found == ["Searches of seeds 0, 3 together", "Search, seed 0", "Search, seed 3"]
     assert {path.name for path in (make.run / "search/figures").iterdir()} == set(SPREAD_FIGURES)
-
-
-def test_searches_of_other_sizes_are_not_put_together(make):
-    make.search(seed=0, drawn=DRAWN)
-    make.search(seed=3, drawn=DRAWN, slots=2)
-    assert page_of(make.run).headings[1:3] == ["Search, seed 0", "Search, seed 3"]
 
 
 def test_what_blocks_say_is_drawn_of_a_search_and_of_the_first_seed_of_a_layout(make):
@@ -241,14 +235,3 @@ def test_a_search_has_its_caveats_and_several_theirs(make):
         assert "alpha &lt;moved&gt;" in sections["Search, seed 0"]
     joint_caveats_file(make.run, {"searches": [0, 1], "caveats": [ALONE]})
     assert ALONE not in page_of(make.run).text
-
-
-def test_seeds_in_any_order_keep_their_box(make):
-    for seed in (0, 3):
-        make.search(seed=seed, drawn=DRAWN)
-    several = {"searches": [3, 0], "caveats": [NOISE]}
-    alone = {"searches": [3], "caveats": [ALONE]}
-    joint_caveats_file(make.run, several, alone)
-    text = page_of(make.run).text
-    assert "alpha &lt;moved&gt;" in text[text.index("together</h2>") :]
-    assert ALONE not in text

@@ -64,15 +64,6 @@ def test_the_headline_says_value_and_difference(sweeper, tmp_path):
     )
 
 
-def test_the_headline_counts_trials_that_came_to_the_same(sweeper, tmp_path):
-    found = [(2.2, "z"), (2.0, "x"), (2.0, "x"), (2.0, "y"), (2.0, "x")]
-    rows = [sweeper.row(n, values=[v], network=net) for n, (v, net) in enumerate(found)]
-    said = "\n2 more came to its network and value: their settings are as good as its own."
-    assert headline(words(sweeper, tmp_path, rows)).endswith(said)
-    rows = [row | {"network": None} for row in rows]
-    assert "came to its network" not in headline(words(sweeper, tmp_path, rows))
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -107,35 +98,6 @@ def test_several_objectives_have_a_front_and_the_lowest_of_each(sweeper, tmp_pat
     assert page.text.count('<tr class="searched">') == 3
 
 
-def test_the_best_no_slower_is_told_by_what_was_trained(sweeper, tmp_path):
-    rows = [sweeper.row(0, values=[3e6, 2.05]), sweeper.row(1, values=[1e6, 2.0])]
-    run = sweeper.file(tmp_path / "run", rows, 2, no_slower=1, objectives=[FLOPS, BITS])
-    assert headline(read_sweep(run / "sweep.json")).splitlines()[-1] == (
-        "Lowest retrained that is no slower than the baseline: trial 1 with 2.0000."
-    )
-
-
-def test_a_sweep_goes_on_with_its_own_command(sweeper, tmp_path):
-    commands = {"sweep": "SWEEP", "rerun": "SEARCH"}
-    page = page_of(sweeper.file(tmp_path / "run", [sweeper.row(0)], commands=commands))
-    _, _, after = page.text.partition("Go on, or run what is left:")
-    own, _, best = after.partition("Search with the best settings, at full length:")
-    assert "SWEEP" in own
-    assert "SEARCH" not in own
-    assert "SEARCH" in best
-
-
-def test_the_warning_counts_trials_and_seeds(sweeper, tmp_path):
-    rows = [sweeper.row(n) for n in range(3)]
-    said = warning(words(sweeper, tmp_path, rows))
-    assert said.startswith("The best of 3 trials of one seed each looks better than it is")
-    assert said.endswith(":")  # the command follows
-    rows = [sweeper.row(0, seeds={"0": [2.0], "1": [2.0]})]
-    said = warning(words(sweeper, tmp_path, rows, commands={}))
-    assert "of 2 seeds each" in said
-    assert said.endswith(".")
-
-
 @pytest.mark.parametrize("state", ["failed", "running", "waiting", "stopped"])
 def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     rows = [sweeper.row(n, state=state, values=None) for n in range(2)]
@@ -144,12 +106,6 @@ def test_a_sweep_without_a_finished_trial_has_a_page(sweeper, tmp_path, state):
     assert "CONFIRM" not in page.text
     assert "Finished trials" not in page.headings
     assert ("Trials without a value" in page.headings) == (state != "waiting")
-
-
-def test_an_empty_sweep_has_a_page(sweeper, tmp_path):
-    assert page_of(sweeper.file(tmp_path / "run", [])).headings == [
-        "Result", "How to go on", "Glossary",
-    ]  # fmt: skip
 
 
 def test_everything_that_comes_from_files_is_escaped(sweeper, tmp_path):
@@ -184,3 +140,22 @@ def test_a_broken_file_leaves_the_old_page(sweeper, tmp_path):
     with pytest.raises(ValueError, match=r"sweep\.json: broken"):
         write_sweep_report(run)
     assert (run / "sweep.html").read_text() == "old"
+
+
+def test_the_best_no_slower_is_told_by_what_was_trained(sweeper, tmp_path):
+    rows = [sweeper.row(0, values=[3e6, 2.05]), sweeper.row(1, values=[1e6, 2.0])]
+    run = sweeper.file(tmp_path / "run", rows, 2, no_slower=1, objectives=[FLOPS, BITS])
+    assert headline(read_sweep(run / "sweep.json")).splitlines()[-1] == (
+        "Lowest retrained that is no slower than the baseline: trial 1 with 2.0000."
+    )
+
+
+def test_the_warning_counts_trials_and_seeds(sweeper, tmp_path):
+    rows = [sweeper.row(n) for n in range(3)]
+    said = warning(words(sweeper, tmp_path, rows))
+    assert said.startswith("The best of 3 trials of one seed each looks better than it is")
+    assert said.endswith(":")  # the command follows
+    rows = [sweeper.row(0, seeds={"0": [2.0], "1": [2.0]})]
+    said = warning(words(sweeper, tmp_path, rows, commands={}))
+    assert "of 2 seeds each" in said
+    assert said.endswith(".")

@@ -10,7 +10,7 @@ from report import html
 from report.comparison import Comparison, Interval, significant
 from report.layouts import Contender, in_order_of_interest
 from report.run_files import Trajectory
-from report.stack import Palette, stack, stack_columns
+from report.stack import Palette, Stack, stack, stack_columns
 from utils.text import NO_CONTEXT, compact, shorten
 
 # Layouts beside the chosen one by the columns that a stack takes: what 1280 pixels hold.
@@ -21,7 +21,7 @@ _VERDICT, _LINE, _WARNINGS, _WARNING = 520, 260, 560, 230
 
 @dataclass(frozen=True)
 class Known:
-    """What the first screen is made of; `pi_L` are those that the chosen layout was chosen with.
+    """Contents of the first screen; `pi_L` are those that the chosen layout was chosen with.
 
     `likeliest` is shown where no layout was derived yet; `front` is said of a Pareto front where
     nothing was compared; the section `caveats_key` has all caveats in full.
@@ -48,7 +48,7 @@ class _Figure:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is said of a comparison; `latency_note` only where no latency was measured."""
+    """Sentences about a comparison; `latency_note` only where no latency was measured."""
 
     saving: str
     verdict: Sequence[str]
@@ -87,13 +87,13 @@ def answer(known: Known, palette: Palette) -> html.Section:
     return html.Section("answer", "The answer" if known.comparison else "So far", body)
 
 
-def _stack(one: Contender, pi_L: Sequence[float | None] | None, palette: Palette) -> object:
+def _stack(one: Contender, pi_L: Sequence[float | None] | None, palette: Palette) -> Stack:
     """The chosen layout with numbers and pi, where they are of it; others bare."""
     sure = pi_L if one.is_chosen and pi_L and len(pi_L) == len(one.labels) else None
     return stack(one.labels, palette, sure, numbered=one.is_chosen)
 
 
-def _likeliest(trajectory: Trajectory | None, palette: Palette) -> tuple[int, object] | None:
+def _likeliest(trajectory: Trajectory | None, palette: Palette) -> tuple[int, Stack] | None:
     """The last step of a search, and each slot's likeliest candidate there."""
     if trajectory is None:
         return None
@@ -187,7 +187,7 @@ def _fitting(lines: Sequence[str], room: int, longest: int) -> list[str]:
 
 
 def saving(contenders: Sequence[Contender], reference: str) -> str:
-    """What the chosen layout costs and predicts beside the reference, in a sentence."""
+    """Cost and nats of the chosen layout beside the reference, in a sentence."""
     chosen = next((one for one in contenders if one.is_chosen), None)
     other = next((one for one in contenders if one.name == reference), None)
     if chosen is None or chosen.nats is None:

@@ -1,4 +1,4 @@
-"""What blocks say of themselves over the steps, such as the span of each head of a slot.
+"""Numbers that blocks report of themselves over the steps, such as the span of each head of a slot.
 
 N validations   K numbers of a block
 """
@@ -39,7 +39,7 @@ Described = dict[tuple[str, str], dict[int, Series]]
 
 
 def described(metrics: pd.DataFrame, path: Path) -> Described:
-    """What the rows of a `metrics.jsonl` say of blocks; mostly nothing.
+    """Collect what the rows of a `metrics.jsonl` say of blocks; mostly nothing.
 
     Raises:
         ValueError: a row is broken; the message names the path.

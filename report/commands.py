@@ -1,4 +1,4 @@
-"""How to remake a run: its recorded commands as shell lines, on what they ran, and what is left."""
+"""Commands of a run as shell lines, the machine that they ran on, and those that are left."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ _FACTS = {
 
 
 def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
-    """What is left to do with the run, the next command first."""
+    """Commands that are left to do with the run, the next one first."""
     folder = _shown(run_folder)
     shown = shlex.quote(folder)
     searched, chosen = seed_folders(run_folder / "search"), _chosen(run_folder)
@@ -154,7 +154,7 @@ def _recorded(folders: Iterable[Path]) -> list[Command]:
 
 
 def _checkout(folders: Iterable[Path]) -> list[str]:
-    """Which version of the program it was, where all of the run is of one."""
+    """Check-out of the version of the program, where all of the run is of one."""
     commits = {str(known.get("commit")) for known in _environments(folders)}
     if len(commits) != 1 or not (commit := commits.pop()).isalnum() or commit == "None":
         return []

@@ -67,7 +67,7 @@ class Comparison:
 
     @property
     def legend(self) -> str:
-        """What stands in the columns beside the reference and the first row, in a line."""
+        """Meaning of the columns beside the reference and the first row, in a line."""
         if not self.reference or not len(self.rows):
             return ""
         return (

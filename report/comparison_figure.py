@@ -1,4 +1,4 @@
-"""What each compared layout costs and how well it predicts, drawn against every cost known.
+"""Figure of a comparison: nats or bits of each layout against every cost that is known.
 
 N rows of the comparison, P points; an axis of 2 holds both axes of a panel, a second the ends of an
 interval
@@ -50,7 +50,7 @@ _COSTS = (
 
 
 def measure_of(comparison: Comparison) -> str:
-    """What the figure shows: bits per byte, or nats per token where text may be lost."""
+    """Measure of the figure: bits per byte, or nats per token where text may be lost."""
     return "nats per token" if comparison.rows["bits_per_byte"].isna().all() else "bits per byte"
 
 
@@ -67,7 +67,7 @@ def _drawn(comparison: Comparison) -> list[_Cost]:
 
 
 def scatter(comparison: Comparison) -> Figure:
-    """How well each layout predicts against its latency and its FLOPs; down and left is better.
+    """Draw each layout by its measure against latency and FLOPs; down and left is better.
 
     Networks of equal FLOPs, as opponents may be, differ in latency. A mark
     has the 95% interval of its mean where there are several seeds, and that of its latency.
@@ -123,7 +123,7 @@ def _marks(axes: Axes, roles: pd.Series, at_N2: np.ndarray) -> None:
 
 
 def _ends(comparison: Comparison, cost: _Cost, measure: str, at_N2: np.ndarray) -> np.ndarray:
-    """Where intervals along both axes begin and end; the point itself where none is known."""
+    """Ends of the intervals along both axes; the point itself where none is known."""
     rows, ends_N22 = comparison.rows, np.repeat(at_N2[:, :, None], 2, axis=2)
     # Of one text the measures differ by a factor.
     factor_N = (rows[measure.replace(" ", "_")] / rows["nats_per_token"]).to_numpy(float)

@@ -1,4 +1,4 @@
-"""What pi was expected to cost over the steps of a search that heeds costs."""
+"""Expected cost of pi over the steps of a search that heeds costs."""
 
 from pathlib import Path
 

@@ -220,7 +220,7 @@ def derived_section(layout: Layout, palette: Palette) -> html.Section:
 
 
 def _gap(gap: Mapping[str, Any]) -> html.Table | None:
-    """What one candidate per slot costs beside the mixture, on validation text."""
+    """Validation nats of one candidate per slot beside those of the mixture."""
     rows = [
         (False, [words, *(f"{gap[net][key]:.4f}" for key in ("nats_per_token", "standard_error"))])
         for net, words in _NETS.items()

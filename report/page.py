@@ -87,7 +87,7 @@ def _shown(
 
 
 def _chosen_since(shown: Layout | None, chosen: Layout | None) -> list[str]:
-    """That another layout was chosen after the comparison; nothing where it is the same."""
+    """Warning that another layout was chosen after the comparison, where it is another."""
     if shown is None or chosen is None or shown.name == chosen.name:
         return []
     return [f"{chosen.name} was chosen after this comparison of {shown.name}: compare again"]

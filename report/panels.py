@@ -93,7 +93,7 @@ def _slot_panels(trajectory: Trajectory, draw: Callable[[Axes, int, bool], None]
 
 
 def panel_columns(slots: int) -> int:
-    """How many panels stand side by side, so that they stay readable and fill their rows."""
+    """Panels side by side, so that they stay readable and fill their rows."""
     for most, columns in ((4, slots), (6, 3), (12, 4), (24, 6)):
         if slots <= most:
             return columns

@@ -69,7 +69,7 @@ def read_front(run_folder: Path) -> FrontTable | None:
 
 
 def front_sentence(run_folder: Path) -> str:
-    """How many layouts are on the front and what they cost; nothing where there is none."""
+    """Count and costs of the layouts on the front; nothing where there is none."""
     table = read_front(run_folder)
     if table is None:
         return ""

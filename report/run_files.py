@@ -33,7 +33,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What a search recorded of pi, step by step."""
+    """Record of a search: pi and tau, step by step."""
 
     step_N: np.ndarray
     pi_NLC: np.ndarray
@@ -78,14 +78,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_caveats(path: Path) -> list[str]:
-    """What a search's caveats.json says; none where there is no file."""
+    """Read the caveats of a search; none where there is no file."""
     content = read_json(path) if path.exists() else {"caveats": []}
     with reading(path):
         return list(content["caveats"])
 
 
 def read_joint_caveats(path: Path, seeds: Sequence[int]) -> list[str]:
-    """What the caveats.json above the searches says of exactly these; none where it does not.
+    """Read the caveats of exactly these searches together; none where there are none.
 
     Of one search nothing is said that was said before it was one of several.
     """

@@ -32,7 +32,7 @@ def search_sections(
 
 
 def search_caveats(run_folder: Path) -> list[str]:
-    """What is to be told of the run's searches, one and together; the same words once."""
+    """Caveats of the run's searches, one and together; the same words once."""
     folders = seed_folders(run_folder / "search")
     together = [seed_of(folder) for folder in comparable_searches(run_folder)]
     lines = [line for folder in folders for line in _own_caveats(folder)]
@@ -47,7 +47,7 @@ def _own_caveats(folder: Path) -> list[str]:
 
 
 def _several(run_folder: Path) -> html.Section | None:
-    """How far several searches differ."""
+    """Figures of several searches together."""
     if not (written := write_spread_figures(run_folder)):
         return None
     seeds = [seed_of(folder) for folder in comparable_searches(run_folder)]

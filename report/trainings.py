@@ -1,4 +1,4 @@
-"""What a derivation trained: what was tried when, whether probes foresaw the finals, the front."""
+"""Trainings of a derivation: in order, the finals as probes foresaw them, the front."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ _HALF, _FULL, _GREY = "#999999", "#0072b2", "#666666"
 
 @dataclass(frozen=True)
 class Trainings:
-    """What was trained, in order, and the layouts that no cheaper one is expected to beat."""
+    """Trainings in order, and the layouts that no cheaper one is expected to beat."""
 
     rows: pd.DataFrame
     front: pd.DataFrame
@@ -66,7 +66,7 @@ class Trainings:
 
 
 def read_trainings(run_folder: Path) -> Trainings | None:
-    """What was trained for the chosen layout; None where nothing was.
+    """Read what was trained for the chosen layout; None where nothing was.
 
     Raises:
         ValueError: one of the files is broken; the message names it.
@@ -170,7 +170,7 @@ def _front(axes: Axes, trainings: Trainings) -> None:
 
 
 def trainings_section(run_folder: Path) -> html.Section | None:
-    """What was trained for the chosen layout: figure and table of the finals; None of nothing."""
+    """Section of the trainings for the chosen layout; None where nothing was trained."""
     trainings = read_trainings(run_folder)
     if trainings is None:
         return None

@@ -79,7 +79,7 @@ def _result(sweep: Sweep, palette: Palette) -> html.Section:
 
 
 def _reached(sweep: Sweep, row: Row) -> list[str]:
-    """What a trial came to in each objective."""
+    """Values of a trial, one for each objective."""
     return [
         f"{goal.text(value)} {goal.shown_unit}"
         for goal, value in zip(sweep.objectives, row.values or [], strict=True)

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
-        from pipeline.probing import Probes
+        from pipeline.trainings import LayoutTrainings
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -81,14 +81,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             show_drawn("figure", "report.pareto:write_pareto_figure", run_dir)
             show_report(plan)
             return 0
-        derived = derivation(plan, experiment.derive, Probes(plan, arguments.workers))
+        derived = derivation(plan, experiment.derive, LayoutTrainings(plan, arguments.workers))
         show(plan, derived, arguments)
     return 0
 
 
 def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) -> None:
     """Write the architecture and print what speaks for it."""
-    from pipeline.derivation_text import considered_text, describe, tried_text
+    from pipeline.derivation_text import considered_text, describe, trained_text
     from pipeline.derive import choose, chosen_before, others_left_out
     from pipeline.experiment import carried
     from pipeline.reports import show_drawn, show_report
@@ -98,8 +98,8 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     architecture = choose(derived, experiment, run_dir)
     if derived.considered:
         print(considered_text(derived.considered))
-    if derived.tried:
-        print(tried_text(derived.tried))
+    if derived.trained:
+        print(trained_text(derived.trained))
         show_drawn("figure", "report.trainings:write_trainings_figure", run_dir)
         print(architecture.evidence.method if architecture.evidence else "")
     print(describe(architecture, experiment.derive.average))

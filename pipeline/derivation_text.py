@@ -6,7 +6,7 @@ from statistics import fmean
 
 from model import Architecture, Evidence, TimedCost, layout_letters
 from nas.costs.budget import tokens_per_second
-from nas.derivation import Considered, Expected, Tried
+from nas.derivation import Considered, Expected, Trained
 from utils.files import csv_of
 
 _SHOWN = 10
@@ -54,13 +54,13 @@ def _nats(scored: Considered) -> float:
     return scored.score.nats_per_token
 
 
-def tried_csv(tried: Sequence[Tried]) -> str:
+def trained_csv(trained: Sequence[Trained]) -> str:
     """What was trained, in order: what it came to, and what is expected of it at full length."""
     rows = [
         {
-            "layout": layout_letters(one.trial.layout),
-            "length": "half" if one.trial.half else "full",
-            "seed": one.trial.seed,
+            "layout": layout_letters(one.layout),
+            "length": one.length,
+            "seed": one.seed,
             "valid_nats": one.nats,
             "expected_nats": round(one.expected_nats, 6),
             "expected_sd": round(one.expected_sd, 6),
@@ -69,7 +69,7 @@ def tried_csv(tried: Sequence[Tried]) -> str:
             "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
             "answer": "yes" if one.is_answer else "",
         }
-        for one in tried
+        for one in trained
     ]
     return csv_of(rows, list(rows[0]))
 
@@ -88,16 +88,16 @@ def front_csv(front: Sequence[Expected]) -> str:
     return csv_of(rows, list(rows[0]))
 
 
-def tried_text(tried: Sequence[Tried]) -> str:
+def trained_text(trained: Sequence[Trained]) -> str:
     """The layouts that were trained, the best expected one first, for the screen."""
-    by_layout: dict[str, list[Tried]] = {}
-    for one in sorted(tried, key=lambda one: one.expected_nats):
-        by_layout.setdefault(layout_letters(one.trial.layout), []).append(one)
+    by_layout: dict[str, list[Trained]] = {}
+    for one in sorted(trained, key=lambda one: one.expected_nats):
+        by_layout.setdefault(layout_letters(one.layout), []).append(one)
     width = max(map(len, ["layout", *by_layout]))
     lines = [f"{'layout':<{width}}  {'half':>7}  {'full':>7}  expected"]
     for letters, rows in by_layout.items():
-        half = _mean([one.nats for one in rows if one.trial.half])
-        full = _mean([one.nats for one in rows if not one.trial.half])
+        half = _mean([one.nats for one in rows if one.length == "half"])
+        full = _mean([one.nats for one in rows if one.length == "full"])
         first = rows[0]
         lines.append(
             f"{letters:<{width}}  {half:>7}  {full:>7}  {first.expected_nats:.4f} "

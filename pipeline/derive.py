@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ from nas.derivation import (
     Derived,
     Expected,
     Request,
-    Trial,
-    Tried,
+    Train,
+    Trained,
     reference_remedy,
     written_layout,
 )
@@ -43,13 +43,13 @@ from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import blind_caveats, layout_caveats
 from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
-from pipeline.derivation_text import considered_csv, front_csv, tried_csv
+from pipeline.derivation_text import considered_csv, front_csv, trained_csv
 from pipeline.experiment import Experiment, dump_experiment, idle_clusters
 from pipeline.fill import fill_width
-from pipeline.probing import Probes
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, with_gap
+from pipeline.trainings import LayoutTrainings
 from pipeline.within_budget import budget_words, used_words, within_budget
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
@@ -58,8 +58,6 @@ from utils.screen import say
 # What run derive.py first may need.
 NO_SEARCH = "--method layout, or of a rule, needs no search"
 
-Train = Callable[[Sequence[Trial]], Sequence[float]]
-
 
 @dataclass(frozen=True)
 class Derivation:
@@ -67,7 +65,7 @@ class Derivation:
 
     architecture: Architecture
     considered: tuple[Considered, ...] = ()
-    tried: tuple[Tried, ...] = ()
+    trained: tuple[Trained, ...] = ()
     front: tuple[Expected, ...] = ()
 
 
@@ -98,7 +96,7 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = request_of(plan, config, _searches_read(plan, config, seeds))
-    request = replace(request, score=scores.score, train=train or Probes(plan), say=say)
+    request = replace(request, score=scores.score, train=train or LayoutTrainings(plan), say=say)
     budget = _budget(plan, request)
     derived, times = within_budget(plan, request, budget)
     if config.method != "layout":
@@ -122,7 +120,7 @@ def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) 
     caveats += _doubts(budget)
     derived = replace(derived, evidence=evidence.model_copy(update={"caveats": tuple(caveats)}))
     architecture = architecture_of(plan, derived, name, seeds, times)
-    return Derivation(architecture, derived.considered, derived.tried, derived.front)
+    return Derivation(architecture, derived.considered, derived.trained, derived.front)
 
 
 def _check_context(config: DeriveConfig, layout: Layout) -> None:
@@ -143,7 +141,7 @@ def _doubts(budget: Budget | None) -> list[str]:
 def _of_before(derived: Derived) -> str:
     """What is known of a layout before its blocks are widened, and not of the wider one."""
     letters = layout_letters(derived.layout)
-    if derived.tried:
+    if derived.trained:
         return f" (trained was {letters}, not this width)"
     return f" (scores and gap are those of {letters})" if derived.evidence.pi else ""
 
@@ -384,8 +382,8 @@ def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Arc
     write_whole(table.with_suffix(".yaml"), dump_experiment(as_saved(experiment)))
     if derivation.considered:
         write_whole(table, considered_csv(derivation.considered))
-    if derivation.tried:
-        write_whole(table, tried_csv(derivation.tried))
+    if derivation.trained:
+        write_whole(table, trained_csv(derivation.trained))
         write_whole(table.with_name(f"{table.stem}-front.csv"), front_csv(derivation.front))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture

@@ -6,7 +6,7 @@ from model import load_architecture
 from nas.derivation import TRAINED
 from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
-from pipeline.probing import seeds_trained
+from pipeline.trainings import seeds_trained
 
 
 def seeded(experiment: Experiment, seed: int) -> Experiment:

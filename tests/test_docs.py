@@ -84,8 +84,9 @@ def unknown_commands(page: Path) -> list[str]:
         if program == "make":
             there = all(word in targets or "=" in word for word in words)
         elif called.startswith("-m "):
-            file = ROOT / (called[3:].replace(".", "/") + ".py")
-            there = called in NOT_OURS or file.exists()
+            place = ROOT / called[3:].replace(".", "/")
+            files = (place.with_suffix(".py"), place / "__main__.py")
+            there = called in NOT_OURS or any(file.exists() for file in files)
         else:
             there = program == "torchrun" or not called.endswith(".py") or (ROOT / called).exists()
         configs = [word for word in words if word.startswith("configs/")]

@@ -8,29 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nas.probing.base import Answer, Length, Method, Results, Space, Training
-from nas.probing.predictor import PROBE_SEED, Predictor
+from nas.derivation.predictor import PROBE_SEED, Predictor
+from nas.derivation.training import Answer, Length, Method, Results, Space, Training, Trainings
 
 FIRST, SECOND = Predictor.final_seeds
-Integers = NDArray[np.int64]
 
 
-def _affordable(space: Space, trainings: Sequence[Training], cost: float) -> list[Training]:
-    """As many of the first ones as the cost allows, at least one."""
-    spent = np.cumsum([space.cost(training) for training in trainings])
-    return [*trainings[: max(1, int((spent <= cost).sum()))]]
+def _train_affordable(
+    space: Space, train: Trainings, networks: Sequence[int], seeds: Sequence[int], cost: float
+) -> None:
+    """Train in full, by one seed and then the next, while the cost allows it; at least one."""
+    spent = 0.0
+    for training in (Training(n, "full", seed) for seed in seeds for n in networks):
+        spent += space.cost(training)
+        if train.results and spent > cost:
+            return
+        train([training.network], "full", [training.seed])
 
 
-def _best(results: Results, trainings: Sequence[Training]) -> int:
-    return min(trainings, key=lambda training: (results[training], training.network)).network
-
-
-def _best_mean(results: Results, trainings: Sequence[Training]) -> int:
+def _best(results: Results) -> int:
+    """The network of the best mean over its trainings."""
     nats: dict[int, list[float]] = {}
-    for one in trainings:
-        nats.setdefault(one.network, []).append(results[one])
+    for one, value in results.items():
+        nats.setdefault(one.network, []).append(value)
     return min(nats, key=lambda number: (float(np.mean(nats[number])), number))
 
 
@@ -41,14 +42,11 @@ class RandomSearch:
     cost: float
     seed: int
 
-    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+    def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
         order = np.random.default_rng(self.seed).permutation(len(space)).tolist()
-        drawn = [Training(number, "full", FIRST) for number in order]
-        trainings = _affordable(space, drawn, self.cost)
-        if missing := [one for one in trainings if one not in results]:
-            return missing
-        return Answer(_best(results, trainings))
+        _train_affordable(space, train, order, [FIRST], self.cost)
+        return Answer(_best(train.results))
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,10 @@ class SearchFinals:
     cost: float
     spent: float
 
-    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+    def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
-        both = [Training(n, "full", seed) for seed in (FIRST, SECOND) for n in space.proposed]
-        trainings = _affordable(space, both, self.cost - self.spent)
-        if missing := [one for one in trainings if one not in results]:
-            return missing
-        return Answer(_best_mean(results, trainings))
+        _train_affordable(space, train, space.proposed, [FIRST, SECOND], self.cost - self.spent)
+        return Answer(_best(train.results))
 
 
 @dataclass(frozen=True)
@@ -76,14 +71,11 @@ class RulesAlone:
 
     cost: float
 
-    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+    def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
         numbers = list(dict.fromkeys(space.rules.values())) or [0]
-        both = [Training(n, "full", seed) for seed in (FIRST, SECOND) for n in numbers]
-        trainings = _affordable(space, both, self.cost)
-        if missing := [one for one in trainings if one not in results]:
-            return missing
-        return Answer(_best_mean(results, trainings))
+        _train_affordable(space, train, numbers, [FIRST, SECOND], self.cost)
+        return Answer(_best(train.results))
 
 
 @dataclass(frozen=True)
@@ -96,22 +88,21 @@ class Halving:
     cost: float
     seed: int
 
-    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+    def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
-        order = np.random.default_rng(self.seed).permutation(len(space)).tolist()
+        kept = np.random.default_rng(self.seed).permutation(len(space)).tolist()
         # Of n networks n/2 is spent on the first rung, n/3 on the second, and 2 on the last.
         count = min(len(space), max(3, int((self.cost - 2.0) / (1 / 2 + 1 / 3))))
         rungs: list[tuple[Length, int, int]] = [
             ("half", PROBE_SEED, count), ("full", FIRST, -(-count // 3)), ("full", SECOND, 2),
         ]  # fmt: skip
-        kept: list[int] = order
         for length, seed, keep in rungs:
-            rung = [Training(number, length, seed) for number in kept[:keep]]
-            if missing := [one for one in rung if one not in results]:
-                return missing
-            kept = [one.network for one in sorted(rung, key=results.__getitem__)]
+            rung = {number: Training(number, length, seed) for number in kept[:keep]}
+            train([*rung], length, [seed])
+            kept = sorted(rung, key=lambda number: train.results[rung[number]])
         sums = {
-            n: sum(results[Training(n, "full", seed)] for seed in (FIRST, SECOND)) for n in kept
+            n: sum(train.results[Training(n, "full", seed)] for seed in (FIRST, SECOND))
+            for n in kept
         }
         return Answer(min(sums, key=lambda number: (sums[number], number)))
 
@@ -127,34 +118,25 @@ class LocalEvolution:
     cost: float
     seed: int
 
-    def __call__(self, space: Space, results: Results) -> Sequence[Training] | Answer:
+    def __call__(self, space: Space, train: Trainings) -> Answer:
         """See `Method`."""
-        generator = np.random.default_rng(self.seed)
-        start = Training(int(generator.integers(len(space))), "full", FIRST)
-        trained, spent = [start], space.cost(start)
-        while True:
-            if missing := [one for one in trained if one not in results]:
-                return missing
-            best = _best(results, trained)
-            child = self._child(space, best, {one.network for one in trained}, generator)
-            if child is None or spent + space.cost(child) > self.cost:
-                return Answer(best)
-            trained, spent = [*trained, child], spent + space.cost(child)
+        generator, spent = np.random.default_rng(self.seed), 0.0
+        child: int | None = int(generator.integers(len(space)))
+        while child is not None:
+            spent += space.cost(Training(child, "full", FIRST))
+            if train.results and spent > self.cost:
+                break
+            train([child], "full", [FIRST])
+            child = self._child(space, train.results, generator)
+        return Answer(_best(train.results))
 
-    def _child(
-        self, space: Space, best: int, known: set[int], generator: np.random.Generator
-    ) -> Training | None:
+    def _child(self, space: Space, results: Results, generator: np.random.Generator) -> int | None:
         """A network that differs least from the best one, of those that were not trained."""
-        rest = np.setdiff1d(np.arange(len(space)), [*known])
+        rest = np.setdiff1d(np.arange(len(space)), [one.network for one in results])
         if not len(rest):
             return None
-        apart = _distance_N(space, best)[rest]
-        near = rest[apart == apart.min()]
-        return Training(int(generator.choice(near)), "full", FIRST)
-
-
-def _distance_N(space: Space, number: int) -> Integers:
-    return (space.kind_NL != space.kind_NL[number]).sum(axis=1)
+        apart = (space.kind_NL != space.kind_NL[_best(results)]).sum(axis=1)[rest]
+        return int(generator.choice(rest[apart == apart.min()]))
 
 
 # By name what spends as much as the predictor did, with draws of its own in every replay.

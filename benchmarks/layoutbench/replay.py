@@ -25,11 +25,11 @@ from benchmarks.layoutbench.methods import OPPONENTS, SearchFinals
 from benchmarks.layoutbench.searches import Proposal
 from benchmarks.layoutbench.table import LayoutTable
 from model import layout_letters
+from nas.derivation.finals import Finals
+from nas.derivation.predictor import Predictor
+from nas.derivation.regression import features_of
 from nas.derivation.space import layout_space
-from nas.probing.base import Answer, Array, Method, Results, Space, Training
-from nas.probing.features import features_of
-from nas.probing.finals import Finals
-from nas.probing.predictor import Predictor
+from nas.derivation.training import Array, Length, Method, Results, Space, Trainings
 from nas.statistics.intervals import paired_interval
 from pipeline.context import RunPlan
 from pipeline.derive import request_of
@@ -59,6 +59,13 @@ class Truth:
     test_NS: Array
     half_N: Array
 
+    def nats(
+        self, networks: Sequence[int], length: Length, seeds: Sequence[int]
+    ) -> Sequence[float]:
+        """Look trainings up, as `Trainings` asks for them; seeds of full length begin at 1."""
+        columns = [self.half_N if length == "half" else self.valid_NS[:, s - 1] for s in seeds]
+        return [float(nats_N[network]) for nats_N in columns for network in networks]
+
     def part(self, numbers: NDArray[np.int64], seeds: Sequence[int]) -> "Truth":
         """The table of some of its networks, with seeds in this order."""
         space = replace(
@@ -67,6 +74,7 @@ class Truth:
             flops_N=self.space.flops_N[numbers],
             rules={},
             proposed=(),
+            layouts=(),
         )
         place = {int(number): at for at, number in enumerate(numbers)}
         rules = {name: place[n] for name, n in self.space.rules.items() if n in place}
@@ -103,24 +111,17 @@ def replay(truth: Truth, method: Method, judges: Sequence[int], spent: float = 0
     others, where there are others, so that its luck counts no more than the answer's. `spent` is
     what was paid before, such as a search.
     """
-    results: dict[Training, float] = {}
-    while not isinstance(step := method(truth.space, results), Answer):
-        results |= {training: _nats(truth, training) for training in step}
+    train = Trainings(truth.nats)
+    network = method(truth.space, train).network
     judged_N = truth.test_NS[:, list(judges)].mean(axis=1)
     others = [seed for seed in range(truth.test_NS.shape[1]) if seed not in judges]
     best = int(truth.test_NS[:, others or list(judges)].mean(axis=1).argmin())
     return Outcome(
-        network=step.network,
-        regret=float(judged_N[step.network] - judged_N[best]),
-        cost=spent + sum(truth.space.cost(training) for training in results),
-        results=results,
+        network=network,
+        regret=float(judged_N[network] - judged_N[best]),
+        cost=spent + sum(truth.space.cost(training) for training in train.results),
+        results=train.results,
     )
-
-
-def _nats(truth: Truth, training: Training) -> float:
-    if training.length == "half":
-        return float(truth.half_N[training.network])
-    return float(truth.valid_NS[training.network, training.seed - 1])
 
 
 @dataclass(frozen=True)
@@ -291,33 +292,16 @@ def read_tables(plan: RunPlan, full: Path, half: Path) -> Tables:
     )
 
 
-@dataclass(frozen=True)
-class Within:
-    """All networks within a limit of FLOPs: what they are worth, and their layouts by number."""
+def within(plan: RunPlan, tables: Tables, amount: str | None) -> tuple[Truth, list[str]]:
+    """What all networks within a limit of FLOPs are worth, and their layouts in the tables.
 
-    truth: Truth
-    layouts: tuple[str, ...]
-
-    def searches(self, proposals: Sequence[Proposal], table: LayoutTable) -> list[Proposals]:
-        """What searches propose, by number, with costs in trainings."""
-        number = {layout: n for n, layout in enumerate(self.layouts)}
-        unit = float(self.truth.space.flops_N.mean())
-        return [
-            Proposals(
-                tuple(number[table.layout_of(name) or ""] for name in one.layouts), one.cost / unit
-            )
-            for one in proposals
-        ]
-
-
-def within(plan: RunPlan, tables: Tables, amount: str | None) -> Within:
-    """The networks within a limit of FLOPs; ValueError where the tables lack one of them."""
+    ValueError where the tables lack one of them.
+    """
     request = request_of(plan, plan.experiment.derive, [])
     limits = () if amount is None else (flops_limit(plan, amount),)
     # A table's networks, those without context among them.
-    candidates = layout_space(replace(request, limits=limits))
-    layouts = list[str]()
-    for layout in candidates.layouts:
+    space, layouts = layout_space(replace(request, limits=limits)), list[str]()
+    for layout in space.layouts:
         letters = layout_letters(layout).replace(" ", "")
         if (name := tables.full.layout_of(letters)) is None:
             raise ValueError(f"--within {amount}: the table has no {letters}, which is within it")
@@ -325,12 +309,26 @@ def within(plan: RunPlan, tables: Tables, amount: str | None) -> Within:
     valid, test = (tables.full.nats(split) for split in ("valid", "test"))
     half = tables.half.nats("valid")
     truth = Truth(
-        space=candidates.space,
+        space=space,
         valid_NS=np.array([valid[layout] for layout in layouts]),
         test_NS=np.array([test[layout] for layout in layouts]),
         half_N=np.array([half[layout][0] for layout in layouts]),
     )
-    return Within(truth, tuple(layouts))
+    return truth, layouts
+
+
+def _numbered(
+    proposals: Sequence[Proposal], table: LayoutTable, truth: Truth, layouts: Sequence[str]
+) -> list[Proposals]:
+    """What searches propose, by number, with costs in trainings."""
+    number, unit = {layout: n for n, layout in enumerate(layouts)}, truth.space.flops_N.mean()
+    return [
+        Proposals(
+            tuple(number[table.layout_of(name) or ""] for name in one.layouts),
+            float(one.cost / unit),
+        )
+        for one in proposals
+    ]
 
 
 def replay_all(
@@ -344,9 +342,9 @@ def replay_all(
     """Replay all methods within each limit and write RUN/replay.json."""
     contests = dict[str, Contest]()
     for amount in amounts:
-        networks = within(plan, tables, amount)
-        searches = networks.searches(proposals.get(amount or "", ()), tables.full)
-        contests[amount or ALL] = contest(networks.truth, replays, searches=searches)
+        truth, layouts = within(plan, tables, amount)
+        searches = _numbered(proposals.get(amount or "", ()), tables.full, truth, layouts)
+        contests[amount or ALL] = contest(truth, replays, searches=searches)
     summary = {
         "replays": replays,
         "share": SHARE,

@@ -6,10 +6,8 @@ from model import Candidate
 from nas.derivation.base import (
     Considered,
     Derived,
-    Expected,
     Request,
-    Trial,
-    Tried,
+    Train,
     blocks_of,
     context_problem,
 )
@@ -26,6 +24,7 @@ from nas.derivation.rules import (
     written_layout,
 )
 from nas.derivation.searched import NEED_PI, check_method
+from nas.derivation.training import Expected, Length, Trained
 
 Method = Callable[[Request], Derived]
 # From a search.
@@ -70,9 +69,10 @@ __all__ = [
     "Considered",
     "Derived",
     "Expected",
+    "Length",
     "Request",
-    "Trial",
-    "Tried",
+    "Train",
+    "Trained",
     "blocks_of",
     "check_method",
     "context_problem",

@@ -21,9 +21,11 @@ from model import (
 )
 from nas.costs.budget import LayoutCost, Limit
 from nas.derivation.config import DeriveConfig
+from nas.derivation.training import Expected, Length, Space, Trained, Trainings
 from nas.statistics.paired_scores import Score
 
 Choice = tuple[int, ...]
+Train = Callable[[Sequence[Layout], Length, Sequence[int]], Sequence[float]]
 # The cost of `context_limit`: blocks that read no earlier token.
 CONTEXT = "context"
 # Of more layouts than these no list is made.
@@ -115,15 +117,6 @@ class NoLayout(ValueError):
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A layout to be trained, at full or at half length, with the number of a seed."""
-
-    layout: Layout
-    half: bool
-    seed: int
-
-
-@dataclass(frozen=True)
 class Request:
     """What a derivation may use.
 
@@ -135,7 +128,8 @@ class Request:
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
-        train: validation nats of trainings, infinite where one diverged; for methods that train.
+        train: validation nats of layouts, all with the first seed, then with the next one;
+            infinite where a training diverged; for methods that train.
         alpha_learned: whether the search moved alpha; with estimator spos it does not.
         tie_slots: slots so many apart share their weights; None: none do.
     """
@@ -147,7 +141,7 @@ class Request:
     trajectories: Mapping[int, Path] = field(default_factory=dict)
     search_steps: int = 0
     score: Callable[[Layout], Score] | None = None
-    train: Callable[[Sequence[Trial]], Sequence[float]] | None = None
+    train: Train | None = None
     say: Callable[[str], None] = lambda line: None
     alpha_learned: bool = True
     tie_slots: int | None = None
@@ -158,6 +152,14 @@ class Request:
     def networks(self) -> Networks:
         """The networks that its layouts are."""
         return Networks(self.candidates, self.tie_slots)
+
+    def trainings(self, space: Space) -> Trainings:
+        """Trainings of the networks of a space."""
+        assert self.train is not None
+        train, layouts = self.train, space.layouts
+        return Trainings(
+            lambda numbers, *how: train([layouts[number] for number in numbers], *how), self.say
+        )
 
     @property
     def must_keep(self) -> str:
@@ -196,7 +198,7 @@ class Derived:
     """A fixed layout and what speaks for it.
 
     `considered` are the layouts among which it is the best, in the order in which they were scored,
-    each network once; `ranked` the best ones in order, the layout first. `tried` is what was
+    each network once; `ranked` the best ones in order, the layout first. `trained` is what was
     trained for it, in order; `front` the networks that no cheaper one is expected to beat.
     """
 
@@ -204,34 +206,5 @@ class Derived:
     evidence: Evidence
     considered: tuple[Considered, ...] = ()
     ranked: tuple[Layout, ...] = ()
-    tried: tuple["Tried", ...] = ()
-    front: tuple["Expected", ...] = ()
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A training that a method asked for, and what it expects of the layout in the end.
-
-    `expected_nats` at full length, with their posterior standard deviation; `rule` names the rule
-    whose layout it is. `foreseen` is of a full training what the probes alone let expect of it.
-    `is_answer` says whether its layout was chosen.
-    """
-
-    trial: Trial
-    nats: float
-    expected_nats: float
-    expected_sd: float
-    rule: str = ""
-    flops_per_token: float = 0.0
-    foreseen: float | None = None
-    is_answer: bool = False
-
-
-@dataclass(frozen=True)
-class Expected:
-    """A layout with its FLOPs and what is expected of it; `sd` beside the chosen layout."""
-
-    layout: Layout
-    flops_per_token: float
-    nats: float
-    sd: float
+    trained: tuple[Trained, ...] = ()
+    front: tuple[Expected, ...] = ()

@@ -5,44 +5,51 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from nas.costs.config import BudgetConfig
-from nas.probing.predictor import CAP_PER_KIND, Predictor
 from utils.validation import Section
+
+# Trainings of half length, and so many more for each kind beside attention and dense.
+PROBES, PROBES_PER_KIND = 10, 3
 
 
 class ProbesConfig(Section):
     """How many layouts `predictor` and `finals` train, and how sure `predictor` must be."""
 
-    # Defaults are the method's own: what `layoutbench replay` judges is what they derive.
+    # What `layoutbench replay` judges are these defaults.
     most: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         default="auto",
         description="Trainings of half length at most, the first design included; auto: "
-        f"{Predictor.cap}, and {CAP_PER_KIND} for every candidate beside attention, dense and what "
+        f"{PROBES}, and {PROBES_PER_KIND} for every candidate beside attention, dense and what "
         "adds nothing.",
     )
     margin_nats: float = Field(
-        default=Predictor.margin_nats,
+        default=0.01,
         ge=0,
         description="By how much a layout must be better than the best one to be worth a probe.",
     )
     least_chance: float = Field(
-        default=Predictor.least_chance,
+        default=0.1,
         ge=0,
         le=1,
         description="Where the chance of such a layout is smaller there are no more probes.",
     )
     finalists: int = Field(
-        default=Predictor.finalists,
+        default=3,
         ge=1,
         le=100,
         description="Layouts that predictor trains at full length, and finals with every seed; the "
         "best rule comes on top.",
     )
     final_seeds: int = Field(
-        default=len(Predictor.final_seeds),
+        default=2,
         ge=1,
         le=100,
         description="Trainings of each finalist, with the same seeds.",
     )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Numbers of the seeds of full trainings."""
+        return tuple(range(1, self.final_seeds + 1))
 
 
 class DeriveConfig(Section):

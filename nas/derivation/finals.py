@@ -1,22 +1,119 @@
 """The best of what rules and a search propose, all of it trained in full.
 
-See `nas.probing.finals` for the method; here it meets an experiment's layouts and budget.
+No surrogate, and no trainings of half length. What it is worth beside other methods:
+docs/experiments/layoutbench2.md.
 """
 
-from math import inf
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 from model import Evidence, Layout
-from nas.derivation.base import Derived, Expected, NoLayout, Request, Tried
+from nas.derivation.base import Derived, NoLayout, Request
+from nas.derivation.config import ProbesConfig
 from nas.derivation.from_search import beam, top_k
-from nas.derivation.space import LayoutSpace, layout_space
-from nas.derivation.trained import (
+from nas.derivation.regression import Deviations
+from nas.derivation.space import layout_space
+from nas.derivation.training import (
+    Answer,
+    Results,
+    Space,
+    Training,
+    Trainings,
     beside_the_best_rule,
-    names_of_rules,
-    train_until_answer,
-    trial_of,
+    pareto_front,
+    trained_rows,
+    training_noise,
 )
-from nas.probing.base import Answer, Results
-from nas.probing.finals import Finals
+
+# Of all orders of the same blocks the last one, in both tables, whatever their number.
+_LEFT_OUT = "dense first"
+_DEFAULT = ProbesConfig()
+
+
+@dataclass(frozen=True)
+class Finals:
+    """Train all that rules and a search name once, the best ones again; the best mean answers.
+
+    Attributes:
+        again: how many are trained with every seed; the best rule comes on top.
+        seeds: of the trainings; all are trained with the first.
+        noise_nats: least standard deviation of one training, of which the lead's follows; more
+            where the repeated trainings lie further apart (`training_noise`).
+    """
+
+    again: int = _DEFAULT.finalists
+    seeds: tuple[int, ...] = _DEFAULT.seeds
+    noise_nats: float = Deviations.noise_full
+
+    def __call__(self, space: Space, train: Trainings) -> Answer:
+        """See `Method`."""
+        first, *others = self.seeds
+        named, results = self.named(space), train.results
+        if train.say is not None:
+            train.say(f"finals: networks of rules and searches, at full length: {len(named)}")
+        train(named, "full", [first])
+        order = sorted(named, key=lambda n: (results[Training(n, "full", first)], n))
+        rules = set(space.rules.values())
+        best_rule = next((number for number in order if number in rules), None)
+        chosen = [*order[: self.again]]
+        if best_rule is not None and best_rule not in chosen:
+            chosen.append(best_rule)
+        if others:
+            if train.say is not None:
+                count = len(chosen) * len(others)
+                train.say(f"finals: the best of them again; trainings: {count}")
+            train(chosen, "full", others)
+        return self._answer(space, chosen, results)
+
+    def named(self, space: Space) -> list[int]:
+        """The networks that rules and a search name, each once."""
+        rules = [n for name, n in space.rules.items() if not name.startswith(_LEFT_OUT)]
+        return list(dict.fromkeys([*rules, *space.proposed]))
+
+    def _answer(self, space: Space, chosen: Sequence[int], results: Results) -> Answer:
+        nats = {
+            number: fmean(results[Training(number, "full", seed)] for seed in self.seeds)
+            for number in chosen
+        }
+        order = sorted(chosen, key=lambda number: (nats[number], number))
+        rules = set(space.rules.values())
+        rule = next((number for number in order if number in rules), None)
+        lead = (0.0, 0.0)
+        if rule is not None and rule != order[0] and nats[rule] < math.inf:
+            noise = training_noise(chosen, self.seeds, results, self.noise_nats)
+            lead = nats[rule] - nats[order[0]], noise * math.sqrt(2 / len(self.seeds))
+        return Answer(order[0], tuple(order), rule, lead)
+
+    def expected(self, results: Results) -> dict[int, tuple[float, float]]:
+        """Nats and standard deviation of what was trained, as if each had all seeds.
+
+        What was trained once gets what the others' further seeds were more or less on average; of
+        what diverged once, the worst of the others.
+        """
+        worst = max((nats for nats in results.values() if nats < math.inf), default=0.0)
+        diverged = {one.network for one, nats in results.items() if nats == math.inf}
+        by_network: dict[int, dict[int, float]] = {}
+        for one, nats in results.items():
+            by_network.setdefault(one.network, {})[one.seed] = min(nats, worst)
+        more = self._more_of_all_seeds(by_network)
+        again = [number for number, of in by_network.items() if len(of) == len(self.seeds)]
+        noise = training_noise(again, self.seeds, results, self.noise_nats)
+        return {
+            number: (
+                worst
+                if number in diverged
+                else fmean(of.values()) + (more if len(of) < len(self.seeds) else 0.0),
+                noise / math.sqrt(len(of)),
+            )
+            for number, of in by_network.items()
+        }
+
+    def _more_of_all_seeds(self, by_network: Mapping[int, Mapping[int, float]]) -> float:
+        """The mean of all seeds less the first, over the networks that have them all."""
+        whole = [of for of in by_network.values() if len(of) == len(self.seeds)]
+        return fmean(fmean(of.values()) - of[self.seeds[0]] for of in whole) if whole else 0.0
 
 
 def finals(request: Request) -> Derived:
@@ -27,40 +124,31 @@ def finals(request: Request) -> Derived:
     scores are trained too. Trainings that are there already are not made again.
 
     Raises:
-        NoLayout: no network keeps the limits.
-        ValueError: no rule is within them, and there is no search.
+        NoLayout: no network keeps the limits, or no rule is within them and there is no search.
     """
     config = request.config.probes
-    candidates = layout_space(request, _proposals(request))
-    method = Finals(config.finalists, tuple(range(1, config.final_seeds + 1)))
-    named = method.named(candidates.space)
+    space = layout_space(request, _proposals(request))
+    method, train = Finals(config.finalists, config.seeds), request.trainings(space)
+    named = method.named(space)
     if not named:
         raise NoLayout(
             "finals: no rule of attention and dense is among the candidates and within "
             "derive.budget, and there is no search that proposes others; give a larger budget, or "
             "search first"
         )
-    results, answer = train_until_answer(
-        request,
-        candidates,
-        method,
-        lambda results, step: (
-            f"finals: the best of them again; trainings: {len(step)}"
-            if results
-            else f"finals: networks of rules and searches, at full length: {len(step)}"
-        ),
-    )
+    answer = method(space, train)
+    expected = method.expected(train.results)
     words = (
-        f"finals: best of {len(named)} networks of rules and searches by {len(results)} trainings "
-        f"of full length; {beside_the_best_rule(candidates, answer)}"
+        f"finals: best of {len(named)} networks of rules and searches by {len(train.results)} "
+        f"trainings of full length; {beside_the_best_rule(space, answer)}"
     )
-    ranked = tuple(candidates.layouts[number] for number in answer.finalists)
+    ranked = tuple(space.layouts[number] for number in answer.finalists)
     return Derived(
         layout=ranked[0],
         evidence=Evidence(method=words),
         ranked=ranked,
-        tried=_tried(method, candidates, results, answer),
-        front=_front(method, candidates, results),
+        trained=trained_rows(space, train.results, answer, expected),
+        front=pareto_front(space, ((number, *of) for number, of in expected.items())),
     )
 
 
@@ -70,35 +158,3 @@ def _proposals(request: Request) -> list[Layout]:
         return []
     scored = (top_k if request.alpha_learned else beam)(request).ranked
     return [*scored[: request.config.top]]
-
-
-def _tried(
-    method: Finals, candidates: LayoutSpace, results: Results, answer: Answer
-) -> tuple[Tried, ...]:
-    expected, rule_of = method.expected(results), names_of_rules(candidates)
-    flops_N = candidates.space.flops_N
-    return tuple(
-        Tried(
-            trial_of(candidates, training),
-            nats,
-            *expected[training.network],
-            rule_of.get(training.network, ""),
-            float(flops_N[training.network]),
-            is_answer=training.network == answer.network,
-        )
-        for training, nats in results.items()
-    )
-
-
-def _front(method: Finals, candidates: LayoutSpace, results: Results) -> tuple[Expected, ...]:
-    """The networks that no cheaper one of those trained is as good as, the cheapest first."""
-    rows = [
-        Expected(candidates.layouts[number], float(candidates.space.flops_N[number]), *expected)
-        for number, expected in method.expected(results).items()
-    ]
-    front, least = list[Expected](), inf
-    for row in sorted(rows, key=lambda row: (row.flops_per_token, row.nats)):
-        if row.nats < least:
-            front.append(row)
-            least = row.nats
-    return tuple(front)

@@ -1,26 +1,231 @@
 """The layout that short trainings and a regression on them find, judged by full ones.
 
-See `nas.probing.predictor` for the method; here it meets an experiment's layouts and budget.
+Performance predictors as in BANANAS (White et al. 2021, arXiv 1910.11858), BRP-NAS (Dudziak et al.
+2020, arXiv 2007.08668) and Composer (arXiv 2510.00379).
+
+Differs from the papers: the predictor is a Bayesian linear regression on how many blocks of each
+kind a network has and where; rules stand in the first design and in the finals; the answer is
+judged by fresh trainings of full length, with the same seeds for every finalist.
+
+N networks
 """
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 
 import numpy as np
 
-from model import Evidence, Layout, layout_letters
-from nas.derivation.base import Derived, Expected, Request, Tried
+from model import Evidence, Layout
+from nas.derivation.base import Derived, Request
+from nas.derivation.config import PROBES, PROBES_PER_KIND, ProbesConfig
 from nas.derivation.from_search import argmax, beam, top_k
-from nas.derivation.space import LayoutSpace, layout_space
-from nas.derivation.trained import (
-    beside_the_best_rule,
-    names_of_rules,
-    train_until_answer,
-    trial_of,
+from nas.derivation.regression import (
+    Deviations,
+    Features,
+    Posterior,
+    Priors,
+    features_of,
+    posterior,
 )
-from nas.probing.base import Answer, Results, Training
-from nas.probing.features import features_of
-from nas.probing.predictor import CAP_PER_KIND, Predictor
+from nas.derivation.rules import KIND_RULES
+from nas.derivation.space import layout_space
+from nas.derivation.training import (
+    Answer,
+    Results,
+    Space,
+    Training,
+    Trainings,
+    beside_the_best_rule,
+    pareto_front,
+    trained_rows,
+    training_noise,
+)
+
+PROBE_SEED = 0
+# Proposals of a search that are probed.
+_PROPOSED = 2
+# Where rules and proposals are fewer, others make up for them.
+_LEAST_DESIGN = 4
+_DEFAULT = ProbesConfig()
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The method on the networks of a space.
+
+    Attributes:
+        cap: probes in all, the first design included.
+        at_once: probes that are chosen together, each as if those before it gave what is expected.
+        margin_nats: by how much an untrained network must be better to be worth a probe.
+        least_chance: with less chance than this of such a network there are no more probes.
+        finalists: how many are trained at full length; the best rule comes on top.
+        final_seeds: of those trainings; none is the probes'.
+        drawn_by: draw the probes behind the first design by this seed, as what choosing them must
+            beat; None: choose them.
+        caution: by how many standard deviations of its lead over the best probe a network is hoped
+            to be better than expected.
+    """
+
+    cap: int = PROBES
+    at_once: int = 2
+    margin_nats: float = _DEFAULT.margin_nats
+    least_chance: float = _DEFAULT.least_chance
+    finalists: int = _DEFAULT.finalists
+    final_seeds: tuple[int, ...] = _DEFAULT.seeds
+    drawn_by: int | None = None
+    caution: float = 1.0
+    priors: Priors = field(default_factory=Priors)
+    deviations: Deviations = field(default_factory=Deviations)
+
+    def __call__(self, space: Space, train: Trainings) -> Answer:
+        """See `Method`."""
+        features, probed = features_of(space, self.priors), list[int]()
+        for batch in self._batches(space, features, train.results, probed):
+            if train.say is not None:
+                train.say(self._progress(space, features, train.results, batch))
+            train(batch, "half", [PROBE_SEED])
+            probed += batch
+        known = {one: nats for one, nats in train.results.items() if one.length == "half"}
+        chosen = finalists(space, self.expected(features, known), self.finalists)
+        if train.say is not None:
+            count = f"{len(probed)} probes done; finals: {len(chosen)} layouts at full length"
+            train.say(f"predictor: {count}{self._so_far(space, features, known)}")
+        train(chosen, "full", self.final_seeds)
+        results = train.results
+        finals = {one: nats for one, nats in results.items() if one.length == "full"}
+        diverged = {one.network for one, nats in finals.items() if nats == np.inf}
+        # The regression's noise is that of other trainings; these may lie further apart, which
+        # makes the lead less sure. It does not choose otherwise.
+        noise = training_noise(chosen, self.final_seeds, results, self.deviations.noise_full)
+        as_noisy = replace(self, deviations=replace(self.deviations, noise_full=noise))
+        now, spread = (one.expected(features, results) for one in (self, as_noisy))
+        return best_of(space, chosen, now, spread, diverged)
+
+    def _batches(
+        self, space: Space, features: Features, known: Results, probed: Sequence[int]
+    ) -> Iterator[list[int]]:
+        """The first design, then pairs by what is known by then, until enough is."""
+        yield self.first_design(space, features)
+        while len(probed) < min(self.cap, len(space)):
+            count = min(self.at_once, min(self.cap, len(space)) - len(probed))
+            if self.drawn_by is not None:
+                yield _drawn(space, probed, count, [self.drawn_by, len(probed)])
+            elif self.chance(self.expected(features, known), probed) < self.least_chance:
+                return
+            else:
+                yield self._next(features, known, probed, count)
+
+    def _progress(
+        self, space: Space, features: Features, known: Results, batch: Sequence[int]
+    ) -> str:
+        """What is known so far, and what is trained now."""
+        probes = len(known)
+        begin = f"predictor: probes {probes + 1} to {probes + len(batch)} of at most {self.cap}"
+        if not probes:
+            return f"{begin}, the first design, of {len(space):,} networks"
+        return f"{begin}{self._so_far(space, features, known)}"
+
+    def _so_far(self, space: Space, features: Features, known: Results) -> str:
+        probed, now = [one.network for one in known], self.expected(features, known)
+        best = min(probed, key=lambda number: now.mean_N[number])
+        chance = f"{self.chance(now, probed):.0%}" if len(probed) < len(space) else "0%"
+        return (
+            f"; best so far {space.letters(best)}; largest chance of another one that is better by "
+            f"{self.margin_nats:g} nats: {chance}"
+        )
+
+    def first_design(self, space: Space, features: Features) -> list[int]:
+        """`rules_of_design`, and where they are few, the networks of which least is known."""
+        design = rules_of_design(space)
+        while len(design) < min(_LEAST_DESIGN, len(space)):
+            # What a training gives does not change how sure it makes.
+            sd_N = self.expected(features, {Training(n, "full", n): 0.0 for n in design}).sd_N
+            sd_N[design] = -1.0
+            design.append(int(sd_N.argmax()))
+        return design
+
+    def _next(
+        self, features: Features, known: Results, probed: Sequence[int], count: int
+    ) -> list[int]:
+        batch, imagined = list[int](), dict(known)
+        for _ in range(count):
+            now = self.expected(features, imagined)
+            best = min(probed, key=lambda number: now.mean_N[number])
+            hoped_N = now.mean_N - self.caution * now.sd_beside_N(best)
+            hoped_N[[*probed, *batch]] = np.inf
+            batch.append(int(hoped_N.argmin()))
+            # As a training of its own: the common part of the probes is not known for it.
+            imagined[Training(batch[-1], "full", -1)] = float(now.mean_N[batch[-1]])
+        return batch
+
+    def chance(self, now: Posterior, probed: Sequence[int]) -> float:
+        """The largest chance that a network without a probe beats the best one by the margin."""
+        best = min(probed, key=lambda number: now.mean_N[number])
+        beside_N = (now.mean_N, now.sd_beside_N(best))
+        mean_N, sd_N = (np.delete(value_N, probed) for value_N in beside_N)
+        ahead_N = now.mean_N[best] - self.margin_nats - mean_N
+        return NormalDist().cdf(float((ahead_N / np.maximum(sd_N, 1e-12)).max()))
+
+    def expected(self, features: Features, known: Results) -> Posterior:
+        """What is expected of every network; of what diverged, the worst of the others."""
+        worst = max((nats for nats in known.values() if nats < np.inf), default=0.0)
+        finite = {training: min(nats, worst) for training, nats in known.items()}
+        return posterior(features, finite, self.deviations)
+
+
+def _drawn(space: Space, probed: Sequence[int], count: int, seed: list[int]) -> list[int]:
+    rest = np.setdiff1d(np.arange(len(space)), probed)
+    return np.random.default_rng(seed).choice(rest, size=count, replace=False).tolist()
+
+
+def rules_of_design(space: Space) -> list[int]:
+    """Rules with few and with many attention blocks, a mirror, and what a search proposes.
+
+    Attention first with the least, the most and two numbers of attention blocks between; with the
+    middle number spread, early and dense first; every rule of further kinds.
+    """
+    first = "attention first "
+    counts = sorted(int(n.removeprefix(first)) for n in space.rules if n.startswith(first))
+    names = [name for name in space.rules if name.startswith(KIND_RULES)]
+    if counts:
+        last, middle = len(counts) - 1, counts[len(counts) // 2]
+        places = [0, round(last / 3), round(2 * last / 3), last]
+        names = [
+            *(f"{first}{counts[place]}" for place in places),
+            *(f"{rule} {middle}" for rule in ("spread", "early", "dense first")),
+            *names,
+        ]
+    chosen = [space.rules[name] for name in names if name in space.rules]
+    return list(dict.fromkeys([*chosen, *space.proposed[:_PROPOSED]]))
+
+
+def finalists(space: Space, now: Posterior, count: int) -> list[int]:
+    """The best networks, and the best rule."""
+    order = now.mean_N.argsort(kind="stable").tolist()
+    rules = sorted(set(space.rules.values()), key=lambda number: (now.mean_N[number], number))
+    return list(dict.fromkeys([*order[:count], *rules[:1]]))
+
+
+def best_of(
+    space: Space,
+    chosen: Sequence[int],
+    now: Posterior,
+    spread: Posterior,
+    diverged: Collection[int],
+) -> Answer:
+    """The finalist of least expected nats; one of which a final diverged comes last.
+
+    The standard deviation of its lead is that of `spread`.
+    """
+    first, *others = sorted(chosen, key=lambda n: (n in diverged, now.mean_N[n], n))
+    ordered, rules = (first, *others), set(space.rules.values())
+    rule = next((number for number in ordered if number in rules), None)
+    lead = (0.0, 0.0)
+    if rule is not None:
+        sd_N = spread.sd_beside_N(rule)
+        lead = float(now.mean_N[rule] - now.mean_N[first]), float(sd_N[first])
+    return Answer(first, ordered, rule, lead)
 
 
 def predictor(request: Request) -> Derived:
@@ -33,21 +238,31 @@ def predictor(request: Request) -> Derived:
         NoLayout: no network keeps the limits.
         ValueError: `derive.probes.most` is less than the first design.
     """
-    candidates = layout_space(request, _proposals(request))
-    method = _method(request, candidates)
-    results, answer = train_until_answer(
-        request,
-        candidates,
-        method,
-        lambda results, step: _progress(method, candidates, results, step),
+    space = layout_space(request, _proposals(request))
+    method, train = _method(request, space), request.trainings(space)
+    answer = method(space, train)
+    probes = {one: nats for one, nats in train.results.items() if one.length == "half"}
+    features = features_of(space, method.priors)
+    now, before = (method.expected(features, known) for known in (train.results, probes))
+    means, sds, foreseen = now.mean_N.tolist(), now.sd_N.tolist(), before.mean_N.tolist()
+    beside = now.sd_beside_N(answer.network).tolist()
+    words = (
+        f"predictor: best of {len(space):,} networks by {len(probes)} trainings of half and "
+        f"{len(train.results) - len(probes)} of full length; {beside_the_best_rule(space, answer)}"
     )
-    ranked = tuple(candidates.layouts[number] for number in answer.finalists)
+    ranked = tuple(space.layouts[number] for number in answer.finalists)
     return Derived(
         layout=ranked[0],
-        evidence=Evidence(method=_words(candidates, results, answer)),
+        evidence=Evidence(method=words),
         ranked=ranked,
-        tried=_tried(method, candidates, results, answer),
-        front=_front(method, candidates, results, answer),
+        trained=trained_rows(
+            space,
+            train.results,
+            answer,
+            dict(enumerate(zip(means, sds, strict=True))),
+            dict(enumerate(foreseen)),
+        ),
+        front=pareto_front(space, zip(range(len(space)), means, beside, strict=True)),
     )
 
 
@@ -59,19 +274,18 @@ def _proposals(request: Request) -> list[Layout]:
     return [method(request).layout for method in methods]
 
 
-def _method(request: Request, candidates: LayoutSpace) -> Predictor:
-    config = request.config.probes
-    further = set(candidates.space.kinds) - {candidates.attention, candidates.dense}
-    most = Predictor.cap + CAP_PER_KIND * len(further) if config.most == "auto" else config.most
+def _method(request: Request, space: Space) -> Predictor:
+    config, first = request.config.probes, {c.kind: c.label for c in reversed(request.candidates)}
+    further = set(space.kinds) - {first.get("attention"), first.get("dense")}
+    most = PROBES + PROBES_PER_KIND * len(further) if config.most == "auto" else config.most
     method = Predictor(
         cap=most,
         margin_nats=config.margin_nats,
         least_chance=config.least_chance,
         finalists=config.finalists,
-        final_seeds=tuple(range(1, config.final_seeds + 1)),
+        final_seeds=config.seeds,
     )
-    features = features_of(candidates.space, method.priors)
-    design = method.first_design(candidates.space, features)
+    design = method.first_design(space, features_of(space, method.priors))
     if most < len(design):
         raise ValueError(
             f"derive.probes.most: {most} probes are less than the first design has "
@@ -79,74 +293,3 @@ def _method(request: Request, candidates: LayoutSpace) -> Predictor:
             f"and what a search proposes); give {len(design)} or more"
         )
     return method
-
-
-def _progress(
-    method: Predictor, candidates: LayoutSpace, results: Results, step: Sequence[Training]
-) -> str:
-    """What is known so far, and what is trained now."""
-    space, probes = candidates.space, [t.network for t in results if t.length == "half"]
-    if step[0].length == "full":
-        count = len({training.network for training in step})
-        begin = f"{len(probes)} probes done; finals: {count} layouts at full length"
-    else:
-        begin = f"probes {len(probes) + 1} to {len(probes) + len(step)} of at most {method.cap}"
-    begin = f"predictor: {begin}"
-    if not probes:
-        return f"{begin}, the first design, of {len(space):,} networks"
-    now = method.expected(features_of(space, method.priors), results)
-    best = min(probes, key=lambda number: now.mean_N[number])
-    chance = f"{method.chance(now, probes):.0%}" if len(probes) < len(space) else "0%"
-    return (
-        f"{begin}; best so far {layout_letters(candidates.layouts[best])}; largest chance of "
-        f"another one that is better by {method.margin_nats:g} nats: {chance}"
-    )
-
-
-def _words(candidates: LayoutSpace, results: Results, answer: Answer) -> str:
-    halves = sum(training.length == "half" for training in results)
-    return (
-        f"predictor: best of {len(candidates.space):,} networks by {halves} trainings of half and "
-        f"{len(results) - halves} of full length; {beside_the_best_rule(candidates, answer)}"
-    )
-
-
-def _tried(
-    method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer
-) -> tuple[Tried, ...]:
-    space = candidates.space
-    features = features_of(space, method.priors)
-    now = method.expected(features, results)
-    probes = {training: nats for training, nats in results.items() if training.length == "half"}
-    before = method.expected(features, probes)
-    sd_N = now.sd_N
-    rule_of = names_of_rules(candidates)
-    return tuple(
-        Tried(
-            trial_of(candidates, training),
-            nats,
-            float(now.mean_N[training.network]),
-            float(sd_N[training.network]),
-            rule_of.get(training.network, ""),
-            float(space.flops_N[training.network]),
-            float(before.mean_N[training.network]) if training.length == "full" else None,
-            training.network == answer.network,
-        )
-        for training, nats in results.items()
-    )
-
-
-def _front(
-    method: Predictor, candidates: LayoutSpace, results: Results, answer: Answer
-) -> tuple[Expected, ...]:
-    """The networks that no cheaper one is expected to beat, the cheapest first."""
-    space = candidates.space
-    now = method.expected(features_of(space, method.priors), results)
-    sd_N = now.sd_beside_N(answer.network)
-    front, least = list[Expected](), inf
-    for number in np.lexsort((now.mean_N, space.flops_N)).tolist():
-        if (nats := float(now.mean_N[number])) < least:
-            flops, layout = float(space.flops_N[number]), candidates.layouts[number]
-            front.append(Expected(layout, flops, nats, float(sd_N[number])))
-            least = nats
-    return tuple(front)

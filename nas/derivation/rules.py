@@ -1,19 +1,74 @@
-"""Layouts without a search: interleaved, PAR, sandwich, a random one, one written down."""
+"""Layouts without a search: interleaved, PAR, sandwich, a random one, one written down.
 
-from collections.abc import Sequence
+Where a method trains the layouts of rules, a rule places any number of blocks.
+
+Of attention and dense blocks, for every number of attention blocks:
+
+attention first: all attention, then all dense (a sandwich without a middle, Press et al. 2020,
+    arXiv 1911.03864).
+spread: attention spread evenly; half of the blocks, rounded up, make it `interleaved`.
+early: attention spread over the first two thirds (PAR, Mandava et al. 2020, arXiv 2009.04534).
+dense first: the mirror of attention first.
+
+Of a further kind, with as many blocks as the space allows:
+
+interleaved: in turn with dense blocks, or with attention where the kind mixes no tokens.
+hybrid: the same, but each third block of it is attention; it begins with the kind (LFM2, arXiv
+    2511.23404: six attentions to ten short convolutions, none of them the first).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from model import Candidate, Evidence, Layout, parse_layout
 from nas.derivation.base import Choice, Derived, NoLayout, Request
 from nas.derivation.config import DeriveConfig
-from nas.probing.rules import PLACES
 
 # The best layout of LayoutBench, docs/experiments.md.
 _SANDWICH_ENDS = 2
 _TRIES = 20_000
 # What rules place.
 _KINDS = ("attention", "dense")
+
+
+def _spread(attention: int, blocks: int) -> set[int]:
+    return {-(-number * blocks // attention) for number in range(attention)}
+
+
+def _early(attention: int, blocks: int) -> set[int]:
+    reach = max(attention, 2 * blocks // 3)
+    return {number * reach // attention for number in range(attention)}
+
+
+# By rule where so many attention blocks of all blocks stand.
+PLACES: Mapping[str, Callable[[int, int], set[int]]] = {
+    "attention first": lambda attention, blocks: set(range(attention)),
+    "spread": _spread,
+    "early": _early,
+    "dense first": lambda attention, blocks: set(range(blocks - attention, blocks)),
+}
+
+# Rules of a further kind, by the first words of their names.
+KIND_RULES = ("interleaved ", "hybrid ")
+
+
+def kind_rows(
+    kind: int, mixes_tokens: bool, attention: int | None, dense: int | None, blocks: int
+) -> Iterator[tuple[str, list[int]]]:
+    """What the rules of a further kind make of so many blocks, by the rules' names."""
+    places = range(blocks)
+    if not mixes_tokens:
+        if attention is not None:
+            yield "interleaved", [kind if place % 2 else attention for place in places]
+    elif dense is not None:
+        yield "interleaved", [dense if place % 2 else kind for place in places]
+        if attention is not None:
+            third = {place for place in places if place % 6 == 4}
+            yield (
+                "hybrid",
+                [attention if place in third else dense if place % 2 else kind for place in places],
+            )
 
 
 def _by_rule(request: Request, method: str, attention_slots: set[int]) -> Derived:

@@ -1,6 +1,6 @@
 """The networks among which a method chooses: all that keep the limits, or many drawn ones."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, product
@@ -10,24 +10,11 @@ import numpy as np
 from model import Layout
 from model.blocks import BLOCKS
 from nas.derivation.base import Choice, NoLayout, Request
-from nas.probing.base import NONE, Space
-from nas.probing.rules import PLACES, kind_rows, rules_of, rules_of_kinds
+from nas.derivation.rules import PLACES, kind_rows
+from nas.derivation.training import NONE, Space
 
 # Of so many networks all are taken; of more, so many are drawn, in at most so many tries.
 MOST_NETWORKS, DRAWN, _TRIES = 150_000, 20_000, 200_000
-
-
-@dataclass(frozen=True)
-class LayoutSpace:
-    """A space with the layouts that its networks are, by number.
-
-    `attention` and `dense` are the kinds that rules place, "" where there is none.
-    """
-
-    space: Space
-    layouts: tuple[Layout, ...]
-    attention: str
-    dense: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +95,7 @@ class _Builder:
             yield tuple(generator.choice(numbers, size=self.request.slots, p=part).tolist())
 
 
-def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> LayoutSpace:
+def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> Space:
     """The networks of a request's candidates that keep its limits, with rules and proposals.
 
     Proposals that do not keep them are left out.
@@ -129,6 +116,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> LayoutSpa
         kind_NL=np.array([_row(builder, choice) for choice in choices], dtype=np.int8),
         kinds=tuple(labels[k] for k in builder.adding),
         flops_N=np.array([request.flops_per_token(layout) for layout in layouts]),
+        layouts=layouts,
     )
     # Proposals come first, so those that are kept have the first numbers.
     of_wanted = {networks.of(choice) for choice in wanted}
@@ -140,8 +128,7 @@ def layout_space(request: Request, proposed: Iterable[Layout] = ()) -> LayoutSpa
     mixes_tokens = {label: BLOCKS[kind].mixes_tokens for label, kind in kinds.items()}
     rules = rules_of(space, attention, dense)
     rules |= rules_of_kinds(space, attention, dense, mixes_tokens)
-    space = replace(space, rules=rules, proposed=kept)
-    return LayoutSpace(space, layouts, attention, dense)
+    return replace(space, rules=rules, proposed=kept)
 
 
 def _row(builder: _Builder, choice: Choice) -> list[int]:
@@ -150,3 +137,45 @@ def _row(builder: _Builder, choice: Choice) -> list[int]:
     blocks = [networks.options_of(k) for k in choice]
     row = [options.index(block) for block in blocks if block is not None]
     return row + [NONE] * (len(choice) - len(row))
+
+
+def rules_of(space: Space, attention: str, dense: str) -> dict[str, int]:
+    """The networks that rules name, as "RULE COUNT", by the number of attention blocks.
+
+    With each number of attention blocks there are as many dense ones as the space allows.
+    """
+    if not {attention, dense} <= set(space.kinds):
+        return {}
+    a, d = space.kinds.index(attention), space.kinds.index(dense)
+    of_both_N = np.isin(space.kind_NL, (a, d, NONE)).all(axis=1)
+    attention_N = (space.kind_NL == a).sum(axis=1)
+    dense_N = (space.kind_NL == d).sum(axis=1)
+    rules: dict[str, int] = {}
+    for count in np.unique(attention_N[of_both_N & (attention_N > 0) & (dense_N > 0)]):
+        most = dense_N[of_both_N & (attention_N == count)].max()
+        blocks = int(count + most)
+        for name, places_of in PLACES.items():
+            places = places_of(int(count), blocks)
+            number = space.number_of([a if place in places else d for place in range(blocks)])
+            if number is not None:
+                rules[f"{name} {count}"] = number
+    return rules
+
+
+def rules_of_kinds(
+    space: Space, attention: str, dense: str, mixes_tokens: Mapping[str, bool]
+) -> dict[str, int]:
+    """The networks that rules of further kinds name, as "RULE KIND", the longest of each."""
+    numbers = {name: number for number, name in enumerate(space.kinds)}
+    a, d = numbers.get(attention), numbers.get(dense)
+    rules: dict[str, int] = {}
+    for name, kind in numbers.items():
+        if kind in (a, d):
+            continue
+        for blocks in range(2, space.kind_NL.shape[1] + 1):
+            for rule, row in kind_rows(kind, mixes_tokens[name], a, d, blocks):
+                number = space.number_of(row)
+                # Of fewer blocks a hybrid has no attention and is the interleaved one.
+                if number is not None and (rule != "hybrid" or a in row):
+                    rules[f"{rule} {name}"] = number
+    return rules

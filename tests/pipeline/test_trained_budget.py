@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model import Layout
-from nas.derivation import Trial, blocks_of
+from nas.derivation import Length, blocks_of
 from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
 from tests.pipeline.conftest import Clock, PlanWith, true_ms
@@ -34,13 +34,15 @@ def nats(layout: Layout) -> float:
 class Trainings:
     """Remembers what was trained, and how many were asked for at a time."""
 
-    layouts: dict[Trial, Layout] = field(default_factory=dict)
+    layouts: dict[tuple[Layout, Length, int], Layout] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[float]:
-        self.layouts |= {trial: trial.layout for trial in trials}
-        self.asked.append(len(trials))
-        return [nats(trial.layout) + 1e-4 * trial.seed for trial in trials]
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        self.layouts |= {(one, length, seed): one for seed in seeds for one in layouts}
+        self.asked.append(len(layouts) * len(seeds))
+        return [nats(layout) + 1e-4 * seed for seed in seeds for layout in layouts]
 
     def derive(self, plan: RunPlan, method: str, **options: Any) -> Derivation:
         config = plan.experiment.derive.model_copy(update={"method": method, **options})

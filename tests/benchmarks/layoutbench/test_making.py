@@ -35,21 +35,6 @@ SMALL = [
 ]  # fmt: skip
 
 
-def write_table(experiment_file: Path, folder: Path, *settings: str) -> Path:
-    """A made-up table of the small experiment, in which every attention is worth 0.1 nats."""
-    bench = set_up(load_experiment(experiment_file, [*SMALL[1::2], *settings]), folder / "run")
-    rows = [
-        Row(layout, seed, 10, 20.0, nats, nats + 0.01 * seed)
-        for layout in all_layouts("ad", 2)
-        for seed in (0, 1)
-        for nats in [4.0 - 0.1 * layout.count("a")]
-    ]
-    path = folder / "table.csv"
-    path.write_text(as_csv(rows))
-    path.with_suffix(".json").write_text(json.dumps(key_of(bench.experiment, bench.inputs())))
-    return path
-
-
 @pytest.mark.slow
 def test_a_table_is_made_timed_checked_and_searched(
     experiment_file: Path,
@@ -171,23 +156,6 @@ def test_a_table_of_the_cheap_networks_alone_is_made(
     assert layoutbench.main(["make", *base, "--within", "0.9x", "--seeds", "3"]) == 0
     assert "3 layouts, 1 seed each" in capsys.readouterr().out
     assert jobs == ["ai", "dd", "di"]
-
-
-@pytest.mark.slow
-def test_a_rule_costs_nothing_and_its_regret_is_read_from_the_table(
-    experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = write_table(experiment_file, tmp_path, "derive.method=interleaved")
-    arguments = [str(experiment_file), *SMALL, "--set", "derive.method=interleaved"]
-    arguments += ["--run", str(tmp_path / "rule"), "--table", str(table), "--seeds", "3"]
-    assert layoutbench.main(["search", *arguments]) == 0
-    said = capsys.readouterr().out
-    assert "chosen: regret 0.1000, n = 1: ad 0.1000" in said
-    assert "a search costs 0.00 trainings" in said
-    assert "random search with 1 trainings: regret 0.1" in said
-    assert "rule interleaved, with one training: ad, regret 0.1000" in said
-    assert "rule sandwich, with one training: ad, regret 0.1000" in said
-    assert "no verdict possible (n = 1)" in said
 
 
 def test_a_table_is_weighed_on_the_screen(

@@ -1,6 +1,5 @@
 """What a rank harness draws, trains and compares, without training anything."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -8,10 +7,8 @@ import pytest
 
 from benchmarks.layoutbench.rank import Ranked, Sample, rankings, sample_of
 from model import layout_letters, network_of, parse_layout
-from nas.costs.latency import Latencies
 from nas.statistics.paired_scores import Score
 from pipeline.context import RunPlan
-from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
 from tests.pipeline.conftest import PlanWith
 from training.signals import StopRequest
@@ -41,13 +38,6 @@ def test_a_search_without_alpha_takes_the_median_cost(plan_with: PlanWith) -> No
         assert cost(layout) == pytest.approx(sample.target_flops, rel=0.03)
     assert "median of free layouts" in sample.target
     assert sample == sample_of(plan, [0], 3, 4, 0)
-
-
-@pytest.mark.parametrize("settings", [(), (SPOS,)])
-def test_free_layouts_alone_need_no_cost(plan_with: PlanWith, settings: tuple[str, ...]) -> None:
-    sample = sample_of(plan_with(*settings), [0], 0, 4, 0)
-    assert (sample.target_flops, sample.groups["equal"]) == (None, [])
-    assert len(sample.layouts) == 4
 
 
 def test_no_sample_and_no_table_holds_a_network_twice(
@@ -98,49 +88,6 @@ def test_a_network_that_was_trained_by_its_other_layout_is_not_trained_again(
     jobs.clear()
     ranked.train(workers=1, stop=StopRequest())
     assert [job.folder.parent.name for job in jobs] == ["idai", "adii"] * 2
-
-
-@pytest.mark.parametrize(("given", "steps"), [(None, 12), (7, 7)])
-def test_layouts_train_for_half_the_steps_unless_told(
-    plan_with: PlanWith, jobs: list[Any], given: int | None, steps: int
-) -> None:
-    plan = plan_with()
-    ranked = ranked_of(plan, sample_of(plan, [0], 0, 2, 0), steps=given)
-    ranked.train(workers=1, stop=StopRequest())
-    assert ranked.training_steps == steps
-    assert {job.experiment.retrain.steps for job in jobs} == {steps}
-
-
-def with_results(plan_with: PlanWith, validations: tuple[int, int]) -> Ranked:
-    """One layout, trained with two seeds that validated so often."""
-    plan = plan_with()
-    ranked = ranked_of(plan, sample_of(plan, [0], 0, 1, 0))
-    (layout,) = ranked.sample.layouts
-    letters = layout_letters(layout)
-    ranked.scores[letters] = Score(np.array([8.0, 4.0]), np.array([2.0, 1.0]))
-    for seed, count in zip((7, 8), validations, strict=True):
-        folder = ranked.folder / "layouts" / layout_name(letters) / f"seed-{seed}/retrain/x/seed-0"
-        folder.mkdir(parents=True)
-        scores = {"perplexity": 9.0, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
-        result = {"name": "x", "seed": seed, "layout": letters, "steps": 4, "best_step": 4}
-        result |= {"parameters": 5, "flops_per_token": 6.0, "validations": count}
-        for split, nats in {"valid": float(seed), "test": 10.0 + seed}.items():
-            result[split] = scores | {"nats_per_token": nats}
-        (folder / "result.json").write_text(json.dumps(result))
-    return ranked
-
-
-def test_a_row_has_test_nats_and_validation_nats_beside_them(plan_with: PlanWith) -> None:
-    (row,) = with_results(plan_with, (1, 1)).table(Latencies({}, "", {}))
-    assert row["supernet_nats"] == 4
-    assert (row["alone_nats"], row["alone_nats_7"], row["alone_nats_8"]) == (17.5, 17, 18)
-    assert (row["alone_valid_nats_7"], row["alone_valid_nats_8"]) == (7, 8)
-
-
-def test_trainings_that_validated_unevenly_are_not_ranked(plan_with: PlanWith) -> None:
-    ranked = with_results(plan_with, (1, 2))
-    with pytest.raises(ValueError, match=r"^run\.validate_every: differed .*\[1, 2\]"):
-        ranked.table(Latencies({}, "", {}))
 
 
 def test_the_claim_is_of_the_test_split() -> None:

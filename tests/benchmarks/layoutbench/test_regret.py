@@ -16,7 +16,6 @@ from benchmarks.layoutbench.regret import (
     regret_of,
 )
 from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts, as_csv, read_table
-from nas.statistics.intervals import smallest_visible
 
 
 def table_of(noise: float = 0.0, slots: int = 3, seeds: int = 2) -> LayoutTable:
@@ -39,10 +38,6 @@ def by_hand(valid: dict[str, list[float]], test: dict[str, list[float]]) -> Layo
             for seed, nats in enumerate(row)
         )
     )
-
-
-def test_all_layouts_of_a_space() -> None:
-    assert all_layouts("da", 2) == ["aa", "ad", "da", "dd"]
 
 
 def with_identity(*, twins: bool) -> list[Row]:
@@ -130,22 +125,6 @@ def test_random_search_chooses_on_validation_and_counts_the_other_seeds_test() -
     assert set(found.regret_R.round(6)) == {5.0 - 3.5, 7.0 - 3.5}
 
 
-def test_a_lucky_training_is_not_counted_as_a_good_layout() -> None:
-    # All layouts are alike: what is chosen lies no lower than any other does.
-    generator = np.random.default_rng(3)
-    bias = []
-    for _ in range(60):
-        rows = []
-        for layout, seed in itertools.product(all_layouts("ad", 5), range(2)):
-            nats = 4.0 + 0.1 * generator.standard_normal()
-            rows.append(Row(layout, seed, 1, 1.0, nats, nats))
-        table = LayoutTable(tuple(rows))
-        best = min(np.mean(v) for v in table.nats("test").values())
-        bias.append(random_search(table, 16, replays=50, seed=0).mean - (4.0 - best))
-    assert abs(np.mean(bias)) < 4 * np.std(bias) / math.sqrt(60)
-    assert 4 * np.std(bias) / math.sqrt(60) < 0.05  # the luck that would be counted is 0.2
-
-
 def test_the_noise_of_a_table() -> None:
     quiet, loud = noise_of(table_of(1e-9)), noise_of(table_of(0.05, slots=5))
     assert quiet.deviation == pytest.approx(0, abs=1e-8)
@@ -188,27 +167,6 @@ def test_the_interval_covers_where_all_searches_choose_one_layout() -> None:
         wrong += abs(found.nats - off) > found.half_width
     assert wrong <= 0.05 * tables + 2 * math.sqrt(0.05 * 0.95 * tables)
     assert found.half_width < 0.1
-
-
-@pytest.mark.parametrize(
-    ("layouts", "words"),
-    [
-        (["aaa"] * 5, "; the chosen layouts are better than random search at equal cost (the "
-         "smallest visible difference is VISIBLE)"),
-        (["ddd"] * 5, "; the chosen layouts are worse than random search at equal cost (the "
-         "smallest visible difference is VISIBLE)"),
-        (["aad", "add", "ddd"], "; the chosen layouts and random search at equal cost: no "
-         "difference shown (the smallest visible one is VISIBLE)"),
-        (["aaa"], "; no verdict possible (n = 1)"),
-    ],
-)  # fmt: skip
-def test_what_is_said_follows_from_the_interval(layouts: list[str], words: str) -> None:
-    random = RandomSearch(np.array([0.1, 0.2]), np.array([0, 0.5, 0.5, 0, 0, 0, 0, 0]))
-    found = difference(table_of(0.001), layouts, random)
-    if found.half_width is not None:
-        visible = smallest_visible(found.half_width, len(layouts))
-        words = words.replace("VISIBLE", f"{visible:.4f}")
-    assert str(found).endswith(words)
 
 
 def test_spread_replays_and_rows_add_up() -> None:

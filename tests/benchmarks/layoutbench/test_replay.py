@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,10 +27,10 @@ from benchmarks.layoutbench.replay import (
     replay,
 )
 from benchmarks.layoutbench.table import read_table
-from nas.probing.base import Answer, Method, Space, Training
-from nas.probing.features import features_of
-from nas.probing.predictor import Predictor
-from tests.nas.probing.conftest import TABLE, letters_of, space_of
+from nas.derivation.predictor import Predictor, rules_of_design
+from nas.derivation.regression import features_of
+from nas.derivation.training import Answer, Method, Space, Training, Trainings
+from tests.nas.derivation.conftest import TABLE, space_of
 
 COST = 9.0
 METHODS: dict[str, Callable[[int], Method]] = {
@@ -60,26 +60,17 @@ def truth(bench: Space) -> Truth:
     return Truth(bench, valid_NS, valid_NS + 0.1, half_N)
 
 
-def asked(method: Method, truth: Truth) -> tuple[list[list[Training]], Answer]:
-    """The batches that a method asks for."""
-    results: dict[Training, float] = {}
-    batches = list[list[Training]]()
-    while not isinstance(step := method(truth.space, results), Answer):
-        assert step
-        assert not set(step) & results.keys()
-        batches.append([*step])
-        for one in step:
-            of_half = truth.half_N[one.network]
-            half = one.length == "half"
-            results[one] = of_half if half else truth.valid_NS[one.network, one.seed - 1]
-    return batches, step
+def asked(method: Method, truth: Truth) -> tuple[list[Training], Answer]:
+    """The trainings that a method asks for, and its answer."""
+    train = Trainings(truth.nats)
+    answer = method(truth.space, train)
+    return [*train.results], answer
 
 
 @pytest.mark.parametrize("name", ["random search", "rules", "halving", "evolution"])
 def test_an_opponent_spends_what_it_is_given_and_no_more(truth: Truth, name: str) -> None:
     for number in range(5):
-        batches, answer = asked(METHODS[name](number), truth)
-        trainings = [*chain.from_iterable(batches)]
+        trainings, answer = asked(METHODS[name](number), truth)
         spent = sum(truth.space.cost(one) for one in trainings)
         slack = 1.2 if name == "halving" else 0.0
         assert COST - 1.3 <= spent <= COST + slack
@@ -87,15 +78,16 @@ def test_an_opponent_spends_what_it_is_given_and_no_more(truth: Truth, name: str
 
 
 def test_random_search_takes_the_best_of_different_networks(truth: Truth) -> None:
-    (batch,), answer = asked(RandomSearch(COST, 3), truth)
+    batch, answer = asked(RandomSearch(COST, 3), truth)
     assert len({one.network for one in batch}) == len(batch)
     assert answer.network == min((one.network for one in batch), key=lambda n: truth.valid_NS[n, 0])
-    (other,), _ = asked(RandomSearch(COST, 4), truth)
+    other, _ = asked(RandomSearch(COST, 4), truth)
     assert {one.network for one in other} != {one.network for one in batch}
 
 
 def test_halving_trains_a_third_of_the_probes_and_the_best_two_again(truth: Truth) -> None:
-    (halves, fulls, again), answer = asked(Halving(COST, 0), truth)
+    trainings, answer = asked(Halving(COST, 0), truth)
+    halves, fulls, again = trainings[:8], trainings[8:11], trainings[11:]
     assert len(halves) == int((COST - 2) / (1 / 2 + 1 / 3)) == 8
     assert all(one.length == "half" for one in halves)
     by_half = sorted((one.network for one in halves), key=lambda n: truth.half_N[n])
@@ -106,8 +98,8 @@ def test_halving_trains_a_third_of_the_probes_and_the_best_two_again(truth: Trut
 
 
 def test_evolution_changes_the_best_so_far_in_one_place(truth: Truth) -> None:
-    batches, answer = asked(LocalEvolution(COST, 0), truth)
-    networks = [one.network for (one,) in batches]
+    trainings, answer = asked(LocalEvolution(COST, 0), truth)
+    networks = [one.network for one in trainings]
     assert len(set(networks)) == len(networks)
     for count, child in enumerate(networks[1:], start=1):
         best = min(networks[:count], key=lambda n: truth.valid_NS[n, 0])
@@ -116,27 +108,20 @@ def test_evolution_changes_the_best_so_far_in_one_place(truth: Truth) -> None:
     assert answer.network == min(networks, key=lambda n: truth.valid_NS[n, 0])
 
 
-def test_rules_alone_train_every_rule_and_then_again(truth: Truth) -> None:
-    (batch,), answer = asked(RulesAlone(1000.0), truth)
-    numbers = set(truth.space.rules.values())
-    assert {(one.network, one.seed) for one in batch} == {(n, s) for n in numbers for s in (1, 2)}
-    assert letters_of(truth.space, answer.network) == "aaaddd"
-
-
 def test_what_a_search_proposes_is_trained_for_what_the_search_leaves(truth: Truth) -> None:
     space = replace(truth.space, proposed=(40, 3, 60, 11))
-    (batch,), answer = asked(SearchFinals(COST, 6.0), replace(truth, space=space))
+    batch, answer = asked(SearchFinals(COST, 6.0), replace(truth, space=space))
     assert [(one.network, one.length, one.seed) for one in batch][:2] == [
         (40, "full", 1), (3, "full", 1),
     ]  # fmt: skip
     assert 6.0 + sum(space.cost(one) for one in batch) <= COST
-    (batch,), answer = asked(SearchFinals(6.0 + 100.0, 6.0), replace(truth, space=space))
+    batch, answer = asked(SearchFinals(6.0 + 100.0, 6.0), replace(truth, space=space))
     assert [(one.network, one.seed) for one in batch] == [
         (n, seed) for seed in (1, 2) for n in (40, 3, 60, 11)
     ]
     means = truth.valid_NS[:, :2].mean(axis=1)
     assert answer.network == min((40, 3, 60, 11), key=lambda n: means[n])
-    (batch,), _ = asked(SearchFinals(1.0, 6.0), replace(truth, space=space))
+    batch, _ = asked(SearchFinals(1.0, 6.0), replace(truth, space=space))
     assert len(batch) == 1, "its answer is trained, whatever is left"
 
 
@@ -144,10 +129,12 @@ def test_random_probes_share_the_design_and_the_finals(truth: Truth) -> None:
     chosen, _ = asked(Predictor(least_chance=0.0), truth)
     drawn, _ = asked(Predictor(drawn_by=0), truth)
     other, _ = asked(Predictor(drawn_by=1), truth)
-    assert chosen[0] == drawn[0]
-    assert [len(batch) for batch in drawn] == [len(batch) for batch in chosen]
-    assert drawn[1] != chosen[1]
-    assert drawn[1] != other[1]
+    design = len(rules_of_design(truth.space))
+    assert chosen[:design] == drawn[:design]
+    halves = [[one for one in some if one.length == "half"] for some in (chosen, drawn, other)]
+    assert [len(some) for some in halves] == [Predictor.cap] * 3
+    assert halves[1] != halves[0]
+    assert halves[1] != halves[2]
 
 
 def test_an_answer_is_judged_by_test_nats_of_the_seeds_that_judge(truth: Truth) -> None:
@@ -213,11 +200,6 @@ def test_intervals_hold_as_many_networks_as_they_say_where_the_model_is_right() 
         part = Part(number, truth, (2,))
         inside.append(covered(part, method, replay(truth, method, (2,))) or 0.0)
     assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
-
-
-def test_without_a_seed_that_only_judges_nothing_is_said_of_intervals(truth: Truth) -> None:
-    outcome = replay(truth, Predictor(), (0, 1, 2))
-    assert covered(Part(0, truth, (0, 1, 2)), Predictor(), outcome) is None
 
 
 def test_a_contest_spends_the_same_on_all(truth: Truth) -> None:

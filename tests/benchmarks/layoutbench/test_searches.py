@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.layoutbench.searches import search_cost, weigh
 from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts
-from nas.derivation import Trial
+from model import Layout
+from nas.derivation import Length
 from pipeline.context import RunPlan
 from pipeline.derive import choose, derivation
 from tests.pipeline.conftest import PlanWith
@@ -44,13 +45,14 @@ def table() -> LayoutTable:
     )
 
 
-def trained(plan: RunPlan, folder: Path) -> list[Trial]:
+def trained(plan: RunPlan, folder: Path) -> list[tuple[Layout, Length]]:
     """Derive in a folder by trainings that are made up; what was asked for."""
-    asked = list[Trial]()
+    asked = list[tuple[Layout, Length]]()
 
-    def train(trials: Sequence[Trial]) -> list[float]:
-        asked.extend(trials)
-        return [4.0 - 0.1 * sum(slot.kind == "attention" for slot in one.layout) for one in trials]
+    def train(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
+        asked.extend((layout, length) for _ in seeds for layout in layouts)
+        nats = [4.0 - 0.1 * sum(slot.kind == "attention" for slot in one) for one in layouts]
+        return nats * len(seeds)
 
     choose(derivation(plan, plan.experiment.derive, train), plan.experiment, folder)
     return asked
@@ -70,8 +72,9 @@ def test_methods_that_train_pay_for_every_training(
     plan = plan_with(*BASE, f"derive.method={method}", *more)
     asked = trained(plan, tmp_path / "run" / "seed-5")
     weighed = weigh(plan, [5], table(), replays=2)
-    flops = sum((0.5 if one.half else 1.0) * plan.costs(one.layout) for one in asked)
-    assert {one.half for one in asked} == ({True, False} if method == "predictor" else {False})
+    flops = sum((0.5 if length == "half" else 1.0) * plan.costs(one) for one, length in asked)
+    lengths = {"half", "full"} if method == "predictor" else {"full"}
+    assert {length for _, length in asked} == lengths
     of_mean = plan.costs.rest + 4 * sum(plan.costs.by_label.values()) / 2
     assert weighed.cost == pytest.approx((search_cost(plan, scored) + flops) / of_mean, rel=1e-4)
     assert weighed.trainings == min(math.ceil(weighed.cost + 1), 16)

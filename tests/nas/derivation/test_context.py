@@ -11,7 +11,7 @@ import pytest
 
 from model import Layout, Network, reads_context
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, RULES, Request, Trial, context_problem
+from nas.derivation import DERIVATIONS, RULES, Length, Request, context_problem
 from nas.derivation.base import NoLayout, context_limit
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, Contest, NoOpponent
@@ -70,9 +70,9 @@ class Case:
         assert reading(layout)
         return Score(self.draw.uniform(10, 20, size=2), np.array([10.0, 30.0]))
 
-    def train(self, trials: Sequence[Trial]) -> list[float]:
-        assert all(reading(trial.layout) for trial in trials)
-        return [float(reading(trial.layout) + self.draw.uniform()) for trial in trials]
+    def train(self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
+        assert all(map(reading, layouts))
+        return [float(reading(one) + self.draw.uniform()) for _ in seeds for one in layouts]
 
     def layouts(self) -> list[Layout]:
         derived = DERIVATIONS[self.config.method](self.request)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model import Evidence, layout_letters, parse_layout
+from model import Evidence, Layout, layout_letters, parse_layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Request, Trial
+from nas.derivation import DERIVATIONS, Derived, Length, Request
 from nas.derivation.config import DeriveConfig
-from nas.probing.base import NONE, Answer, Kinds, Space, Training
-from nas.probing.finals import Finals
+from nas.derivation.finals import Finals
+from nas.derivation.training import NONE, Answer, Kinds, Space, Training, Trainings
 from tests import tiny
+from tests.nas.derivation.conftest import Asked
 from training.endings import Diverged
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
@@ -24,18 +25,20 @@ NATS = {"aaad": 4.1, "adad": 4.0, "aadd": 3.9, "addd": 4.2}
 
 
 @dataclass
-class Trainings:
+class MadeUp:
     """Seed 2 is 0.5 worse for all, and for `aadd` so much that `adad` is better in the mean."""
 
-    asked: list[list[Trial]] = field(default_factory=list)
+    asked: list[list[Asked]] = field(default_factory=list)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[float]:
-        self.asked.append([*trials])
-        return [self.nats(trial) for trial in trials]
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        self.asked.append([Asked(layout, length, seed) for seed in seeds for layout in layouts])
+        return [self.nats(one) for one in self.asked[-1]]
 
-    def nats(self, trial: Trial) -> float:
-        letters = layout_letters(trial.layout).replace(" ", "").replace("i", "")
-        more = 0.5 if trial.seed == 2 else 0.0
+    def nats(self, one: Asked) -> float:
+        letters = layout_letters(one.layout).replace(" ", "").replace("i", "")
+        more = 0.5 if one.seed == 2 else 0.0
         return NATS.get(letters, 5.0) + more + (0.4 if letters == "aadd" and more else 0.0)
 
     def derive(self, budget: float = 13.0, **given: Any) -> Derived:
@@ -47,17 +50,16 @@ class Trainings:
 
 
 def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
-    trainings = Trainings()
+    trainings = MadeUp()
     derived = trainings.derive()
     once, again = (
-        {layout_letters(trial.layout).replace(" ", "") for trial in asked}
-        for asked in trainings.asked
+        {layout_letters(one.layout).replace(" ", "") for one in asked} for asked in trainings.asked
     )
     assert once >= {"aaad", "adad", "aadd", "addd"}
     assert not any(letters.rstrip("i").startswith("d") for letters in once), "dense first is out"
     assert again == {"aadd", "adad", "aaad"}
-    assert not any(trial.half for asked in trainings.asked for trial in asked)
-    assert [{trial.seed for trial in asked} for asked in trainings.asked] == [{1}, {2}]
+    assert not any(one.length == "half" for asked in trainings.asked for one in asked)
+    assert [{one.seed for one in asked} for asked in trainings.asked] == [{1}, {2}]
     assert layout_letters(derived.layout) == "a d a d"
     assert derived.ranked[0] == derived.layout
     assert len(derived.ranked) == 3
@@ -65,8 +67,8 @@ def test_all_rules_are_trained_in_full_once_and_the_best_again() -> None:
 
 
 def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
-    derived = Trainings().derive()
-    expected = {layout_letters(one.trial.layout): one for one in derived.tried}
+    derived = MadeUp().derive()
+    expected = {layout_letters(one.layout): one for one in derived.trained}
     assert expected["a d a d"].expected_nats == pytest.approx(4.25)
     # aadd 0.45, adad and aaad 0.25 more than with seed 1.
     assert expected["a d d d"].expected_nats == pytest.approx(4.2 + 0.95 / 3)
@@ -83,7 +85,7 @@ def test_what_was_trained_once_is_expected_as_if_it_had_all_seeds() -> None:
 
 def test_without_a_rule_within_the_budget_it_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^finals: no rule of attention and dense is among"):
-        Trainings().derive(4.5)
+        MadeUp().derive(4.5)
 
 
 def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +97,9 @@ def test_after_a_search_its_best_networks_are_trained_too(monkeypatch: pytest.Mo
         "top_k",
         lambda request: Derived(ranked[0], Evidence(method="top_k"), ranked=tuple(ranked)),
     )
-    trainings = Trainings()
+    trainings = MadeUp()
     trainings.derive(trajectories={0: Path("pi.npz")})
-    trained = {trial.layout for trial in trainings.asked[0]}
+    trained = {one.layout for one in trainings.asked[0]}
     assert [layout in trained for layout in ranked] == [True, True, False], "as many as derive.top"
 
 
@@ -113,10 +115,10 @@ def tiny_rows(*layouts: str) -> Kinds:
 
 
 def answer(nats: dict[tuple[int, int], float], proposed: tuple[int, ...]) -> Answer:
-    method, results = Finals(again=1), dict[Training, float]()
-    while not isinstance(step := method(space(proposed), results), Answer):
-        results |= {one: nats[one.network, one.seed] for one in step}
-    return step
+    def train(networks: Sequence[int], length: Length, seeds: Sequence[int]) -> list[float]:
+        return [nats[network, seed] for seed in seeds for network in networks]
+
+    return Finals(again=1)(space(proposed), Trainings(train))
 
 
 def test_a_proposal_that_beats_the_best_rule_leads_by_the_paired_difference() -> None:
@@ -146,11 +148,11 @@ def test_what_diverged_is_the_last_and_ends_nothing() -> None:
 
 @pytest.mark.parametrize(("method", "length"), [("finals", "full"), ("predictor", "half")])
 def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: str) -> None:
-    asked = list[Trial]()
+    asked = list[Layout]()
 
-    def diverging(trials: Sequence[Trial]) -> list[float]:
-        asked.extend(trials)
-        return [inf] * len(trials)
+    def diverging(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
+        asked.extend(layouts)
+        return [inf] * len(layouts)
 
     candidates = tiny.candidates("attention", "dense", "identity")
     request = Request(DeriveConfig(method=method), candidates, 4, COST, train=diverging)
@@ -160,8 +162,8 @@ def test_where_all_trainings_diverged_there_is_no_answer(method: str, length: st
 
 
 def test_where_all_finals_diverged_the_probes_say_nothing() -> None:
-    def diverging(trials: Sequence[Trial]) -> list[float]:
-        return [4.0 if trial.half else inf for trial in trials]
+    def diverging(layouts: Sequence[Layout], length: Length, seeds: Sequence[int]) -> list[float]:
+        return [4.0 if length == "half" else inf] * len(layouts) * len(seeds)
 
     candidates = tiny.candidates("attention", "dense", "identity")
     request = Request(DeriveConfig(method="predictor"), candidates, 4, COST, train=diverging)

@@ -1,6 +1,5 @@
 """The method `predictor` on made-up nats: what it asks for, what it says, when it refuses."""
 
-import importlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,12 +9,12 @@ import pytest
 
 from model import Layout
 from nas.costs.budget import LayoutCost, Limit
-from nas.derivation import DERIVATIONS, Derived, Request, Trial
+from nas.derivation import DERIVATIONS, Derived, Length, Request
 from nas.derivation.config import DeriveConfig
-from nas.probing.base import Method
-from nas.probing.finals import Finals
-from nas.probing.predictor import Predictor
+from nas.derivation.finals import Finals
+from nas.derivation.predictor import Predictor
 from tests import tiny
+from tests.nas.derivation.conftest import Asked
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
 
@@ -31,12 +30,14 @@ def nats_of(layout: Layout) -> float:
 class Training:
     """Trainings of exactly those nats; half length is 0.3 worse."""
 
-    asked: list[list[Trial]] = field(default_factory=list)
+    asked: list[list[Asked]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
-    def __call__(self, trials: Sequence[Trial]) -> list[float]:
-        self.asked.append([*trials])
-        return [nats_of(trial.layout) + 0.3 * trial.half for trial in trials]
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        self.asked.append([Asked(layout, length, seed) for seed in seeds for layout in layouts])
+        return [nats_of(one.layout) + 0.3 * (one.length == "half") for one in self.asked[-1]]
 
     def derive(
         self,
@@ -64,28 +65,26 @@ def test_it_finds_the_best_network_of_a_budget() -> None:
     assert len(within) > 300
     assert nats_of(derived.layout) <= sorted(within)[0] + 0.001
     assert derived.ranked[0] == derived.layout
-    assert all(trial.half for batch in probes for trial in batch)
+    assert all(trial.length == "half" for batch in probes for trial in batch)
     assert sum(map(len, probes)) == 10
-    assert not any(trial.half for trial in finals)
+    assert not any(trial.length == "half" for trial in finals)
     assert {trial.seed for trial in finals} == {1, 2}
     assert COST(derived.layout) <= 12.5
 
 
-@pytest.mark.parametrize("judged", [Predictor(), Finals()], ids=["predictor", "finals"])
+@pytest.mark.parametrize("judged", [Predictor, Finals])
 def test_by_default_it_is_the_method_that_a_replay_judges(
-    judged: Predictor | Finals, monkeypatch: pytest.MonkeyPatch
+    judged: type[Predictor] | type[Finals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = type(judged).__name__.lower()
-    module = importlib.import_module(f"nas.derivation.{name}")
-    asked, train = list[Method](), module.train_until_answer
+    asked, answer = list[Any](), judged.__call__
 
-    def watched(request: Request, candidates: Any, method: Method, progress: Any) -> Any:
-        asked.append(method)
-        return train(request, candidates, method, progress)
+    def watched(self: Any, space: Any, train: Any) -> Any:
+        asked.append(self)
+        return answer(self, space, train)
 
-    monkeypatch.setattr(module, "train_until_answer", watched)
-    Training().derive(method=name)
-    assert asked == [judged]
+    monkeypatch.setattr(judged, "__call__", watched)
+    Training().derive(method=judged.__name__.lower())
+    assert asked == [judged()]
 
 
 def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> None:
@@ -95,7 +94,7 @@ def test_the_front_is_of_networks_that_no_cheaper_one_is_expected_to_beat() -> N
     assert flops == sorted(set(flops))
     assert nats == sorted(set(nats), reverse=True)
     assert [COST(one.layout) for one in derived.front] == flops
-    expected = {one.trial.layout: one.expected_nats for one in derived.tried}
+    expected = {one.layout: one.expected_nats for one in derived.trained}
     best = min(expected[layout] for layout in expected)
     assert nats[-1] <= best + 1e-12
     for one in derived.front:
@@ -108,17 +107,17 @@ def test_every_training_is_reported_with_what_is_expected() -> None:
     training = Training()
     derived = training.derive()
     trials = [trial for batch in training.asked for trial in batch]
-    assert [one.trial for one in derived.tried] == trials
-    for one in derived.tried:
-        assert one.nats == nats_of(one.trial.layout) + 0.3 * one.trial.half
-        assert one.expected_nats == pytest.approx(nats_of(one.trial.layout), abs=0.06)
+    assert [(one.layout, one.length, one.seed) for one in derived.trained] == trials
+    for one in derived.trained:
+        assert one.nats == nats_of(one.layout) + 0.3 * (one.length == "half")
+        assert one.expected_nats == pytest.approx(nats_of(one.layout), abs=0.06)
         assert one.expected_sd > 0
-        assert one.flops_per_token == COST(one.trial.layout)
+        assert one.flops_per_token == COST(one.layout)
         # The probes alone know half length, of whose 0.3 nats more they know nothing.
-        assert (one.foreseen is None) == one.trial.half
+        assert (one.foreseen is None) == (one.length == "half")
         if one.foreseen is not None:
-            assert one.foreseen == pytest.approx(nats_of(one.trial.layout) + 0.3, abs=0.15)
-    assert {one.rule for one in derived.tried} >= {"attention first 1", ""}
+            assert one.foreseen == pytest.approx(nats_of(one.layout) + 0.3, abs=0.15)
+    assert {one.rule for one in derived.trained} >= {"attention first 1", ""}
     words = derived.evidence.method
     assert words.startswith("predictor: best of ")
     assert "networks by 10 trainings of half and" in words
@@ -154,7 +153,7 @@ def test_rules_of_further_kinds_are_probed_and_have_probes_of_their_own() -> Non
     first, *_ = training.asked
     probed = {"".join(slot.label[0] for slot in trial.layout) for trial in first}
     assert {"sdsds", "sdsda"} <= probed
-    assert sum(trial.half for asked in training.asked for trial in asked) == 13
+    assert sum(trial.length == "half" for asked in training.asked for trial in asked) == 13
 
 
 def test_no_layout_within_the_budget_is_refused() -> None:

@@ -12,7 +12,7 @@ from nas.derivation import space as layout_spaces
 from nas.derivation.base import NoLayout, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.space import layout_space
-from nas.probing.base import NONE
+from nas.derivation.training import NONE, Space
 from tests import tiny
 
 COST = LayoutCost(
@@ -52,16 +52,14 @@ def test_every_network_within_the_limits_comes_once(
     networks = [asked.networks.of(tuple(choice)) for choice in numbers]
     assert len(set(networks)) == len(networks)
     assert set(networks) == expected
-    for row_L, layout, flops in zip(
-        listed.space.kind_NL, listed.layouts, listed.space.flops_N, strict=True
-    ):
+    for row_L, layout, flops in zip(listed.kind_NL, listed.layouts, listed.flops_N, strict=True):
         blocks = [slot.label for slot in layout if slot.label != "identity"]
-        assert [listed.space.kinds[k] for k in row_L if k != NONE] == blocks
+        assert [listed.kinds[k] for k in row_L if k != NONE] == blocks
         assert flops == COST(layout)
-    assert listed.space.kinds[-1] == "dense", "what the others are compared with"
+    assert listed.kinds[-1] == "dense", "what the others are compared with"
 
 
-def letters(listed: layout_spaces.LayoutSpace, number: int) -> str:
+def letters(listed: Space, number: int) -> str:
     return "".join(slot.label[0] for slot in listed.layouts[number])
 
 
@@ -75,8 +73,8 @@ def test_rules_and_proposals_are_named_where_they_keep_the_limits() -> None:
         (dense, dense, dense, identity),
     ]
     listed = layout_space(asked, proposed)
-    assert [letters(listed, number) for number in listed.space.proposed] == ["idai", "dddi"]
-    rules = {name: letters(listed, number) for name, number in listed.space.rules.items()}
+    assert [letters(listed, number) for number in listed.proposed] == ["idai", "dddi"]
+    rules = {name: letters(listed, number) for name, number in listed.rules.items()}
     assert rules == {
         "attention first 1": "addi", "spread 1": "addi", "early 1": "addi",
         "dense first 1": "ddai", "attention first 2": "aadi", "spread 2": "adai",
@@ -92,7 +90,7 @@ def test_further_kinds_have_rules_of_their_own() -> None:
     space = layout_space(asked)
     of_kinds = {
         name: letters(space, number)
-        for name, number in space.space.rules.items()
+        for name, number in space.rules.items()
         if name.startswith(("interleaved", "hybrid"))
     }
     assert of_kinds == {
@@ -100,12 +98,11 @@ def test_further_kinds_have_rules_of_their_own() -> None:
         "hybrid short_conv": "sdsdadi",
         "interleaved persistent": "apapiii",
     }
-    assert (space.attention, space.dense) == ("attention", "dense")
-    short = layout_space(Request(DeriveConfig(), tiny.candidates(*labels), 4, cost)).space.rules
+    short = layout_space(Request(DeriveConfig(), tiny.candidates(*labels), 4, cost)).rules
     assert "interleaved short_conv" in short
     assert "hybrid short_conv" not in short, "of four blocks it has no attention"
     alone = Request(DeriveConfig(), tiny.candidates("short_conv", "dense"), 3, cost)
-    assert list(layout_space(alone).space.rules) == ["interleaved short_conv"]
+    assert list(layout_space(alone).rules) == ["interleaved short_conv"]
 
 
 def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
@@ -118,12 +115,12 @@ def test_of_too_many_networks_many_are_drawn_and_the_rules_are_there(
     assert one.layouts == again.layouts
     assert len(one.layouts) == 500
     assert all(COST(layout) <= 22.0 for layout in one.layouts)
-    assert letters(one, one.space.rules["attention first 3"]) == "aaaddddddi"
+    assert letters(one, one.rules["attention first 3"]) == "aaaddddddi"
     further = layout_space(request(10, 22.0, "attention", "dense", "short_conv", "identity"))
-    assert letters(further, further.space.rules["hybrid short_conv"]) == "sdsdadsdsd"
-    blocks = np.bincount((one.space.kind_NL != NONE).sum(axis=1))
+    assert letters(further, further.rules["hybrid short_conv"]) == "sdsdadsdsd"
+    blocks = np.bincount((one.kind_NL != NONE).sum(axis=1))
     assert (blocks[5:] > 0).all()
-    assert len(np.unique(one.space.kind_NL, axis=0)) == 500
+    assert len(np.unique(one.kind_NL, axis=0)) == 500
 
 
 def test_blocks_of_one_kind_by_two_labels_are_one_kind() -> None:
@@ -131,5 +128,5 @@ def test_blocks_of_one_kind_by_two_labels_are_one_kind() -> None:
     again: Candidate = dense.model_copy(update={"label": "again"})
     asked = Request(DeriveConfig(), [attention, dense, again, identity], 3, lambda layout: 1.0)
     listed = layout_space(asked)
-    assert listed.space.kinds == ("attention", "dense")
+    assert listed.kinds == ("attention", "dense")
     assert len(listed.layouts) == 2 + 4 + 8

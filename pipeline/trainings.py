@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from model import layout_letters
-from nas.derivation import Trial
+from model import Layout, layout_letters
+from nas.derivation import Length
 from pipeline.context import RunPlan
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.run_files import read_result, remove_weights
 from pipeline.table_key import claim_key, key_of
 from training.signals import StopRequest
-from utils.files import read_object, write_whole
+from utils.files import write_whole
 from utils.screen import say
 
 PROBES, FINALS, KEY = "probes", "finals", "key.json"
@@ -24,7 +24,7 @@ _FIRST_SEED, _SEEDS = 1000, 100
 
 
 @dataclass
-class Probes:
+class LayoutTrainings:
     """Trains layouts as retrain.py does, one thread each, so that workers change no figure.
 
     Of half length in RUN/probes/LAYOUT/seed-N, with a whole schedule of their own; of full length
@@ -34,17 +34,18 @@ class Probes:
     plan: RunPlan
     workers: int = 1
 
-    def __call__(self, trials: Sequence[Trial]) -> list[float]:
-        """Validation nats of trainings; infinite where one diverged.
+    def __call__(
+        self, layouts: Sequence[Layout], length: Length, seeds: Sequence[int]
+    ) -> list[float]:
+        """Validation nats of all layouts by the first seed, the next one, ...; infinite: diverged.
 
         Raises:
             ValueError: a folder holds results of another experiment or text, a result is damaged,
                 or a training failed.
             Stopped: a signal came; everything is saved.
         """
-        for half in sorted({trial.half for trial in trials}):
-            self._claim(half)
-        jobs = [self._job(trial) for trial in trials]
+        self._claim(length)
+        jobs = [self._job(layout, length, seed) for seed in seeds for layout in layouts]
         waiting = [job for job in jobs if _nats_of(job) is None]
         if len(waiting) < len(jobs):
             say(f"trained already: {len(jobs) - len(waiting)} of {len(jobs)}")
@@ -61,18 +62,17 @@ class Probes:
             )
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
-    def _claim(self, half: bool) -> None:
-        folder = self._folder(half)
-        key = key_of(self._experiment(half), self.plan.inputs())
-        remedy = f"give another --run, or remove {folder} to train again"
-        claim_key(folder / KEY, key, remedy)
+    def _claim(self, length: Length) -> None:
+        folder = self._folder(length)
+        key = key_of(self._experiment(length), self.plan.inputs())
+        claim_key(folder / KEY, key, f"give another --run, or remove {folder} to train again")
 
-    def _folder(self, half: bool) -> Path:
-        return self.plan.run_dir / (PROBES if half else FINALS)
+    def _folder(self, length: Length) -> Path:
+        return self.plan.run_dir / (PROBES if length == "half" else FINALS)
 
-    def _experiment(self, half: bool) -> Experiment:
+    def _experiment(self, length: Length) -> Experiment:
         settings: dict[str, object] = {"run.threads": 1}
-        if not half:
+        if length == "full":
             return with_settings(self.plan.experiment, settings)
         steps = settings["retrain.steps"] = self.plan.half_length
         try:
@@ -83,10 +83,10 @@ class Probes:
                 f"{error}; give more steps, or what fits half of them"
             ) from None
 
-    def _job(self, trial: Trial) -> Job:
-        seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + trial.seed
-        letters = layout_letters(trial.layout)
-        return layout_job(self._experiment(trial.half), letters, seed, self._folder(trial.half))
+    def _job(self, layout: Layout, length: Length, number: int) -> Job:
+        seed = _FIRST_SEED + _SEEDS * self.plan.experiment.derive.seed + number
+        letters, folder = layout_letters(layout), self._folder(length)
+        return layout_job(self._experiment(length), letters, seed, folder)
 
 
 def seeds_trained(run_dir: Path) -> list[int]:
@@ -98,20 +98,10 @@ def seeds_trained(run_dir: Path) -> list[int]:
 
 def _nats_of(job: Job) -> float | None:
     """What a training came to; None before its end."""
-    if (marker := job.folder / _DIVERGED).exists():
-        read_object(marker, f"remove {job.folder} to train it again")
+    if (job.folder / _DIVERGED).exists():
         return inf
     path = training_result(job)
-    if path is None:
-        return None
-    result = read_result(path)
-    asked = job.experiment.derive.layout, job.experiment.run.seed
-    if (result["layout"], result["seed"]) != asked:
-        raise ValueError(
-            f"{path}: is of layout {result['layout']} and seed {result['seed']}, expected "
-            f"{asked[0]} and {asked[1]}; remove {job.folder} to train it again"
-        )
-    return float(result["valid"]["nats_per_token"])
+    return None if path is None else float(read_result(path)["valid"]["nats_per_token"])
 
 
 def _trained(job: Job, countdown: Countdown) -> None:

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from nas.probing.base import Space
-from nas.probing.features import Priors, features_of
-from tests.nas.probing.conftest import space_of
+from nas.derivation.regression import Priors, features_of
+from nas.derivation.training import Space
+from tests.nas.derivation.conftest import space_of
 
 PRIORS = Priors(share=1, square=2, absence=3, product=4, centroid=5, end=6)
 

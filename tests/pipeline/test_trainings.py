@@ -18,7 +18,7 @@ import pytest
 import derive
 from model import load_architecture
 from nas.derivation.config import DeriveConfig
-from pipeline import probing
+from pipeline import trainings
 from pipeline.experiment import load_experiment
 from pipeline.jobs import layout_job
 from tests.runs import ROOT, refused, run, run_jobs_here, settings
@@ -40,7 +40,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.extend(job.name for job in jobs)
         run_jobs_here(jobs, **how)
 
-    monkeypatch.setattr(probing, "run_all", run_here)
+    monkeypatch.setattr(trainings, "run_all", run_here)
     return names
 
 
@@ -146,8 +146,8 @@ def test_what_is_trained_is_not_trained_again(
 def test_what_workers_train_is_counted_down_by_their_number(
     experiment_file: Path, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    countdown = Mock(wraps=probing.Countdown)
-    monkeypatch.setattr(probing, "Countdown", countdown)
+    countdown = Mock(wraps=trainings.Countdown)
+    monkeypatch.setattr(trainings, "Countdown", countdown)
     command = ("--run", tmp_path / "run", *METHOD, *SMALL, "--workers", "2")
     run(derive, experiment_file, *command)
     assert {workers for (_, workers), _ in countdown.call_args_list} == {2}
@@ -188,27 +188,11 @@ def test_probes_of_another_experiment_or_text_are_refused(
     assert "probes/key.json: corpus is " in line
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"seed": 5}, "expected "), ({"layout": "d d"}, "expected "), ({"valid": 3}, "valid: ")],
-)
-def test_a_damaged_probe_is_refused_by_name(
-    predict: Derive, experiment_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any], words: str,
-) -> None:  # fmt: skip
-    predict()
-    (path,) = (tmp_path / "run").glob("probes/ai/seed-1000/retrain/*/seed-*/result.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    line = refused(derive, capsys, experiment_file, "--run", tmp_path / "run", *METHOD, *SMALL)
-    assert str(path.relative_to(tmp_path)) in line
-    assert words in line
-
-
 def test_a_training_that_diverged_counts_and_is_not_begun_again(
     predict: Derive, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    run_here = probing.run_all
+    run_here = trainings.run_all
 
     def diverging(jobs: Any, *, diverged: Any, **how: Any) -> None:
         lost = [job for job in jobs if job.name == "a i, seed 1000"]
@@ -217,7 +201,7 @@ def test_a_training_that_diverged_counts_and_is_not_begun_again(
             diverged(job, "exit code 3: diverged at step 2: the loss is nan nats")
         run_here([job for job in jobs if job not in lost], diverged=diverged, **how)
 
-    monkeypatch.setattr(probing, "run_all", diverging)
+    monkeypatch.setattr(trainings, "run_all", diverging)
     first = predict()
     assert "a i, seed 1000: exit code 3: diverged at step 2" in capsys.readouterr().err
     assert "a i, seed 1000" not in jobs

@@ -1,19 +1,19 @@
 """The predictor on LayoutBench: its design, its next probes, its end, against a slow reference."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from nas.probing.base import Answer, Length, Space, Training
-from nas.probing.features import features_of
-from nas.probing.predictor import Predictor, rules_of_design
-from nas.probing.regression import Deviations
-from nas.probing.rules import rules_of
-from tests.nas.probing.conftest import KINDS, letters_of, space_of
-from tests.nas.probing.test_regression import beside, by_weights
+from nas.derivation.predictor import Predictor, rules_of_design
+from nas.derivation.regression import Deviations, features_of
+from nas.derivation.space import rules_of
+from nas.derivation.training import Answer, Length, Space, Training, Trainings
+from tests.nas.derivation.conftest import KINDS, letters_of, space_of
+from tests.nas.derivation.test_regression import beside, by_weights
 
 Results = dict[Training, float]
 LENGTHS: tuple[tuple[Length, int], ...] = (("half", 0), ("full", 1), ("full", 2))
@@ -21,13 +21,17 @@ LENGTHS: tuple[tuple[Length, int], ...] = (("half", 0), ("full", 1), ("full", 2)
 
 def trained(method: Predictor, space: Space, table: Results) -> tuple[Answer, list[list[Training]]]:
     """Run a method on a table to its end; the batches it asked for."""
-    results, batches = Results(), list[list[Training]]()
-    while not isinstance(step := method(space, results), Answer):
-        assert step
-        assert not set(step) & results.keys(), "none twice"
-        batches.append(list(step))
-        results |= {training: table[training] for training in step}
-    return step, batches
+    batches = list[list[Training]]()
+
+    def train(networks: Sequence[int], length: Length, seeds: Sequence[int]) -> list[float]:
+        batches.append([Training(n, length, seed) for seed in seeds for n in networks])
+        return [table[training] for training in batches[-1]]
+
+    answer = method(space, Trainings(train))
+    asked = [*itertools.chain.from_iterable(batches)]
+    assert all(batches)
+    assert len(set(asked)) == len(asked), "none twice"
+    return answer, batches
 
 
 def test_the_first_design_has_rules_of_few_and_of_many_attention_blocks(bench: Space) -> None:

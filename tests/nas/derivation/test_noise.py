@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nas.probing.base import Training
-from nas.probing.noise import training_noise
+from nas.derivation.training import Training, training_noise
 
 
 def results_of(nats_NS: np.ndarray) -> dict[Training, float]:

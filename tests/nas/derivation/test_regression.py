@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nas.probing.base import Space, Training
-from nas.probing.features import Features, Priors, features_of
-from nas.probing.regression import Deviations, posterior
+from nas.derivation.regression import Deviations, Features, Priors, features_of, posterior
+from nas.derivation.training import Space, Training
 
 Array = NDArray[np.float64]
 DEVIATIONS = Deviations(

@@ -2,16 +2,26 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from benchmarks.layoutbench.table import read_table
-from nas.probing.base import NONE, Space, Training
-from nas.probing.rules import rules_of
+from model import Layout
+from nas.derivation.space import rules_of
+from nas.derivation.training import NONE, Length, Space, Training
 
 TABLE = Path(__file__).parents[3] / "benchmarks" / "results" / "layoutbench.csv"
 KINDS = ("attention", "dense")
+
+
+class Asked(NamedTuple):
+    """A training of a layout that a method asked for."""
+
+    layout: Layout
+    length: Length
+    seed: int
 
 
 def space_of(rows: list[str], slots: int) -> Space:

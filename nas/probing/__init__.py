@@ -1,1 +1,0 @@
-"""Choosing a layout by training some, shortly and few: methods, and what they are judged by."""

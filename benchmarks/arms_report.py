@@ -30,8 +30,7 @@ from benchmarks.arms_differences import Difference, welch
 from benchmarks.arms_figure import ArmRow
 from benchmarks.arms_stages import next_trainings
 from benchmarks.layout_rows import WORKLOADS, Row
-from nas.statistics.intervals import NOTHING, paired_interval, shown_at
-from nas.statistics.p_values import holm
+from nas.statistics.intervals import NOTHING, holm, paired_interval, shown_at
 
 # Below this Student's t is so wide that Welch's interval, over all seeds of both arms, says more.
 FEWEST_PAIRS = 5

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nas.opponents.base import is_equal
+from nas.opponents.equal_cost import is_equal
 from nas.statistics.intervals import at_cost, paired_differences, paired_interval
 from pipeline.contestants import Contestant
 from training.evaluation import Evaluation

@@ -9,7 +9,7 @@ from model import Architecture, ModelOptions, load_architecture
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import PLACING, missing_kinds
 from nas.opponents import OPPONENTS, NoOpponent
-from nas.opponents.base import TOLERANCE, is_equal
+from nas.opponents.equal_cost import TOLERANCE, is_equal
 from pipeline.contest import equal_cost, equal_opponents
 from pipeline.context import RunPlan
 from pipeline.derive import NO_SEARCH, check_tokenizer, derive, write_architecture

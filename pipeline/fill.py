@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from model import Layout, TimedCost, layout_letters
 from nas.costs.budget import Budget
-from nas.opponents.width import dense_widths, with_width
+from nas.opponents.equal_cost import dense_widths, with_width
 from pipeline.context import RunPlan
 from pipeline.costs import counted_share, measure_whole, over, over_text
 from utils.screen import say

@@ -5,13 +5,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.statistics.p_values import LEVEL, holm, students_p, students_t
+from scipy.special import stdtr, stdtrit
 
 # More degrees of freedom than these count as these: intervals are wider by 4% at most.
 _MOST_FREEDOM = 30
 # Two-sided; the one-sided quantile of a difference that is seen four times in five.
 _MISSED = 0.4
 NOTHING = "nothing"
+# What a p value must lie below for a difference to be shown.
+LEVEL = 0.05
 
 
 def t95(freedom: int) -> float:
@@ -21,7 +23,7 @@ def t95(freedom: int) -> float:
 
 def _quantile(p: float, freedom: int) -> float:
     """Of a two-sided p value, to three decimals: recorded figures were made with printed tables."""
-    return round(students_t(p, min(freedom, _MOST_FREEDOM)), 3)
+    return round(float(stdtrit(min(freedom, _MOST_FREEDOM), 1 - p / 2)), 3)
 
 
 def smallest_visible(half_width: float, n: int, comparisons: int = 1) -> float:
@@ -115,6 +117,11 @@ def _p_of(mean: float, half_width: float, n: int) -> float:
     return students_p(mean / half_width * t95(freedom), freedom)
 
 
+def students_p(t: float, freedom: int) -> float:
+    """Two-sided p value of Student's t."""
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
 def paired_line(one: str, other: str, difference: PairedDifference, unit: str) -> str:
     """What paired results say of one against another."""
     visible = smallest_visible(difference.half_width, difference.n, difference.comparisons)
@@ -157,3 +164,16 @@ def verdict(
             "opponents; an interval is of one alone"
         )
     return [*lines, "one search run: nothing follows about the search itself"]
+
+
+def holm(values: Sequence[float], planned: int) -> list[float]:
+    """Adjusted p values of some of the planned comparisons, in the order of `values` (Holm 1979).
+
+    Those that are not made yet count as the last, so that no adjusted value grows when they are.
+    """
+    assert planned >= len(values)
+    adjusted, least = [0.0] * len(values), 0.0
+    for rank, number in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        least = max(least, min(1.0, (planned - rank) * values[number]))
+        adjusted[number] = least
+    return adjusted

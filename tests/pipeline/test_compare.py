@@ -14,7 +14,7 @@ import compare
 import derive
 import retrain
 from data import count_words
-from nas.opponents.base import TOLERANCE
+from nas.opponents.equal_cost import TOLERANCE
 from pipeline.compare import train_in_processes
 from pipeline.contestants import contestants
 from pipeline.costs import time_models

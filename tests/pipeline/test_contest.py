@@ -10,7 +10,7 @@ import pytest
 import compare
 import derive
 from model import load_architecture
-from nas.opponents.base import TOLERANCE, NoOpponent
+from nas.opponents.equal_cost import TOLERANCE, NoOpponent
 from nas.statistics.intervals import at_cost
 from pipeline.contest import FILE, contest, equal_cost
 from pipeline.contestants import contestants, of_equal_cost

@@ -9,7 +9,7 @@ import derive
 import retrain
 from model import load_architecture, load_model
 from nas.costs import table as cost_table
-from nas.opponents.width import GRAIN, with_width
+from nas.opponents.equal_cost import GRAIN, with_width
 from pipeline import costs as plan_costs
 from pipeline.costs import counted_cost
 from tests import tiny

@@ -11,8 +11,7 @@ from nas.costs.budget import LayoutCost
 from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
 from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
-from nas.opponents.base import TOLERANCE, is_equal
-from nas.opponents.width import dense_widths, with_width
+from nas.opponents.equal_cost import TOLERANCE, dense_widths, is_equal, with_width
 from tests import tiny
 
 CANDIDATES = tiny.candidates("attention", "dense", "identity")

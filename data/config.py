@@ -1,4 +1,4 @@
-"""What an experiment says about its text, its tokenizer and its streams."""
+"""The section `data` of an experiment: its text, its tokenizer and its streams."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,7 +32,7 @@ class TreeConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How text becomes ids."""
+    """Choice of the tokenizer that makes ids of text."""
 
     kind: str = Field(
         default="bpe",
@@ -66,7 +66,7 @@ class TokenizerConfig(Section):
 
     @property
     def ids(self) -> int | None:
-        """How many ids there will be; None where only a given model says."""
+        """Number of ids; None where only a given model says."""
         return TOKENIZERS[self.kind].ids(self)
 
     @model_validator(mode="after")

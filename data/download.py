@@ -106,9 +106,10 @@ def _difference(path: Path, remote: Remote) -> str | None:
 def _download(
     remote: Remote, address: str, temporary: Path, progress: Callable[[str], None]
 ) -> None:
-    """Write what an address gives to a temporary name; _Refused where it is not the file."""
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise _Refused("is no http or https address")
+    """Write what an address gives to a temporary name; _Refused where it is not the file.
+
+    Addresses of an experiment begin with http:// or https:// (data/config.py).
+    """
     request = urllib.request.Request(address, headers={"User-Agent": _AGENT})
     try:
         body = urllib.request.urlopen(request, timeout=TIMEOUT_S)

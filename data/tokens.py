@@ -1,4 +1,4 @@
-"""From a corpus to token files: the tokenizer is made, the splits are encoded and cached.
+"""Token files of a corpus: the tokenizer is made, the splits are encoded and cached.
 
 V vocabulary   N tokens of a split
 """
@@ -230,7 +230,7 @@ def _write(
 
 
 def _count(tokens: TokenArray, size: int) -> IdArray:
-    """How often each id stands there."""
+    """Count of each id."""
     counts_V = np.zeros(size, dtype=np.int64)
     for start in range(0, len(tokens), _CHUNK):
         counts_V += np.bincount(tokens[start : start + _CHUNK], minlength=size)

@@ -76,7 +76,7 @@ def begin(archive: Path, manifest: Manifest, run: Path) -> None:
 
 
 def expectations(files: Path, settings: Sequence[str]) -> list[str]:
-    """Why the same numbers cannot be expected here from unpacked files; empty where they can.
+    """Reasons against the same numbers here from unpacked files; empty where there are none.
 
     The text of every phase is read, and may be downloaded, since its hash is asked for.
 
@@ -208,7 +208,7 @@ def _difference(name: str, manifest: Manifest, run: Path) -> str | None:
 
 
 def first_difference(name: str, there: bytes, here: bytes) -> str | None:
-    """Where two tables or JSON files differ first, times excepted; None where they do not."""
+    """First place where two tables or JSON files differ, times excepted, or None."""
     one, other = (dict(_values(_content(name, raw), "")) for raw in (there, here))
     for place in [*one, *(place for place in other if place not in one)]:
         pair = one.get(place, "nothing"), other.get(place, "nothing")

@@ -25,7 +25,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class Manifest(BaseModel):
-    """What an archive says of a run: commands, and the SHA-256 of files and of their weights."""
+    """Contents of an archive: a run's commands, and the SHA-256 of its files and weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     name: str = Field(max_length=200)

@@ -41,7 +41,7 @@ class Command(BaseModel):
     ranks: int = Field(default=1, ge=1, le=4096)
 
     def arguments(self, files: Path, run: Path, settings: Sequence[str] = ()) -> list[str]:
-        """What stands behind the verb, where the run's own files lie in `files`."""
+        """Arguments behind the verb, where the run's own files lie in `files`."""
         given = [str(files / self.experiment), "--run", str(run)]
         if self.seeds:
             given += ["--seeds", ",".join(map(str, self.seeds))]
@@ -124,7 +124,7 @@ def _compared(run: Path) -> list[str]:
 
 
 def _retrainings(run: Path) -> Iterator[Command]:
-    """Of the chosen layout by retrain.py, then of layouts that no comparison trains."""
+    """The chosen layout's by retrain.py, then those of layouts that no comparison trains."""
     compared, seeds = _compared(run), set[int]()
     if compared:
         seeds = set(load_experiment(run / COMPARED).compare.seeds)

@@ -113,7 +113,7 @@ def make_venv(venv: str, *options: str) -> None:
 
 
 def is_usable(venv: str, system_packages: bool) -> bool:
-    """Whether the environment is there already, as it would be made now."""
+    """True where the environment is there already, as it would be made now."""
     wanted = "include-system-site-packages = " + str(system_packages).lower()
     try:
         with open(os.path.join(venv, "pyvenv.cfg")) as file:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def page(experiment: "TextExperiment", run_dir: Path) -> str:
-    """All that is shown; the text is the one that a run in this directory reads.
+    """The whole page; the text is the one that a run in this directory reads.
 
     Raises:
         ValueError: corpus, tokenizer or cutoffs cannot be had.
@@ -105,7 +105,7 @@ def used(ids: Any, prepared: "Prepared") -> float:
 
 
 def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
-    """How much of the held-out text stands in the training text."""
+    """Shares of the held-out text that stand in the training text."""
     for split, share in notes["lines_found_in_train"].items():
         least = f"lines of {share['at_least_characters']}+ characters"
         yield (
@@ -117,7 +117,7 @@ def overlap_lines(notes: dict[str, Any]) -> Iterator[str]:
 
 
 def reading_lines(experiment: "TextExperiment", prepared: "Prepared") -> Iterator[str]:
-    """How often each phase reads the training text, and what makes figures say little."""
+    """Passes of each phase over the training text, and what makes figures say little."""
     from data import ContextBatches
     from pipeline.summary import passes_line, text_warnings
     from training.config import steps_in

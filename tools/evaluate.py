@@ -113,7 +113,7 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
 
 
 def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> Variants:
-    """What each line of the table changes in the model; it must have the option."""
+    """Options of the model that each line of the table changes; it must have them."""
     from model import adjusted
 
     options = {name: vars(arguments)[name] for name in ("window", "clamp") if name in arguments}
@@ -128,7 +128,7 @@ def variants_of(arguments: argparse.Namespace, architecture: "Architecture") -> 
 
 
 def heading(measurement: "Measurement", variants: Variants, words: str) -> str:
-    """What is measured, on what, how, and the titles of the table."""
+    """Model, text, how it is measured, and the titles of the table."""
     from model import adjusted
 
     own, text, cut = measurement.saved.architecture, measurement.text, measurement.cut
@@ -152,7 +152,7 @@ def _columns(words: bool) -> dict[str, tuple[str, int]]:
 
 
 def options_text(architecture: "Architecture", but: str = "") -> str:
-    """What can be changed in a model, by label."""
+    """Options that can be changed in a model, by label."""
     from model import adjustable_options
 
     parts = []
@@ -167,7 +167,7 @@ def _shown(value: int | None) -> str:
 
 
 def notes(own: "Architecture", variants: Variants) -> list[str]:
-    """What the memory of a line and the window do to each other."""
+    """Notes on lines whose memory does not fit the window."""
     from model import adjustable_options, adjusted
 
     lines = []
@@ -189,7 +189,7 @@ def notes(own: "Architecture", variants: Variants) -> list[str]:
 
 
 def row_of(measurement: "Measurement", options: Mapping[str, int | None]) -> dict[str, Any]:
-    """What is known about one line: the options by label, and every measure."""
+    """One line: the options by label, and every measure."""
     from model import adjustable_options, adjusted
 
     result = measurement.run(options)

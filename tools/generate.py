@@ -154,7 +154,7 @@ class Sampler:
 
 
 def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
-    """What draws, and the ids of the prompt with `<doc>` before them."""
+    """The sampler, and the ids of the prompt with `<doc>` before them."""
     from data import encode_documents
     from model import Sampling, load_model
     from pipeline.evaluate import describe, device_of
@@ -222,7 +222,7 @@ def next_line() -> bytes:
 
 
 def generator_of(seed: int) -> "torch.Generator":
-    """What the numbers of a sample are drawn from."""
+    """Generator of the numbers of a sample."""
     import torch
 
     return torch.Generator().manual_seed(seed)

@@ -51,6 +51,6 @@ def _check_members(archive: zipfile.ZipFile, most_bytes: int) -> None:
 
 
 def is_unsafe(name: str) -> bool:
-    """Whether a name could lead out of the folder that it is put into."""
+    """True for a name that could lead out of the folder that it is put into."""
     parts = re.split(r"[/\\]", name)
     return ".." in parts or name[:1] in ("/", "\\") or ":" in parts[0] or "\0" in name

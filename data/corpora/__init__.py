@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CorpusKind:
-    """How a corpus is read, and the keys of `data` that are its own: one it needs, one it takes."""
+    """Reader of a corpus, and the keys of `data` that are its own: one it needs, one it takes."""
 
     load: "Callable[[DataConfig, CorpusPaths], Corpus]"
     needs: Literal["files", "tree"] | None = None

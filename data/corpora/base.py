@@ -34,7 +34,7 @@ def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder
 
 
 def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> str | None:
-    """Why a path of an experiment cannot be read, without the key; None where it can."""
+    """Reason why a path of an experiment cannot be read, without the key; None where it can."""
     try:
         full = base / Path(path).expanduser()
     except RuntimeError:
@@ -51,7 +51,7 @@ def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folde
 
 @dataclass(frozen=True)
 class CorpusPaths:
-    """Where a corpus is read from and who is told about it.
+    """Places that a corpus is read from, and who is told about it.
 
     Relative paths start from `base`; downloads go to `cache`, and what is built. `is_run` says
     whether a folder is the run of some command, whose files are no text.
@@ -63,13 +63,13 @@ class CorpusPaths:
     is_run: Callable[[Path], bool] = lambda folder: False
 
     def is_written_to(self, folder: Path) -> bool:
-        """Whether a folder is a run or the cache: what stands there changes with every command."""
+        """True for a run folder and the cache: what stands there changes with every command."""
         cache = self.cache or default_cache()
         return (cache.exists() and folder.samefile(cache)) or self.is_run(folder)
 
     @property
     def downloads(self) -> Path:
-        """Where downloaded files lie, and where those fetched by hand are put."""
+        """Folder of downloaded files, where those fetched by hand are put too."""
         return (self.cache or default_cache()) / "downloads"
 
 
@@ -80,7 +80,7 @@ class ReadAgain:
     read: Callable[[], Iterator[Document]]
 
     def __iter__(self) -> Iterator[Document]:
-        """From the first document."""
+        """Read from the first document on."""
         return self.read()
 
 

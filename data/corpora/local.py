@@ -104,7 +104,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
 
 
 def matches(path: str, glob: str) -> bool:
-    """Whether a relative posix path fits a glob; `**` is any number of folders, also none."""
+    """Match a relative posix path with a glob; `**` is any number of folders, also none."""
     return _fits(path.split("/"), glob.split("/"))
 
 

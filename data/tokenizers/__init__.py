@@ -41,7 +41,7 @@ def train_tokenizer(
 
 
 def known_losses(config: "TokenizerConfig") -> tuple[str, ...]:
-    """What a tokenizer loses as far as its settings and its model say, in words.
+    """Losses of a tokenizer as far as its settings and its model say, in words.
 
     A model of one's own may lose more; that is seen when a text is encoded.
     """

@@ -81,7 +81,7 @@ class SentencePieceModel:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What text loses, whether or not a space is put before it; empty where nothing."""
+        """Losses of text, whether or not a space is put before it; empty where there are none."""
         rules = self.proto.normalizer_spec
         losses = {
             "characters are normalised": bool(rules.precompiled_charsmap),
@@ -109,7 +109,7 @@ class SentencePieceModel:
 
     @property
     def raw_bytes(self) -> list[bytes]:
-        """What each piece stands for; control pieces stand for nothing."""
+        """Bytes that each piece stands for; control pieces stand for nothing."""
         return [_raw(text, kind) for text, _, kind in self.pieces]
 
     def encode(self, parts: Sequence[str]) -> list[list[int]]:

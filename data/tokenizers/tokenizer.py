@@ -33,7 +33,7 @@ CHANGED = "some of this text came back changed"
 
 
 class Scheme(ABC):
-    """From text to source ids; a kind's own part of a tokenizer.
+    """A kind's own part of a tokenizer, from text to source ids.
 
     Attributes:
         kind: its name in the registry.
@@ -191,7 +191,7 @@ def read_tokenizer_file(folder: Path) -> TokenizerFile:
 
 @dataclass(frozen=True)
 class TokenizerKind:
-    """How a kind of tokenizer is made and loaded, and which settings are its own.
+    """A kind of tokenizer: how it is made and loaded, and which settings are its own.
 
     Attributes:
         make: from the settings, the texts of the training split, and the folder that relative

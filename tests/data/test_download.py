@@ -130,12 +130,6 @@ def test_redirects_end_and_lead_to_the_web_only(server: Server, folder: Path, ta
     assert not list(folder.iterdir())
 
 
-def test_an_address_leads_to_the_web_only(server: Server, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(CONTENT)
-    addresses = ((tmp_path / "file").as_uri(),)
-    assert "is no http or https address" in refusal(server, folder, addresses=addresses)
-
-
 def test_a_silent_server_is_given_up(
     server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """What an experiment says about the model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -10,7 +10,6 @@ from model.blocks import BLOCKS, Candidate
 from model.blocks.dense import CHUNK, Activation, DenseOptions
 from model.ops import Dropout
 from model.options import (
-    NO_OPTIONS,
     EmbeddingWidth,
     LastNorm,
     ModelOptions,
@@ -129,12 +128,6 @@ def _fixed_or_auto(value: Any) -> str:
 
 class ModelConfig(Section):
     """Sizes of the model; a candidate's options left out take the value given here."""
-
-    added: ClassVar[Mapping[str, Any]] = {
-        "chunk": 1,
-        "entangle": False,
-        **NO_OPTIONS.model_dump(),
-    }
 
     slots: int = Field(ge=1, le=4096, description="Number of residual slots.")
     d_model: int = Field(ge=1, le=2**16, description="Width of the residual stream.")

@@ -1,7 +1,6 @@
 """What an experiment says about the run, the optimiser and phase 2."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -172,8 +171,6 @@ class FineTuneConfig(Section):
 
 class RetrainConfig(Section):
     """Phase 2: training the derived model from scratch."""
-
-    added: ClassVar[Mapping[str, Any]] = {"layer_dropout": 0.0}
 
     steps: int | None = Field(default=None, ge=1, description="Optimiser steps; or give epochs.")
     epochs: float | None = Field(default=None, gt=0, le=MOST_EPOCHS, description=EPOCHS)

@@ -3,10 +3,10 @@
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -46,21 +46,14 @@ class Section(BaseModel):
     """A frozen part of a file that refuses unknown keys, infinite numbers and nan."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    # Keys that came later, with what older files mean by lacking them.
-    added: ClassVar[Mapping[str, Any]] = {}
 
     def left_out(self) -> dict[str, Any]:
         """The values in use of keys that are null, where the section alone decides them."""
         return {}
 
     def identity(self) -> dict[str, Any]:
-        """What a phase is claimed by: as older versions wrote it where later keys play no part."""
-        content = self.model_dump(mode="json")
-        return {
-            name: value
-            for name, value in content.items()
-            if name not in self.added or value != self.added[name]
-        }
+        """What a phase is claimed by."""
+        return self.model_dump(mode="json")
 
 
 def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) -> list[Said]:

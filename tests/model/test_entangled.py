@@ -165,9 +165,8 @@ def test_what_cannot_share_weights_is_refused(candidates: Any, words: str) -> No
     ModelConfig(**sizes)
 
 
-def test_an_experiment_without_it_is_the_one_that_older_versions_claimed() -> None:
+def test_an_experiment_with_it_survives_its_file() -> None:
     sizes: dict[str, Any] = {"slots": 2, "d_model": 8, "d_ffn": 12}
-    assert "entangle" not in ModelConfig(**sizes).identity()
     wide = {"kind": "dense", "label": "wide", "d_ffn": 16}
     on = ModelConfig(**sizes, candidates=("dense", wide), entangle=True)
     assert on.identity()["entangle"]

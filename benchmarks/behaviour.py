@@ -220,7 +220,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         before = {
             key: value
             for key, value in recorded.items()
-            if key.partition(": ")[0] in names and Path(key).name not in LEFT_OUT
+            if key.partition(": ")[0] in names
+            and Path(key).name not in LEFT_OUT
+            # Best weights of a step that only a checkpoint before the last one named.
+            and (key in now or not Path(key).name.startswith("best-"))
         }
     else:
         with checkout(arguments.against) as tree:

@@ -15,16 +15,7 @@ from utils.strict_yaml import read_text, read_yaml
 _ENOUGH_SEEDS = 3
 Command = tuple[str, ...]
 _JOBS = "--architecture"  # only trainings that another command started are given one
-# Keys of environment.json: what the page calls them.
-_FACTS = {
-    "corpus": "corpus",
-    "processor": "processor",
-    "device": "device",
-    "threads": "threads",
-    "torch": "torch",
-    "python": "python",
-    "commit": "commit",
-}
+_FACTS = ("corpus", "processor", "device", "threads", "torch", "python", "commit")
 
 
 def next_commands(run_folder: Path, comparison: Comparison | None) -> list[str]:
@@ -74,11 +65,17 @@ def commands_section(run_folder: Path, comparison: Comparison | None) -> html.Se
     trained = [seed for one in sorted(run_folder.glob("retrain/*")) for seed in seed_folders(one)]
     experiments = (folder / "experiment.yaml" for folder in [*searches, *trained])
     experiment = next((path for path in experiments if path.exists()), None)
+    environments = _environments(searches), _environments(trained)
+    known = [*environments[0], *environments[1]]
+    facts = {name: str(known[0][name]) for name in _FACTS if known and known[0].get(name)}
+    for name, folders in {"search seeds": searches, "training seeds": trained}.items():
+        if folders:
+            facts[name] = ", ".join(map(str, sorted({*map(seed_of, folders)})))
     body = html.render(
         "commands.html.j2",
-        made=_remake(run_folder, comparison, searches, trained),
+        made=[*_checkout(known), *_remake(run_folder, comparison, *environments)],
         left=next_commands(run_folder, comparison),
-        facts=_facts(searches, trained),
+        facts=facts,
         experiment=experiment.relative_to(run_folder) if experiment else None,
         settings=experiment.read_text(encoding="utf-8") if experiment else "",
     )
@@ -90,25 +87,13 @@ def _environments(folders: Iterable[Path]) -> list[dict[str, Any]]:
     return [read_json(path) for path in paths if path.exists()]
 
 
-def _facts(searches: Sequence[Path], trained: Sequence[Path]) -> dict[str, str]:
-    """Corpus, machine, versions and commit of the first phase, and the seeds of all."""
-    known = next(iter(_environments([*searches, *trained])), {})
-    facts = {name: str(known[key]) for key, name in _FACTS.items() if known.get(key)}
-    seeds = {"search seeds": searches, "training seeds": trained}
-    return facts | {
-        name: ", ".join(map(str, sorted({*map(seed_of, folders)})))
-        for name, folders in seeds.items()
-        if folders
-    }
-
-
 def _remake(
     run_folder: Path,
     comparison: Comparison | None,
-    searches: Sequence[Path],
-    trainings: Sequence[Path],
+    searches: Sequence[dict[str, Any]],
+    trainings: Sequence[dict[str, Any]],
 ) -> list[str]:
-    """Check-out, search, derivation, retraining and comparison, as far as the files know them."""
+    """Search, derivation, retraining and comparison, as far as environment.json knows them."""
     searched = _recorded(searches)
     trained = [command for command in _recorded(trainings) if _JOBS not in command]
     if not (searched or trained):
@@ -120,8 +105,7 @@ def _remake(
     lines += sorted(trained, key=lambda command: command[0] == "compare.py")
     if comparison is not None and not any(command[0] == "compare.py" for command in trained):
         lines.append(("compare.py", run))
-    commands = [shlex.join(["python", *command]) for command in lines]
-    return [*_checkout([*searches, *trainings]), *commands]
+    return [shlex.join(["python", *command]) for command in lines]
 
 
 def _run_of(commands: Sequence[Command]) -> str | None:
@@ -147,15 +131,14 @@ def _settings(path: Path) -> Any:
         return read_yaml(read_text(path)).value
 
 
-def _recorded(folders: Iterable[Path]) -> list[Command]:
-    """The commands that environment.json of these folders names, each once."""
-    commands = (known.get("command") for known in _environments(folders))
+def _recorded(environments: Iterable[dict[str, Any]]) -> list[Command]:
+    """The commands that were recorded, each once."""
+    commands = (known.get("command") for known in environments)
     return [*dict.fromkeys(tuple(command) for command in commands if command)]
 
 
-def _checkout(folders: Iterable[Path]) -> list[str]:
-    """Check-out of the version of the program, where all of the run is of one."""
-    commits = {str(known.get("commit")) for known in _environments(folders)}
-    if len(commits) != 1 or not (commit := commits.pop()).isalnum() or commit == "None":
-        return []
-    return [f"git checkout {commit}"]
+def _checkout(environments: Iterable[dict[str, Any]]) -> list[str]:
+    """Check-out of the version of the program, where all of the run is of one, and of a commit."""
+    commits = {known.get("commit") for known in environments}
+    commit = commits.pop() if len(commits) == 1 else None
+    return [f"git checkout {commit}"] if commit and commit.isalnum() else []

@@ -28,14 +28,12 @@ def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
 def claim_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> None:
     """Say in a key file what results belong to; check it where it is there already.
 
-    Where another version of the program began them a line says so.
-
     Raises:
-        ValueError: the results there belong to another key, or the file is damaged.
+        ValueError: the results there belong to another key.
         OSError: the file cannot be written.
     """
     if path.exists():
-        _say_other_program(path, check_key(path, key, remedy))
+        check_key(path, key, remedy)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
@@ -63,15 +61,3 @@ def check_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> dict
         f"{path}: {'.'.join(names)} is {was}, now {now}; rows under another key are no "
         f"comparison: {remedy}"
     )
-
-
-def _say_other_program(path: Path, known: Mapping[str, Any]) -> None:
-    # Theirs and ours may differ in more than their key.
-    now = commit()
-    begun_by = known.get("commit", now)
-    if begun_by != now:
-        print(
-            f"{path}: was begun by another version of the program ({begun_by or 'unknown'} there, "
-            f"{now or 'unknown'} here), whose results may differ for that",
-            flush=True,
-        )

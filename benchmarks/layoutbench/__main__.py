@@ -1,7 +1,6 @@
 """Layouts trained alone: the ground truth for what searches and methods say of them.
 
     python -m benchmarks.layoutbench make configs/layoutbench.yaml --workers 2
-    python -m benchmarks.layoutbench latency configs/layoutbench.yaml
     python -m benchmarks.layoutbench again configs/layoutbench.yaml --rows 10 --seed 100
     python -m benchmarks.layoutbench search configs/layoutbench.yaml --seeds 10,11,12 --workers 2
     python -m benchmarks.layoutbench regret --layouts aadadd aaaddd --trainings 4
@@ -10,18 +9,19 @@
     python -m benchmarks.layoutbench rank runs/quickstart --workers 2
 
 make: trains every network of one small model; started again it goes on. Writes RUN/layoutbench.csv
-and RUN/layoutbench.json, what the rows belong to. latency: times the forward passes of all layouts
-and writes them into that table. again: trains some rows of a table with a fresh seed; exit code 1
-where one lies more than 4 standard deviations off. search: searches and derives with several seeds
-and says how far the chosen layouts lie above the best, beside random search at equal cost. regret:
-the same for given layouts, and the noise ceiling. propose: searches, and what they propose within
-budgets, for replays (--proposals). replay: what methods that train layouts reach on the table, with
-so much training as the predictor takes; --half is the table of trainings of half length. Writes
-RUN/replay.json. rank: does a SuperNet rank layouts as training alone does, and better than counting
-parameters? Draws layouts that cost within 3% of what the search's layout costs, and free ones;
-Kendall's tau stands beside that of parameters, FLOPs, latency and the number of attention slots,
-beside the agreement of two trainings, and beside what a perfect predictor would reach. Writes
-RUN/rank/rank.csv, rank.json and rank.png.
+and RUN/layoutbench.json, what the rows belong to.
+again: trains some rows of a table with a fresh seed; exit code 1 where one lies more than 4
+standard deviations off.
+search: searches and derives with several seeds and says how far the chosen layouts lie above the
+best, beside random search at equal cost.
+regret: the same for given layouts, and the noise ceiling.
+propose: searches, and what they propose within budgets, for replays (--proposals).
+replay: what methods that train layouts reach on the table, with so much training as the predictor
+takes; --half is the table of trainings of half length. Writes RUN/replay.json.
+rank: does a SuperNet rank layouts as training alone does, and better than counting parameters?
+Draws layouts that cost within 3% of what the search's layout costs, and free ones. Kendall's tau
+stands beside that of trivial predictors and of two trainings, and beside what a perfect predictor
+would reach. Writes RUN/rank/rank.csv, rank.json and rank.png.
 """
 
 import argparse
@@ -79,7 +79,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--within", metavar="AMOUNT",
         help="only layouts of so many FLOPs at most, e.g. 0.75x of derive.reference (default: all)",
     )  # fmt: skip
-    command("latency", latency, "time all layouts", "runs/layoutbench")
     again_ = command("again", again, "train some rows anew", "runs/layoutbench-again")
     again_.add_argument("--rows", **NUMBER, default=10, help="how many")
     again_.add_argument("--seed", type=int, default=100, metavar="N", help="of the trainings")
@@ -151,16 +150,6 @@ def make(arguments: argparse.Namespace) -> int:
         path = make_table(plan, layouts, arguments.seeds, workers=arguments.workers, stop=stop)
     print(f"table: {path}")
     return 0
-
-
-def latency(arguments: argparse.Namespace) -> int:
-    """Time all layouts."""
-    from benchmarks.layoutbench import making
-
-    path = arguments.run / making.TABLE
-    latencies = making.add_latencies(_plan(arguments), path)
-    print(f"{latencies.note}\ntable: {path}")
-    return int(not latencies.median_ms)
 
 
 def again(arguments: argparse.Namespace) -> int:

@@ -1,11 +1,10 @@
-"""Tables of all layouts of a small model, each trained alone; times and fresh seeds of their rows.
+"""Tables of all layouts of a small model, each trained alone; fresh seeds of their rows.
 
 Nothing but the key beside a table says what its rows belong to (`pipeline.table_key`).
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from benchmarks.layoutbench.table import (
 )
 from model import ModelConfig, layout_letters, network_of, parse_layout
 from nas.costs.budget import Limit, parse_amount
-from nas.costs.latency import Latencies
 from nas.derivation.base import Networks
 from pipeline.context import RunPlan
-from pipeline.costs import time_models
 from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import Experiment
 from pipeline.jobs import Job, layout_job, train_layouts
@@ -149,23 +146,3 @@ def train_again(
         for row, layout in rows
         if layout is not None and layout in layouts
     ]
-
-
-def add_latencies(plan: RunPlan, path: Path) -> Latencies:
-    """Time the forward passes of all layouts in turn and write them into the table.
-
-    Where the machine was busy the table stays as it is.
-    """
-    key_path = path.with_suffix(".json")
-    known = check_key(key_path, key_of(plan.experiment, plan.inputs()))
-    table = read_table(path)
-    models = {
-        layout: plan.network([[slot] for slot in parse_layout(layout, plan.candidates)])
-        for layout in table.layouts
-    }
-    latencies = time_models(plan, models)
-    if latencies.median_ms:
-        rows = [replace(row, latency_ms=latencies.median_ms[row.layout]) for row in table.rows]
-        write_whole(path, as_csv(rows))
-        write_whole(key_path, json.dumps(known | {"latency": latencies.key}, indent=1) + "\n")
-    return latencies

@@ -19,16 +19,3 @@ def test_a_claimed_key_stays_as_it_is_and_another_is_refused(tmp_path: Path) -> 
     assert json.loads(path.read_text()) == written | {"latency": {}}
     with pytest.raises(ValueError, match=r"run\.threads is 1, now 2; .*: give another --csv$"):
         claim_key(path, {"run": {"threads": 2}}, "give another --csv")
-
-
-def test_results_of_another_version_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "key.json"
-    for version, said in (("old", ""), ("old", ""), ("new", "(old there, new here)")):
-        monkeypatch.setattr("pipeline.table_key.commit", lambda version=version: version)
-        claim_key(path, {"seed": 1})
-        shown = capsys.readouterr().out
-        assert ("begun by another version of the program" in shown) == bool(said)
-        assert said in shown
-    assert json.loads(path.read_text())["commit"] == "old"

@@ -149,15 +149,6 @@ def test_the_networks_within_a_share_of_the_references_flops(
     assert layouts_within(bench, layouts, str(d + rest)) == ["di"]
 
 
-def test_a_table_of_the_cheap_networks_alone_is_made(
-    experiment_file: Path, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = [str(experiment_file), *SMALL, "--set", ADI, "--run", str(tmp_path / "run")]
-    assert layoutbench.main(["make", *base, "--within", "0.9x", "--seeds", "3"]) == 0
-    assert "3 layouts, 1 seed each" in capsys.readouterr().out
-    assert jobs == ["ai", "dd", "di"]
-
-
 def test_a_table_is_weighed_on_the_screen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,6 @@
 """Regret, random search and the noise ceiling on tables whose answers are known."""
 
 import itertools
-import json
 import math
 from pathlib import Path
 
@@ -81,16 +80,6 @@ def test_a_search_that_chose_a_twin_finds_its_row(tmp_path: Path) -> None:
         regret_of(table, ["axi"])
 
 
-def test_where_slots_share_weights_a_table_goes_by_their_places(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    rows = [Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout in ("ada", "aad") for seed in (0, 1)]
-    moved = [Row(layout, seed, 1, 1.0, 1.0, 1.0) for layout in ("aia", "aai") for seed in (0, 1)]
-    path.write_text(as_csv([*rows, *moved]))
-    assert read_table(path).layouts == ["aad", "aai", "ada"]
-    path.with_suffix(".json").write_text(json.dumps({"model": {"tie_slots": 2}}))
-    assert read_table(path).layouts == ["aad", "aai", "ada", "aia"]
-
-
 def test_regret_is_the_distance_to_the_best() -> None:
     found = regret_of(table_of(), ["aaa", "add"])
     assert found.each == pytest.approx((0.0, 0.2))
@@ -132,19 +121,6 @@ def test_the_noise_of_a_table() -> None:
     assert loud.agreement < loud.ceiling < 1.0
     assert noise_of(table_of(0.0)).agreement == pytest.approx(1.0)
     assert noise_of(table_of(0.0)).regret == 0.0
-
-
-def test_noise_is_that_of_test_and_its_regret_that_of_the_other_seeds() -> None:
-    table = by_hand(
-        valid={"aa": [1.0, 3.0], "ad": [2.0, 1.0], "da": [3.0, 2.0], "dd": [4.0, 4.0]},
-        test={"aa": [2.0, 5.0], "ad": [3.0, 4.0], "da": [1.0, 1.5], "dd": [4.0, 9.0]},
-    )
-    found = noise_of(table)
-    # Seed 0 chooses aa, seed 1 ad; the best of all is da with 1.25.
-    assert found.regret == pytest.approx(((5.0 - 1.25) + (3.0 - 1.25)) / 2)
-    assert found.deviation == pytest.approx(math.sqrt((9.0 + 1.0 + 0.25 + 25.0) / 2 / 4))
-    assert found.agreement == pytest.approx((5 - 1) / 6)
-    assert found.spread == pytest.approx(np.std([3.5, 3.5, 1.25, 6.5], ddof=1))
 
 
 @pytest.mark.slow

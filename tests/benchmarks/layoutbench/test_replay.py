@@ -27,7 +27,7 @@ from benchmarks.layoutbench.replay import (
     replay,
 )
 from benchmarks.layoutbench.table import read_table
-from nas.derivation.predictor import Predictor, rules_of_design
+from nas.derivation.predictor import Predictor
 from nas.derivation.regression import features_of
 from nas.derivation.training import Answer, Method, Space, Training, Trainings
 from tests.nas.derivation.conftest import TABLE, space_of
@@ -77,14 +77,6 @@ def test_an_opponent_spends_what_it_is_given_and_no_more(truth: Truth, name: str
         assert answer.network in {one.network for one in trainings}
 
 
-def test_random_search_takes_the_best_of_different_networks(truth: Truth) -> None:
-    batch, answer = asked(RandomSearch(COST, 3), truth)
-    assert len({one.network for one in batch}) == len(batch)
-    assert answer.network == min((one.network for one in batch), key=lambda n: truth.valid_NS[n, 0])
-    other, _ = asked(RandomSearch(COST, 4), truth)
-    assert {one.network for one in other} != {one.network for one in batch}
-
-
 def test_halving_trains_a_third_of_the_probes_and_the_best_two_again(truth: Truth) -> None:
     trainings, answer = asked(Halving(COST, 0), truth)
     halves, fulls, again = trainings[:8], trainings[8:11], trainings[11:]
@@ -123,18 +115,6 @@ def test_what_a_search_proposes_is_trained_for_what_the_search_leaves(truth: Tru
     assert answer.network == min((40, 3, 60, 11), key=lambda n: means[n])
     batch, _ = asked(SearchFinals(1.0, 6.0), replace(truth, space=space))
     assert len(batch) == 1, "its answer is trained, whatever is left"
-
-
-def test_random_probes_share_the_design_and_the_finals(truth: Truth) -> None:
-    chosen, _ = asked(Predictor(least_chance=0.0), truth)
-    drawn, _ = asked(Predictor(drawn_by=0), truth)
-    other, _ = asked(Predictor(drawn_by=1), truth)
-    design = len(rules_of_design(truth.space))
-    assert chosen[:design] == drawn[:design]
-    halves = [[one for one in some if one.length == "half"] for some in (chosen, drawn, other)]
-    assert [len(some) for some in halves] == [Predictor.cap] * 3
-    assert halves[1] != halves[0]
-    assert halves[1] != halves[2]
 
 
 def test_an_answer_is_judged_by_test_nats_of_the_seeds_that_judge(truth: Truth) -> None:

@@ -3,18 +3,16 @@
 import heapq
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, with_settings
 from pipeline.processes.run_scripts import Failed, Limits, run_scripts
 from pipeline.processes.script_process import Watcher
-from pipeline.run_files import layout_name, read_result
-from pipeline.table_key import check_key, claim_key
+from pipeline.run_files import layout_name
 from pipeline.threads import too_many_threads
 from training.endings import Diverged, Stopped
 from training.signals import StopRequest
@@ -162,44 +160,3 @@ def layout_job(experiment: Experiment, letters: str, seed: int, folder: Path) ->
 def training_result(job: Job) -> Path | None:
     """The result.json of a layout's training; None before its end."""
     return min(job.folder.glob("retrain/*/seed-*/result.json"), default=None)
-
-
-def train_layouts(
-    jobs: Sequence[Job],
-    *,
-    total: int,
-    key_file: Path,
-    key: Mapping[str, Any],
-    workers: int,
-    stop: StopRequest,
-    trained: Callable[[Job, dict[str, Any]], None],
-) -> None:
-    """Run the `layout_job`s, of `total`, that are not done; `key_file` says what results belong to.
-
-    `trained` is called with each job and its result, one at a time.
-
-    Raises:
-        ValueError: the folder holds results under another key, or a training failed.
-        Stopped: a signal came; everything is saved.
-        OSError: a file cannot be written.
-    """
-    if not jobs:
-        if key_file.exists():
-            check_key(key_file, key)
-        return
-    claim_key(key_file, key)
-    lock, count = threading.Lock(), total - len(jobs)
-
-    def done(job: Job) -> None:
-        nonlocal count
-        path = training_result(job)
-        assert path is not None, job.folder
-        result = read_result(path)
-        # Jobs end in several threads; what `trained` writes is one file.
-        with lock:
-            trained(job, result)
-            count += 1
-            nats = result["valid"]["nats_per_token"]
-            print(f"{count}/{total} {job.name}: validation {nats:.4f} nats", flush=True)
-
-    run_all(jobs, workers=workers, stop=stop, done=done)

@@ -3,7 +3,8 @@
 Nothing but the key beside a table says what its rows belong to (`pipeline.table_key`).
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from nas.derivation.base import Networks
 from pipeline.context import RunPlan
 from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import Experiment
-from pipeline.jobs import Job, layout_job, train_layouts
-from pipeline.table_key import check_key, key_of
+from pipeline.jobs import Job, layout_job, run_all, training_result
+from pipeline.run_files import read_result
+from pipeline.table_key import check_key, claim_key, key_of
 from training.signals import StopRequest
 from utils.files import write_whole
 
@@ -77,6 +79,47 @@ def layouts_within(plan: RunPlan, layouts: Sequence[str], amount: str) -> list[s
         for layout in layouts
         if network_of(slots[layout], tie_slots).order and limit.holds(slots[layout])
     ]
+
+
+def train_layouts(
+    jobs: Sequence[Job],
+    *,
+    total: int,
+    key_file: Path,
+    key: Mapping[str, Any],
+    workers: int,
+    stop: StopRequest,
+    trained: Callable[[Job, dict[str, Any]], None],
+) -> None:
+    """Run the `layout_job`s, of `total`, that are not done; `key_file` says what results belong to.
+
+    `trained` is called with each job and its result, one at a time.
+
+    Raises:
+        ValueError: the folder holds results under another key, or a training failed.
+        Stopped: a signal came; everything is saved.
+        OSError: a file cannot be written.
+    """
+    if not jobs:
+        if key_file.exists():
+            check_key(key_file, key)
+        return
+    claim_key(key_file, key)
+    lock, count = threading.Lock(), total - len(jobs)
+
+    def done(job: Job) -> None:
+        nonlocal count
+        path = training_result(job)
+        assert path is not None, job.folder
+        result = read_result(path)
+        # Jobs end in several threads; what `trained` writes is one file.
+        with lock:
+            trained(job, result)
+            count += 1
+            nats = result["valid"]["nats_per_token"]
+            print(f"{count}/{total} {job.name}: validation {nats:.4f} nats", flush=True)
+
+    run_all(jobs, workers=workers, stop=stop, done=done)
 
 
 def make_table(

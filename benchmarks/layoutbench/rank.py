@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.layoutbench.making import LAYOUTS
+from benchmarks.layoutbench.making import LAYOUTS, train_layouts
 from benchmarks.ranking import Ranking, ranking
 from model import Layout, Network, layout_letters, network_of
 from nas.costs.latency import Latencies
@@ -23,7 +23,7 @@ from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
-from pipeline.jobs import Job, layout_job, train_layouts, training_result
+from pipeline.jobs import Job, layout_job, training_result
 from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.seeds import check_fresh
 from pipeline.supernet_scores import SupernetScores

@@ -20,7 +20,9 @@ SPOS = "search.estimator=spos"
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What would have been trained."""
     asked: list[Any] = []
-    monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: asked.extend(jobs))
+    monkeypatch.setattr(
+        "benchmarks.layoutbench.making.run_all", lambda jobs, **rest: asked.extend(jobs)
+    )
     return asked
 
 

@@ -42,7 +42,7 @@ def prefer(run: Path, choice: list[int]) -> None:
 def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothing_anew(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.jobs.run_all", run_jobs_here)
+    monkeypatch.setattr("benchmarks.layoutbench.making.run_all", run_jobs_here)
     prefer(run, [0, 1, 0, 1])
     assert main(["rank", str(run), *SMALL]) == 0
     folder = run / "rank"
@@ -85,7 +85,7 @@ def test_layouts_are_scored_trained_and_ranked_and_the_same_command_trains_nothi
     assert "agreement of two trainings  " in said
     assert "a perfect predictor         +" in said
 
-    monkeypatch.setattr("pipeline.jobs.run_all", lambda jobs, **rest: _none(jobs))
+    monkeypatch.setattr("benchmarks.layoutbench.making.run_all", lambda jobs, **rest: _none(jobs))
     assert main(["rank", str(run), *SMALL]) == 0
     again = json.loads((folder / "rank.json").read_text())
     for name, group in first["groups"].items():

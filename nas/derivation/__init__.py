@@ -8,7 +8,6 @@ from nas.derivation.base import (
     Derived,
     Request,
     Train,
-    blocks_of,
     context_problem,
 )
 from nas.derivation.finals import finals
@@ -73,7 +72,6 @@ __all__ = [
     "Request",
     "Train",
     "Trained",
-    "blocks_of",
     "check_method",
     "context_problem",
     "missing_kinds",

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 from model import (
-    BLOCKS,
     Candidate,
     Evidence,
     Layout,
@@ -30,11 +29,6 @@ Train = Callable[[Sequence[Layout], Length, Sequence[int]], Sequence[float]]
 CONTEXT = "context"
 # Of more layouts than these no list is made.
 MOST_LISTED = 100_000
-
-
-def blocks_of(layout: Layout) -> str:
-    """The labels of the blocks that add something, whatever their order."""
-    return " ".join(sorted(slot.label for slot in layout if not BLOCKS[slot.kind].adds_nothing))
 
 
 class Networks:
@@ -124,7 +118,6 @@ class Request:
         candidates: what a slot may become, every option filled in.
         flops_per_token: of a layout's forward pass.
         limits: what a layout may cost at most; `context_limit` is one of them.
-        refused: of methods that train, the blocks that turned out to be over the budget.
         trajectories: the searches' pi.npz by seed; rules need none.
         search_steps: how many steps a finished search has.
         score: nats of a layout's network by the SuperNet's weights, on the same text for all.
@@ -146,7 +139,6 @@ class Request:
     alpha_learned: bool = True
     tie_slots: int | None = None
     limits: tuple[Limit, ...] = ()
-    refused: frozenset[str] = frozenset()
 
     @cached_property
     def networks(self) -> Networks:
@@ -176,11 +168,9 @@ class Request:
         return " within the budget" if "budget" in self.must_keep else ""
 
     def allowed(self, choice: Choice) -> bool:
-        """Whether a choice keeps every limit and is not refused."""
+        """Whether a choice keeps every limit."""
         layout = self.networks.layout(choice)
-        return all(limit.holds(layout) for limit in self.limits) and not (
-            self.refused and blocks_of(layout) in self.refused
-        )
+        return all(limit.holds(layout) for limit in self.limits)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ def argmax(request: Request) -> Derived:
 
 
 def _likeliest(request: Request, searched: Searched) -> Iterator[Ranked]:
-    ranked = networks_by_score(searched.log_pi_LC, request.networks, request.limits)
-    return (one for one in ranked if request.allowed(one[1])) if request.refused else ranked
+    return networks_by_score(searched.log_pi_LC, request.networks, request.limits)
 
 
 def _no_layout(method: str, request: Request) -> NoLayout:

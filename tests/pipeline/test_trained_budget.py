@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model import Layout
-from nas.derivation import Length, blocks_of
+from nas.derivation import Length
 from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
 from tests.pipeline.conftest import Clock, PlanWith, true_ms
@@ -26,7 +26,7 @@ def plan(plan_with: PlanWith, clock: Clock) -> RunPlan:
 def nats(layout: Layout) -> float:
     """Every block helps, one attention is enough, and early ones are better."""
     places = [place for place, slot in enumerate(layout) if slot.kind == "attention"]
-    blocks = len(blocks_of(layout).split())
+    blocks = sum(slot.kind != "identity" for slot in layout)
     return 5 - 0.06 * blocks + 0.015 * len(places) - 0.02 * bool(places) + 0.002 * sum(places)
 
 

@@ -1,8 +1,8 @@
 """Sweep settings with Optuna: tau schedules, block counts, any key of the experiment.
 
 The file is an experiment with a section `sweep`. Every trial is a search, a derivation and a
-retraining in a process of its own; a crash, a hang or a lack of memory fails that trial only.
-Started again, the same command goes on. Other machines may join.
+retraining in a worker process; an error fails that trial only, and where a worker dies its trial
+is run again. Started again, the same command goes on. Other machines may join.
 
     python sweep.py configs/sweep_quick.yaml --workers 2
     python sweep.py configs/sweep_tau.yaml --set sweep.trials=60
@@ -43,9 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.worker:
             run = join_sweep(experiment, run_dir, arguments.workers)
         else:
-            run = start_sweep(
-                experiment, run_dir, arguments.workers, retry_failed=arguments.retry_failed
-            )
+            run = start_sweep(experiment, run_dir, arguments.workers, again=arguments.retry_failed)
     with exit_codes.run_errors() as ending:
         run.run()
         run.finish()

@@ -1,6 +1,5 @@
-"""Who suggests the next trial, and who stops a bad one early."""
+"""Samplers and pruners of Optuna, by the names of the experiment file."""
 
-import importlib.util
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +20,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from hpo.config import WILCOXON_P, PrunerConfig, SweepConfig
+from hpo.study import number_of
 
 STARTUP = 10
 POPULATION = 10
@@ -73,36 +73,34 @@ SAMPLERS: dict[str, Callable[[SweepConfig, int], BaseSampler]] = {
 
 
 class NumberedSampler(BaseSampler):
-    """Builds the configured sampler anew for each trial, seeded by the trial's number.
+    """The configured sampler, made anew for each trial with a seed of the trial's own number.
 
-    So the same history gives the same suggestion whichever worker asks, and two workers never draw
-    the same numbers. One sampler is kept, that of the last trial: a process draws one after another
-    (`Queue.lock`).
+    So the same history gives the same suggestion whichever worker asks, two workers never draw the
+    same numbers, and a trial that is run again draws what it drew before.
     """
 
     def __init__(self, config: SweepConfig) -> None:
-        """Check that the sampler can run here.
-
-        Raises:
-            ValueError: a package is missing.
-        """
-        if config.sampler.kind == "gp":
-            require_scipy("sampler gp", "sampler.kind tpe")
         self._config = config
         self._sampler: BaseSampler | None = None
-        self._number: int | None = None
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        """Begin with fresh numbers."""
+        sampler, number = self._config.sampler, number_of(trial)
+        seed = int(np.random.SeedSequence([sampler.seed, number]).generate_state(1)[0])
+        self._sampler = SAMPLERS[sampler.kind](self._config, seed)
+        self._sampler.before_trial(study, trial)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """The keys that are drawn together."""
-        return self._inner(trial).infer_relative_search_space(study, trial)
+        return self._inner.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Their values."""
-        return self._inner(trial).sample_relative(study, trial, search_space)
+        return self._inner.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self,
@@ -112,29 +110,12 @@ class NumberedSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """The value of one key that is drawn alone."""
-        return self._inner(trial).sample_independent(study, trial, param_name, param_distribution)
+        return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Begin with fresh numbers."""
-        self._number = None
-        self._inner(trial).before_trial(study, trial)
-
-    def _inner(self, trial: FrozenTrial) -> BaseSampler:
-        """The sampler of this trial; only that of the last one is kept."""
-        if self._sampler is None or trial.number != self._number:
-            sampler = self._config.sampler
-            seed = int(np.random.SeedSequence([sampler.seed, trial.number]).generate_state(1)[0])
-            self._sampler = SAMPLERS[sampler.kind](self._config, seed)
-            self._number = trial.number
+    @property
+    def _inner(self) -> BaseSampler:
+        assert self._sampler is not None, "Optuna calls before_trial first"
         return self._sampler
-
-
-def require_scipy(who: str, instead: str) -> None:
-    """Raise ValueError where scipy is not installed."""
-    if importlib.util.find_spec("scipy") is None:
-        raise ValueError(
-            f"{who} needs scipy, which is not installed; run 'pip install scipy', or use {instead}"
-        )
 
 
 def first_pruned_step(config: PrunerConfig, validate_every: int) -> int:
@@ -174,7 +155,6 @@ def _hyperband(config: PrunerConfig, first_step: int) -> BasePruner:
 
 
 def _wilcoxon(config: PrunerConfig, first_step: int) -> BasePruner:
-    require_scipy("pruner wilcoxon", "pruner.kind none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         return WilcoxonPruner(p_threshold=WILCOXON_P if config.p is None else config.p)
@@ -190,9 +170,5 @@ PRUNERS: dict[str, Callable[[PrunerConfig, int], BasePruner]] = {
 
 
 def make_pruner(config: PrunerConfig, validate_every: int) -> BasePruner:
-    """The pruner for values that are reported at search steps (wilcoxon: at places of seeds).
-
-    Raises:
-        ValueError: a package is missing.
-    """
+    """The pruner for values that are reported at search steps (wilcoxon: at places of seeds)."""
     return PRUNERS[config.kind](config, first_pruned_step(config, validate_every))

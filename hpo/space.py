@@ -71,7 +71,7 @@ def _range_faults(
 def _unmet(
     parameters: Parameters, kinds: Mapping[str, type], key: str, parent: str, wanted: Any
 ) -> str | None:
-    """Why a condition can never be tested or hold."""
+    """Reason why a condition can never be tested or hold; None where it can."""
     if parent not in parameters:
         others = [other for other in parameters if other != key]
         near = get_close_matches(parent, others, n=1, cutoff=0.85)
@@ -169,7 +169,7 @@ class Space:
         )
 
     def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What Optuna stores for the values of the active keys; the others are left out.
+        """Params that Optuna stores for the values of the active keys; the others are left out.
 
         Raises:
             ValueError: an active key is missing, or has a value outside the space.
@@ -194,7 +194,7 @@ class Space:
         return f"{parameter.low} .. {parameter.high}{step}"
 
     def holds(self, key: str, value: Any) -> bool:
-        """Whether a value is one of the key's choices, or in its range."""
+        """Say if a value is one of the key's choices, or in its range."""
         value = self._typed(key, value)
         choices, of = self.choices(key), self.distributions[key]
         if choices is not None:
@@ -204,11 +204,11 @@ class Space:
         return type(value) is wanted and bool(of._contains(float(value)))
 
     def is_same(self, key: str, one: Any, other: Any) -> bool:
-        """Whether two values of a key are one: steps of 0.1 may come to 0.30000000000000004."""
+        """Say if two values of a key are one: steps of 0.1 may come to 0.30000000000000004."""
         return _same(one, other, self._parameters[key].step or 0.0)
 
     def is_continuous(self, key: str) -> bool:
-        """Whether a key can be any number of a range."""
+        """Say if a key can be any number of a range."""
         of = self.distributions[key]
         return isinstance(of, FloatDistribution) and of.step is None
 
@@ -258,7 +258,7 @@ class Space:
             yield from self._combinations(place + 1, {**values, key: value})
 
     def _is_active(self, key: str, values: Mapping[str, Any]) -> bool:
-        """Whether a key's parents have the values that it wants; one that is off has none."""
+        """Say if a key's parents have the values that it wants; one that is off has none."""
         for parent, wanted in self._parameters[key].when.items():
             if parent not in values or not self._is_active(parent, values):
                 return False

@@ -30,7 +30,7 @@ SAVED_OF_SWEEP = (SAVED[-1], *SAVED[:-1])
 # has several, all must be there.
 _MARKS = (
     *((saved,) for saved in SAVED),
-    ("sweep/study.journal",),
+    ("sweep/study.db",),
     ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
 )
 # What a command that was killed may have left before a mark.

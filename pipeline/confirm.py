@@ -17,8 +17,8 @@ from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
 from pipeline.jobs import Job, run_all
-from pipeline.processes.run_scripts import SCRIPTS
 from pipeline.run_files import check_validations, read_result, retrain_folder
+from pipeline.script_process import SCRIPTS
 from pipeline.seeds import check_fresh, seeded
 from training.signals import StopRequest
 

@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 import torch
 
 from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
-from hpo.config import without_password
 from model import (
     Candidate,
     LanguageModel,
@@ -36,6 +35,7 @@ from training.runtime import compiled_run, keep_freed_memory
 from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
+from utils.text import without_passwords
 
 
 class NetworkSizes(TypedDict):
@@ -333,9 +333,9 @@ class RunPlan:
 
 def as_saved(experiment: Experiment) -> Experiment:
     """The experiment as it is kept in files: without the password of a sweep's storage."""
-    if experiment.sweep is None:
+    if experiment.sweep is None or experiment.sweep.storage is None:
         return experiment
-    storage = without_password(experiment.sweep.storage)
+    storage = without_passwords(experiment.sweep.storage)
     sweep = experiment.sweep.model_copy(update={"storage": storage})
     return experiment.model_copy(update={"sweep": sweep})
 

@@ -1,4 +1,4 @@
-"""Whether every point of a sweep's space is an experiment."""
+"""Checks that every point of a sweep's space is an experiment."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _change_of_trials(change: Change, sweep: SweepConfig) -> Change:
 
 
 def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]:
-    """What would let a trial fail, or never be pruned, only after its whole search."""
+    """Problems that would let a trial fail, or never be pruned, only after its whole search."""
     learns, derive = experiment.search.alpha_learns, experiment.derive
     try:
         check_method(derive, alpha_learned=learns)
@@ -114,7 +114,7 @@ def _late_problems(experiment: Experiment, sweep: SweepConfig) -> Iterator[Said]
 
 
 def _derives_another(derive: DeriveConfig) -> str | None:
-    """Why a derivation may choose another layout than argmax of one search's pi does."""
+    """Reason why a derivation may choose another layout than argmax of one search's pi does."""
     remedy = "take retrained, or leave it out"
     if derive.method != "argmax":
         return f"derive.method is {derive.method}; {remedy}"
@@ -156,7 +156,7 @@ def _forbidden(sweep: SweepConfig, section: str, key: str, schema: type[Experime
 
 
 def why_not_comparable(key: str, data: DataConfig) -> str | None:
-    """Why runs with another value of a key of `data` would not be scored alike.
+    """Reason why runs with another value of a key of `data` would not be scored alike.
 
     A sweep that may choose its validation text finds the easiest one.
     """

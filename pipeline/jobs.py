@@ -10,17 +10,13 @@ from pathlib import Path
 
 from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, with_settings
-from pipeline.processes.run_scripts import Failed, Limits, run_scripts
-from pipeline.processes.script_process import Watcher
 from pipeline.run_files import layout_name
+from pipeline.script_process import Failed, run_scripts
 from pipeline.threads import too_many_threads
 from training.endings import Diverged, Stopped
 from training.signals import StopRequest
 from utils.cores import usable_cores
 from utils.text import duration
-
-_SILENT_S = 24 * 3600.0
-_SILENT_HINT = "the same command again goes on from its last checkpoint"
 
 
 @dataclass(frozen=True)
@@ -131,10 +127,8 @@ def _run(
         threads = job.experiment.run.threads or threads
         settings = {"run.figures": False, "run.threads": threads, "derive.gap": False}
         experiment, environment = with_settings(job.experiment, settings), {}
-    watcher = Watcher(is_ending=lambda: stop.number is not None, environment=environment)
-    limits = Limits(None, _SILENT_S, silent_hint=_SILENT_HINT)
     try:
-        run_scripts(experiment, job.scripts, job.folder, limits, watcher, job.arguments)
+        run_scripts(experiment, job.scripts, job.folder, stop, environment, job.arguments)
     except Failed as failed:
         if not _has_diverged(failed) or diverged is None:
             raise

@@ -78,11 +78,10 @@ sweep:
   set: {retrain.steps: 100, run.log_every: 7}
   baseline: false
   trial_minutes: 3
-  silent_minutes: 4
   retries: 1
   keep: [best, 3]
-  storage: grpc://localhost:13000
-  lease_s: 20
+  storage: postgresql://u@localhost:5432/d
+  grace_s: 20
 """
 AUTO = """\
 data:

@@ -147,8 +147,7 @@ CASES = [
     (["model.candidates: {choices: [[attention, dense], [dense, identity]]}",
       "model.d_ffn: {low: 64, high: 65, when: {model.candidates: [attention, dense]}}"], TRIALS,
      ["8: sweep.space.model.d_ffn.when.model.candidates: is never attention in this space; put a"]),
-    ([SLOTS], "trials: 3\nstorage: postgres://u:secret@h/db",
-     ["9: sweep.storage: 'postgres://u:***@h/db': write postgresql://"]),
+    ([SLOTS], "trials: 3\nstorage: u:secret@h/db", ["9: sweep.storage: expected a URL"]),
     # What would fail each trial, or prune none, is found before the first one has searched.
     *(([SLOTS], f"{TRIALS}\nset: {{search.estimator: spos, {more}}}\n{rest}",
        [f"6: sweep.space: with search.estimator: 'spos', {more.split(',')[0]}, model.slots: 3 the "
@@ -240,7 +239,7 @@ LONG = f"u:{'secret' * 50}@h/db"
 
 @pytest.mark.parametrize(
     "setting",
-    ["sweep.storage=postgres://u:secret@h/db", f"sweep.storage=postgres://{LONG}",
+    ["sweep.storage=postgres:u:secret@h/db", f"sweep.storage=postgres:{LONG}",
      "sweep.storage=u:secret@h/db", f"sweep.storage=[postgres://{LONG}]",
      "sweep.storag=postgresql://u:secret@h/db", "postgresql://u:secret@h/db",
      f"sweep.sampler.kind=postgresql://{LONG}", "sweep.storage='postgresql://u:secret@h/db"],

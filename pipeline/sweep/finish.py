@@ -1,4 +1,4 @@
-"""What a sweep leaves: trials.csv, sweep.json, best.yaml, figures, the report."""
+"""Files of a sweep: trials.csv, sweep.json, best.yaml, figures, the report."""
 
 import json
 import shlex
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpo.config import shown
-from hpo.queue import Entry, Queue
+import optuna
+
+from hpo.study import Entry, entries
 from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
 from pipeline.context import RunPlan
@@ -38,7 +39,7 @@ class Results:
     latencies: Latencies
 
 
-def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
+def finish(plan: RunPlan, sweep: Sweep, study: optuna.Study, *, done: bool) -> None:
     """Write and print what is there, also of a sweep that was stopped; latencies only when `done`.
 
     Raises:
@@ -47,13 +48,13 @@ def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
     """
     from report.sweep.tables import csv_text, text_table
 
-    results = _results(plan, sweep, queue.entries(), done=done)
+    results = _results(plan, sweep, entries(study), done=done)
     table, goals, run = results.table, objectives(sweep), sweep.paths.run
     files = _experiments(sweep, results)
     summary = _summary(sweep, results, _commands(sweep, files, INTERPRETER_IN_FILES))
     write_whole(run / "trials.csv", csv_text(table, goals))
     write_whole(run / "sweep.json", json.dumps(summary, indent=1) + "\n")
-    drawn("report.sweep.figures:draw_sweep", queue.study, table, run / "figures", goals)
+    drawn("report.sweep.figures:draw_sweep", study, table, run / "figures", goals)
     page = drawn("report.sweep.page:write_sweep_report", run)
     print(f"\n{text_table(table, goals)}\n{results.latencies.note}")
     _say_best(sweep, run, files)
@@ -66,15 +67,15 @@ def finish(plan: RunPlan, sweep: Sweep, queue: Queue, *, done: bool) -> None:
         raise ValueError(f"no trial was done: {reasons:.500}")
 
 
-def _results(plan: RunPlan, sweep: Sweep, entries: Sequence[Entry], *, done: bool) -> Results:
+def _results(plan: RunPlan, sweep: Sweep, trials: Sequence[Entry], *, done: bool) -> Results:
     by_trial: dict[int, float] = {}
     latencies = Latencies({}, "forward latency: measured when every trial has ended", {})
     if done:
-        by_trial, latencies = measure(plan, entries)
-    table = rows(sweep, entries, by_trial)
+        by_trial, latencies = measure(plan, trials)
+    table = rows(sweep, trials, by_trial)
     number = _no_slower(table, _learned(sweep))
-    no_slower = next((entry for entry in entries if entry.number == number), None)
-    return Results(table, best_entries(entries, sweep), no_slower, latencies)
+    no_slower = next((entry for entry in trials if entry.number == number), None)
+    return Results(table, best_entries(trials, sweep), no_slower, latencies)
 
 
 def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _summary(sweep: Sweep, results: Results, commands: Mapping[str, str]) -> dic
         "latency_key": results.latencies.key,
         "sampler": sweep.config.sampler.kind,
         "pruner": sweep.config.pruner.kind,
-        "storage": shown(sweep.config.storage),
+        "storage": sweep.shown_storage,
         "commands": commands,
     }
 
@@ -192,7 +193,7 @@ def _best(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
 
 
 def _better(sweep: Sweep, files: Mapping[Path, Entry]) -> Path | None:
-    """What to compare with the baseline: the best that is no slower, else the best; not itself."""
+    """Experiment to compare with the baseline: the best that is no slower, else the best."""
     no_slower = [path for path in files if path.name == _NO_SLOWER]
     best = _best(sweep, files)
     tried = no_slower if best is None else [*no_slower, best]

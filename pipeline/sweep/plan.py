@@ -10,10 +10,11 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from data import Tokenizer, TokenizerConfig, known_losses
-from hpo.config import JOURNAL, SweepConfig, shown
+from hpo.config import SweepConfig
 from hpo.space import Space
 from pipeline.experiment import Experiment, changed_settings, with_settings
 from pipeline.experiment_sweep import DRAWS, number_kinds
+from utils.text import masked
 from utils.validation import Section, show
 
 
@@ -75,7 +76,7 @@ def _own_value(experiment: Experiment, bare: Experiment | None, space: Space, ke
 
 
 def _value_in_use(experiment: Experiment, key: str) -> Any:
-    """What a key that the file leaves out comes to; None where its section alone does not say."""
+    """Value in use of a key that the file leaves out; None where its section alone does not say."""
     *sections, last = key.split(".")
     here: Any = experiment
     for name in sections:
@@ -91,7 +92,7 @@ class SweepPaths:
 
     @property
     def own(self) -> Path:
-        """What belongs to the sweep itself: experiment, identity, journal."""
+        """Folder of the sweep itself: experiment, identity, study."""
         return self.run / "sweep"
 
     @property
@@ -100,9 +101,9 @@ class SweepPaths:
         return self.own / "experiment.yaml"
 
     @property
-    def journal(self) -> Path:
-        """Optuna's journal, where no database is used."""
-        return self.own / "study.journal"
+    def database(self) -> Path:
+        """Optuna's study, where the experiment names no other database."""
+        return self.own / "study.db"
 
     @property
     def trials(self) -> Path:
@@ -110,7 +111,7 @@ class SweepPaths:
         return self.run / "trials"
 
     def trial(self, number: int) -> Path:
-        """The folder of a trial, by the number of its first attempt."""
+        """The folder of a trial."""
         return self.trials / f"{number:04d}"
 
     def seed(self, number: int, seed: int) -> Path:
@@ -129,10 +130,14 @@ class Sweep:
     baseline: Baseline
 
     @property
+    def storage(self) -> str:
+        """The URL of the study's database."""
+        return self.config.storage or f"sqlite:///{self.paths.database.resolve()}"
+
+    @property
     def shown_storage(self) -> str:
-        """Where the study is, as it may stand on a screen."""
-        where = self.config.storage
-        return str(self.paths.journal) if where == JOURNAL else shown(where)
+        """The URL as it may stand on a screen or in a file."""
+        return masked(self.config.storage or f"sqlite:///{self.paths.database}")
 
 
 def sweep_of(experiment: Experiment, run: Path) -> Sweep:
@@ -143,7 +148,7 @@ def sweep_of(experiment: Experiment, run: Path) -> Sweep:
 
 
 def trial_experiment(sweep: Sweep, values: Mapping[str, Any], threads: int) -> Experiment:
-    """The experiment of a trial.
+    """The experiment of a trial, for all of its seeds.
 
     Raises:
         ValueError: its values do not go together.
@@ -209,7 +214,7 @@ def chosen_experiment(sweep: Sweep, params: Mapping[str, Any]) -> Experiment:
 
 
 def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
-    """Whether a trial has the experiment file's own values, whoever suggested it.
+    """True where a trial has the experiment file's own values, whoever suggested it.
 
     With `sweep.baseline: false` none counts as the baseline.
     """
@@ -224,14 +229,14 @@ def is_baseline(sweep: Sweep, trial: FrozenTrial) -> bool:
 
 
 def why_no_baseline(sweep: Sweep) -> str | None:
-    """Why no trial has the file's own values although `sweep.baseline` wants one; else None."""
+    """Reason why no trial has the file's own values although `sweep.baseline` wants one."""
     if not sweep.config.baseline or sweep.baseline.params is not None:
         return None
     return sweep.baseline.reason
 
 
 def points(sweep: Sweep) -> list[dict[str, Any]]:
-    """What is fixed of each trial: all points of a grid; else of the first one, if anything."""
+    """Fixed values of each trial: all points of a grid; else of the first one, if anything."""
     if sweep.config.sampler.kind == "grid":
         return sweep.space.grid()
     assert sweep.config.trials is not None

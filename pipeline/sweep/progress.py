@@ -1,60 +1,62 @@
 """A line for each trial that ends, as it ends."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
+from hpo.study import REASON, STOPPED, Entry
 from pipeline.sweep.plan import Sweep
-from pipeline.sweep.results import layouts_of, objectives
+from pipeline.sweep.results import LOST, layouts_of, objectives
 from report.sweep.trials import parse_objectives, value_text
 from utils.screen import announce
 from utils.text import duration
 
+_LEFT_S = 120.0
+
 
 @dataclass
 class Progress:
-    """Prints what is new of a sweep since it was last asked."""
+    """Prints news of a sweep; what had ended at its making is known from an earlier command."""
 
     sweep: Sweep
+    before: Sequence[Entry]
     _began_s: float = field(default_factory=time.monotonic)
-    _before: int = 0
-    _shown: set[int] = field(default_factory=set)
+    _left_s: float = field(default_factory=time.monotonic)
+    _shown: set[int] = field(init=False)
 
-    def pass_over(self, queue: Queue) -> None:
-        """Take what has ended so far for known: an earlier command has printed it."""
-        for entry in queue.entries():
-            self._before += entry.finished
-            self._shown |= {trial.number for _, trial in _ended(entry)}
+    def __post_init__(self) -> None:
+        self._shown = {trial.number for entry in self.before for trial in entry.attempts[:-1]}
+        self._shown |= {entry.last.number for entry in self.before if entry.finished}
 
-    def show(self, queue: Queue) -> None:
-        """Print a line for every attempt that was lost and for every trial that ended."""
-        entries = queue.entries()
-        ended = [
-            (ended, trial, entry)
-            for entry in entries
-            for ended, trial in _ended(entry)
-            if trial.number not in self._shown
-        ]
-        for _, trial, entry in sorted(ended, key=lambda end: end[0]):
-            self._shown.add(trial.number)
-            if trial is entry.last:
-                done = sum(other.last.number in self._shown for other in entries)
-                announce(f"[{done}/{len(entries)}] {self._line(entry)}")
-            elif trial.user_attrs.get(LOST) != STOPPED:
-                announce(f"trial {entry.number}: {trial.user_attrs.get(LOST)}; it runs again")
+    def show(self, entries: Sequence[Entry], *, last: bool = False) -> bool:
+        """Print a line for every attempt that was lost and every trial that ended; if there are.
 
-    def show_left(self, queue: Queue) -> None:
-        """Print about how long the rest takes, once a trial was done since the start."""
-        entries = queue.entries()
-        rest = sum(not entry.finished for entry in entries)
-        done = len(entries) - rest - self._before
-        if done and rest:
-            left_s = (time.monotonic() - self._began_s) / done * rest
-            announce(f"about {duration(left_s)} left")
+        A failure without a reason may be a lost attempt that is to be enqueued again, unless this
+        is the `last` time.
+        """
+        ended = [entry for entry in entries if _has_ended(entry) or (last and entry.finished)]
+        for entry in entries:
+            for trial in entry.attempts[:-1]:
+                if trial.number not in self._shown and STOPPED not in trial.user_attrs:
+                    announce(f"trial {entry.number}: {LOST}; it runs again")
+                self._shown.add(trial.number)
+        new = [entry for entry in ended if entry.last.number not in self._shown]
+        for entry in new:
+            self._shown.add(entry.last.number)
+            done = sum(other.last.number in self._shown for other in ended)
+            announce(f"[{done}/{len(entries)}] {self._line(entry)}")
+        self._show_left(len(entries) - len(ended), len(ended))
+        return bool(new)
+
+    def _show_left(self, rest: int, ended: int) -> None:
+        """Print now and then about how long the rest takes."""
+        done = ended - sum(entry.finished for entry in self.before)
+        if done <= 0 or not rest or time.monotonic() - self._left_s < _LEFT_S:
+            return
+        self._left_s = time.monotonic()
+        announce(f"about {duration((self._left_s - self._began_s) / done * rest)} left")
 
     def _line(self, entry: Entry) -> str:
         last = entry.last
@@ -64,19 +66,17 @@ class Progress:
             parts.append(worded(self.sweep, last.values))
             parts.append(layouts_of(last) or "")
         else:
-            parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, 'no reason given')}")
+            parts.append(f"{last.state.name.lower()}: {attributes.get(REASON, LOST)}")
         parts.append(", ".join(f"{key}={value_text(value)}" for key, value in last.params.items()))
         if len(entry.attempts) > 1:
             parts.append(f"{len(entry.attempts)} attempts")
         return "  ".join(part for part in parts if part)
 
 
-def _ended(entry: Entry) -> Iterator[tuple[datetime, FrozenTrial]]:
-    """When and how its attempts ended; of a lost one only once its replacement is there."""
-    for trial in entry.attempts:
-        ended = trial.datetime_complete
-        if ended is not None and (trial is not entry.last or entry.finished):
-            yield ended, trial
+def _has_ended(entry: Entry) -> bool:
+    return entry.finished and (
+        entry.last.state != TrialState.FAIL or REASON in entry.last.user_attrs
+    )
 
 
 def worded(sweep: Sweep, values: Sequence[float]) -> str:

@@ -2,14 +2,12 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from hpo.queue import LOST, REASON, STOPPED, Entry, Queue
+from hpo.study import REASON, STOPPED, Entry
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
 from pipeline.context import RunPlan
@@ -33,12 +31,13 @@ _STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
+LOST = "its worker died"
 # Where the last attempt ran, and with which version of the program.
 _FACTS = ("host", "threads", "gpu", "torch", "commit")
 
 
 def objectives(sweep: Sweep) -> list[dict[str, str]]:
-    """What is minimised, with units."""
+    """Objectives, all minimised, with units."""
     return [{"name": name, "unit": UNITS[name]} for name in sweep.config.objectives]
 
 
@@ -49,50 +48,21 @@ def rows(
     return [_row(sweep, entry, latency_ms.get(entry.number)) for entry in entries]
 
 
-class SeedRun(BaseModel):
-    """What one seed of an attempt came to, as the study holds it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    values: list[float]
-    layout: str
-    parameters: int
-    flops_per_token: float
-    went_on_from: list[str]
-    architecture: str
-
-
-_RUNS = TypeAdapter(dict[Annotated[str, Field(pattern=r"^[0-9]{1,10}$")], SeedRun])
-
-
-def runs_of(trial: FrozenTrial) -> dict[str, SeedRun]:
-    """What each seed of an attempt came to, by seed.
-
-    Raises:
-        ValueError: another program, or another version, wrote something else into the study.
-    """
-    try:
-        return _RUNS.validate_python(trial.user_attrs.get("runs", {}))
-    except ValidationError as error:
-        key = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ValueError(
-            f"trial {trial.number} of the study: runs.{key} is missing or wrong; another version "
-            "of Parnas wrote it, or it is damaged: sweep with the version that began"
-        ) from None
+def runs_of(trial: FrozenTrial) -> dict[str, dict[str, Any]]:
+    """Outcomes of an attempt, by seed."""
+    runs: dict[str, dict[str, Any]] = trial.user_attrs.get("runs", {})
+    return runs
 
 
 def layouts_of(trial: FrozenTrial) -> str | None:
     """The distinct layouts that the seeds of an attempt found: "a d a / d d a"."""
-    return " / ".join(dict.fromkeys(run.layout for run in runs_of(trial).values())) or None
+    return " / ".join(dict.fromkeys(run["layout"] for run in runs_of(trial).values())) or None
 
 
 def network_hashes(trial: FrozenTrial) -> str | None:
-    """Which networks the seeds of an attempt found, as hashes; None where that is not known."""
+    """Which networks the seeds of an attempt found, as hashes."""
     runs = sorted(runs_of(trial).items(), key=lambda item: int(item[0]))
-    try:
-        return " ".join(network_hash(_parse(run.architecture))[:16] for _, run in runs) or None
-    except ValueError:
-        return None
+    return " ".join(network_hash(_parse(run["architecture"]))[:16] for _, run in runs) or None
 
 
 def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]:
@@ -101,12 +71,12 @@ def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]
     return {
         "number": entry.number,
         "state": _state(entry),
-        "reason": attributes.get(REASON),
+        "reason": attributes.get(REASON, LOST if last.state == TrialState.FAIL else None),
         "baseline": is_baseline(sweep, last),
         "values": last.values if last.state == TrialState.COMPLETE else None,
         # Of one that waits again, those that its next attempt will have.
         "params": last.params or last.system_attrs.get("fixed_params", {}),
-        "seeds": {seed: run.values for seed, run in runs_of(last).items()},
+        "seeds": {seed: run["values"] for seed, run in runs_of(last).items()},
         "layout": layouts_of(last),
         "network": network_hashes(last),
         "parameters": _mean(last, "parameters"),
@@ -120,31 +90,28 @@ def _row(sweep: Sweep, entry: Entry, latency_ms: float | None) -> dict[str, Any]
 
 
 def _state(entry: Entry) -> str:
-    attempts: Sequence[Any] = entry.attempts
-    if entry.last.state == TrialState.WAITING and len(attempts) > 1:
-        return "stopped" if attempts[-2].user_attrs.get(LOST) == STOPPED else "waiting"
+    if entry.last.state == TrialState.WAITING and len(entry.attempts) > 1:
+        return "stopped" if STOPPED in entry.attempts[-2].user_attrs else "waiting"
     return _STATES[entry.last.state]
 
 
 def _mean(trial: FrozenTrial, fact: str) -> float | None:
-    values = [getattr(run, fact) for run in runs_of(trial).values()]
+    values = [run[fact] for run in runs_of(trial).values()]
     return statistics.mean(values) if values else None
 
 
 def _went_on_from(trial: FrozenTrial, *, named: bool) -> list[str]:
-    """Where the whole trial began anew, and from which steps the runs of its seeds went on."""
-    steps = list(trial.user_attrs.get("went_on_from", []))
+    """The steps from which the runs of a trial's seeds went on."""
+    steps: list[str] = []
     for seed, run in runs_of(trial).items():
-        steps += [f"seed {seed}: {step}" if named else step for step in run.went_on_from]
+        steps += [f"seed {seed}: {step}" if named else step for step in run["went_on_from"]]
     return steps
 
 
 def _elapsed_s(entry: Entry) -> float | None:
-    """Seconds of all attempts but those whose worker was lost: nobody saw when those ended."""
+    """Seconds of all attempts, up to when it was seen that they had ended."""
     durations = [
-        trial.duration.total_seconds()
-        for trial in entry.attempts
-        if trial.duration is not None and trial.user_attrs.get(LOST, STOPPED) == STOPPED
+        trial.duration.total_seconds() for trial in entry.attempts if trial.duration is not None
     ]
     return round(sum(durations), 1) if durations else None
 
@@ -189,7 +156,7 @@ def _by_trial(entries: Sequence[Entry], median_ms: Mapping[str, float]) -> dict[
 def _texts(entry: Entry) -> list[str]:
     if entry.last.state != TrialState.COMPLETE:
         return []
-    return [run.architecture for run in runs_of(entry.last).values()]
+    return [run["architecture"] for run in runs_of(entry.last).values()]
 
 
 def _parse(text: str) -> Architecture:
@@ -213,10 +180,8 @@ def _groups(
         yield group
 
 
-def clean(queue: Queue, sweep: Sweep) -> None:
+def clean(entries: Sequence[Entry], sweep: Sweep) -> None:
     """Remove what only a resume or a use of the model would need, of all trials not kept."""
-    # Read once: a trial that becomes the best meanwhile is not finished in here, and so stays.
-    entries = queue.entries()
     kept = _kept(entries, sweep)
     for entry in entries:
         folder = sweep.paths.trial(entry.number)
@@ -225,8 +190,7 @@ def clean(queue: Queue, sweep: Sweep) -> None:
             continue
         for seed in sweep.config.seeds:
             remove_weights(sweep.paths.seed(entry.number, seed))
-        with suppress(FileNotFoundError):  # the folder was moved aside
-            done.touch()
+        done.touch()
 
 
 def _kept(entries: Sequence[Entry], sweep: Sweep) -> set[int]:

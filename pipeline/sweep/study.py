@@ -1,39 +1,29 @@
-"""Opening a sweep: its folder, its storage, its study; and whether a study is this sweep's."""
+"""The study of a sweep: made by who starts it, opened by workers, and whose it is."""
 
-import secrets
 import warnings
-from collections.abc import Collection, Mapping
 from typing import Any
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
-from optuna.storages import BaseStorage
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
+from sqlalchemy.exc import SQLAlchemyError
 
-from hpo.config import JOURNAL
-from hpo.queue import STUDY, Queue
 from hpo.samplers import NumberedSampler, make_pruner
-from hpo.storage import open_storage
-from nas.derivation import SEEDED
+from hpo.study import fill, open_storage
 from pipeline.sweep.plan import Sweep, points, validate_every, why_no_baseline
-from training.run_dir import commit, identity_hash
-from utils.screen import announce
+from training.run_dir import identity_hash
+from utils.text import masked
 
 # Written last: until it is there, no worker joins.
 IDENTITY = "parnas:identity"
-BEGUN = "parnas:begun"
-INPUTS = "parnas:inputs"
-COMMIT = "parnas:commit"
 # What may change between two starts of a sweep.
-_FREE = {"trials", "trial_minutes", "silent_minutes", "retries", "keep", "storage", "lease_s"}
+_FREE = {"trials", "trial_minutes", "retries", "keep", "storage", "grace_s"}
+STORAGE_ERRORS = (SQLAlchemyError, StorageInternalError)
 
 
 def identity(sweep: Sweep) -> dict[str, Any]:
-    """What makes a sweep what it is: trials of another one cannot be compared with its own."""
+    """Sections by which trials can be compared: those of another sweep are not this one's."""
     experiment = sweep.experiment.model_dump(mode="json", include={"data", "derive"})
-    # Before, all seeds of a trial derived alike: its trials are none to go on with.
-    anew = {"derivations": "anew with each of sweep.seeds"} if _derives_by_seed(sweep) else {}
     return {
-        **anew,
         "precision": sweep.experiment.run.precision,
         "micro_batches": sweep.experiment.run.micro_batches,
         "validate_every": sweep.experiment.run.validate_every,
@@ -45,28 +35,19 @@ def identity(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def _derives_by_seed(sweep: Sweep) -> bool:
-    """Whether derivations of some trials differ with the seed of the run."""
-    key, config = "derive.method", sweep.config
-    swept = sweep.space.choices(key) or () if key in config.space else ()
-    methods = {sweep.experiment.derive.method, config.set.get(key), *swept}
-    return any(config.seeds) and not SEEDED.isdisjoint(methods)
-
-
-def create(sweep: Sweep, inputs: Mapping[str, str], *, begun: bool) -> Queue:
-    """The study, made where it is not there yet, with every trial in its queue.
+def create_study(sweep: Sweep, inputs: dict[str, str], *, begun: bool) -> optuna.Study:
+    """Make the study where it is not there yet, with every trial enqueued.
 
     `begun`: the folder has trials of this sweep already, so the study must be there.
 
     Raises:
         ValueError: the storage cannot be used, holds another sweep of this name, or lacks one that
             was begun.
-        OSError: the journal cannot be written.
     """
-    storage = _storage(sweep, make=True)
-    attributes = _studies(storage)
-    name = _name(sweep, attributes)
-    if begun and name not in attributes:
+    storage = _storage(sweep)
+    name = _name(sweep)
+    is_new = name not in {study.study_name for study in storage.get_all_studies()}
+    if begun and is_new:
         raise ValueError(
             f"{sweep.shown_storage}: no study {name}, though {sweep.paths.trials} holds trials "
             "that it knew; put it back, give the sweep.storage of before, or use another --run "
@@ -78,98 +59,78 @@ def create(sweep: Sweep, inputs: Mapping[str, str], *, begun: bool) -> Queue:
         directions=["minimize"] * len(sweep.config.objectives),
         load_if_exists=True,
     )
-    if BEGUN not in study.user_attrs:
-        _begin(sweep, inputs, study)
-    queue = _queue(sweep, inputs, study, storage)
+    if is_new:
+        study.set_metric_names(list(sweep.config.objectives))
+        study.set_user_attr("parnas", _identity_of(sweep, inputs))
+    _check(study, "parnas", sweep, inputs)
     if (why := why_no_baseline(sweep)) is not None:
         print(f"no trial with the file's own values: {why}", flush=True)
-    queue.fill(points(sweep))
-    study.set_user_attr(IDENTITY, study.user_attrs[BEGUN])
-    return queue
+    fill(study, points(sweep))
+    study.set_user_attr(IDENTITY, _identity_of(sweep, inputs))
+    return _ready(study, sweep)
 
 
-def _begin(sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study) -> None:
-    """Make an empty study this sweep's; BEGUN last, so that a kill leaves nothing half done."""
-    if study.trials or len(study.directions) != len(sweep.config.objectives):
-        raise ValueError(_of_another(study))
-    study.set_user_attr(STUDY, secrets.token_hex(8))
-    study.set_user_attr(INPUTS, inputs)
-    study.set_user_attr(COMMIT, commit())
-    study.set_metric_names(list(sweep.config.objectives))
-    study.set_user_attr(BEGUN, identity_hash(identity(sweep)))
-
-
-def join(sweep: Sweep, inputs: Mapping[str, str]) -> Queue:
-    """The study that another process has made.
+def join_study(sweep: Sweep, inputs: dict[str, str]) -> optuna.Study:
+    """Open the study that another process has made.
 
     Raises:
         ValueError: it is not there, or is another sweep's.
-        OSError: the journal cannot be read.
     """
-    storage = _storage(sweep, make=False)
-    attributes = _studies(storage)
-    name = _name(sweep, attributes)
-    if IDENTITY not in attributes.get(name, {}):
+    if sweep.config.storage is None and not sweep.paths.database.exists():
+        raise ValueError(f"{sweep.paths.database}: no sweep there yet; start it with sweep.py")
+    storage = _storage(sweep)
+    name = _name(sweep)
+    begun = {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+    if IDENTITY not in begun.get(name, {}):
         raise ValueError(
             f"{sweep.shown_storage}: no sweep {name} there yet; start it with sweep.py"
         )
-    return _queue(sweep, inputs, optuna.load_study(study_name=name, storage=storage), storage)
+    study = optuna.load_study(study_name=name, storage=storage)
+    _check(study, IDENTITY, sweep, inputs)
+    return _ready(study, sweep)
 
 
-def _studies(storage: BaseStorage) -> dict[str, dict[str, Any]]:
-    """The attributes of every study of a storage, by name."""
-    return {study.study_name: study.user_attrs for study in storage.get_all_studies()}
+def _name(sweep: Sweep) -> str:
+    """The run folder's in a shared database; in the folder's own one, which may be renamed, one."""
+    return "sweep" if sweep.config.storage is None else sweep.paths.run.resolve().name
 
 
-def _name(sweep: Sweep, studies: Collection[str]) -> str:
-    """The run folder's; in a journal, which lies in the folder, that of the only study there."""
-    name = sweep.paths.run.resolve().name
-    if sweep.config.storage == JOURNAL and name not in studies and len(studies) == 1:
-        (name,) = studies  # the folder was renamed
-    return name
+def _identity_of(sweep: Sweep, inputs: dict[str, str]) -> str:
+    return identity_hash({**identity(sweep), **inputs})
 
 
-def _queue(
-    sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study, storage: BaseStorage
-) -> Queue:
-    _check(sweep, inputs, study)
+def _check(study: optuna.Study, key: str, sweep: Sweep, inputs: dict[str, str]) -> None:
+    """Raise ValueError where a study's trials could not be compared with this experiment's."""
+    if study.user_attrs.get(key) != _identity_of(sweep, inputs):
+        raise ValueError(
+            f"study {study.study_name}: is that of another experiment, space, text or tokenizer; "
+            "repeat the file and the --set of its first start, or use another --run directory "
+            "(python-stdlib differs between versions of Python)"
+        )
+
+
+def _ready(study: optuna.Study, sweep: Sweep) -> optuna.Study:
     study.sampler = NumberedSampler(sweep.config)
     study.pruner = make_pruner(sweep.config.pruner, validate_every(sweep))
-    return Queue(study, storage, retries=sweep.config.retries)
+    return study
 
 
-def _storage(sweep: Sweep, *, make: bool) -> BaseStorage:
+def _storage(sweep: Sweep) -> optuna.storages.BaseStorage:
     warnings.simplefilter("ignore", ExperimentalWarning)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return open_storage(sweep.config.storage, sweep.paths.journal, create=make, say=announce)
-
-
-def _check(sweep: Sweep, inputs: Mapping[str, str], study: optuna.Study) -> None:
-    """Raise ValueError where a study's trials could not be compared with this experiment's."""
-    attributes = study.user_attrs
-    if attributes.get(BEGUN) != identity_hash(identity(sweep)):
-        raise ValueError(_of_another(study))
-    if attributes.get(INPUTS) != inputs:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        return open_storage(sweep.storage, sweep.config.grace_s, sweep.config.retries)
+    except ImportError as error:
         raise ValueError(
-            f"study {study.study_name}: was begun with another text or tokenizer "
-            f"({_short(attributes.get(INPUTS))} there, {_short(inputs)} here), so its "
-            "trials could not be compared; use the same text (python-stdlib differs between "
-            "versions of Python)"
-        )
-    if attributes.get(COMMIT) != commit():
-        print(
-            f"study {study.study_name}: was begun by another version of the program "
-            f"({attributes.get(COMMIT)} there, {commit()} here); trials.csv says which ran what",
-            flush=True,
-        )
+            f"sweep.storage: {sweep.shown_storage}: its driver is missing ({error}); for "
+            "PostgreSQL run `pip install 'psycopg[binary]'`"
+        ) from None
+    except (*STORAGE_ERRORS, RuntimeError, ValueError) as error:
+        raise ValueError(storage_problem(sweep, error)) from None
 
 
-def _of_another(study: optuna.Study) -> str:
-    return (
-        f"study {study.study_name}: is that of another experiment or space; repeat the file "
-        "and the --set of its first start, or use another --run directory"
-    )
-
-
-def _short(inputs: Any) -> str:
-    return ", ".join(f"{key} {str(value)[:12]}" for key, value in (inputs or {}).items())
+def storage_problem(sweep: Sweep, error: Exception) -> str:
+    """One line about a database that cannot be used, without its password."""
+    cause = error.__cause__ or error
+    said = " ".join(str(getattr(cause, "orig", None) or cause).split())
+    return f"sweep.storage: {sweep.shown_storage} cannot be used ({masked(said):.300})"

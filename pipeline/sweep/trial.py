@@ -1,28 +1,27 @@
-"""A run of a trial, and what its files came to."""
+"""A run of a trial, by the functions of the verbs, and what its files came to."""
 
-import math
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model import load_architecture
-from pipeline.experiment import Experiment
-from pipeline.processes.run_scripts import (
-    CHOSEN,
-    METRICS,
-    SCRIPTS,
-    Failed,
-    Limits,
-    expected_folders,
-    run_scripts,
-)
-from pipeline.processes.script_process import Watcher
-from pipeline.run_files import read_result, retrain_folder, search_folder
+import optuna
+
+from model import Architecture
+from pipeline.context import RunPlan, set_up
+from pipeline.derive import choose, derivation, find_architecture
+from pipeline.experiment import Experiment, dump_experiment
+from pipeline.finish_search import finish_searches
+from pipeline.reports import show_report
+from pipeline.retrain import copy_chosen, finish_retrain, open_retraining
+from pipeline.run_files import read_result, search_folder
+from pipeline.search import check_searchable, search_trainer
+from pipeline.trainings import LayoutTrainings
+from training.endings import Stopped
 from training.metrics import read_rows
-from utils.files import read_object, words_of
+from training.signals import StopRequest
+from utils.files import read_object, write_whole
 
 NO_BITS = (
     "sweep.objectives: no bits per byte, because the tokenizer may lose text; use a lossless one "
@@ -32,7 +31,7 @@ NO_BITS = (
 
 @dataclass(frozen=True)
 class SeedOutcome:
-    """What one run of a trial came to.
+    """Result of one run of a trial.
 
     Attributes:
         objectives: by name.
@@ -45,102 +44,133 @@ class SeedOutcome:
     architecture: str
 
 
-def read_outcome(run: Path, seed: int, objectives: Sequence[str]) -> SeedOutcome:
-    """Read what search, derivation and retraining of one seed wrote.
+def run_seed(
+    experiment: Experiment,
+    objectives: Sequence[str],
+    run: Path,
+    stop: StopRequest,
+    pruned: optuna.Trial | None,
+) -> SeedOutcome:
+    """Search, derive and, with the objective `retrained`, retrain in a run folder of its own.
+
+    Args:
+        experiment: of the trial and the seed.
+        objectives: what is asked of it.
+        run: the folder; a run that was begun there goes on.
+        stop: asked between two phases; a training has one of its own.
+        pruned: the trial that hears of the search's validations, where its pruner asks for them.
 
     Raises:
-        ValueError: a file is damaged, or there are no bits per byte.
-        OSError: a file is missing.
+        Stopped: this process was asked to end; the state is saved.
+        TrialPruned: the pruner gives the trial up.
+        ValueError, OSError, Diverged: the trial failed.
     """
-    chosen = run / CHOSEN
-    architecture = load_architecture(chosen)
-    if architecture.costs is None:
-        raise ValueError(f"{chosen}: costs: missing; derive.py writes them, run the trial again")
-    values = {
-        "flops": architecture.costs.flops_per_token,
-        "parameters": float(architecture.costs.parameters),
-    }
-    onehot = search_curve(search_folder(run, seed) / METRICS, "onehot")
-    if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
-        values["onehot"] = _last(onehot, run)
-    if "retrained" in objectives:
-        path = retrain_folder(run, architecture.name, seed) / "result.json"
-        values["retrained"] = _bits(read_result(path)["valid"], path)
-    return SeedOutcome(
-        objectives=values,
-        facts={
-            "layout": architecture.letters(),
-            "parameters": architecture.costs.parameters,
-            "flops_per_token": architecture.costs.flops_per_token,
-            "went_on_from": _resumes(run, seed),
-        },
-        architecture=architecture.to_json(),
-    )
+    run.mkdir(parents=True, exist_ok=True)
+    write_whole(run / "experiment.yaml", dump_experiment(experiment))
+    check_searchable(experiment)
+    plan = set_up(experiment, run)
+    _search(plan, pruned)
+    _go_on(stop)
+    derived = derivation(plan, experiment.derive, LayoutTrainings(plan))
+    choose(derived, experiment, run)
+    show_report(plan)
+    _go_on(stop)
+    architecture = find_architecture(plan, None, None)
+    result = _retrain(plan, architecture) if "retrained" in objectives else None
+    return _outcome(plan, architecture, result, objectives)
+
+
+def _go_on(stop: StopRequest) -> None:
+    if stop.number is not None:
+        raise Stopped(stop.number)
+
+
+def _search(plan: RunPlan, pruned: optuna.Trial | None) -> None:
+    trainer = search_trainer(plan)
+    if pruned is not None:
+        metrics = trainer.folder / "metrics.jsonl"
+        trainer.trackers = [*trainer.trackers, lambda step: Pruning(pruned, metrics, step)]
+    trainer.open()
+    with closing(trainer):
+        trainer.run(plan.experiment.run)
+    finish_searches(plan, [plan.seed])
+
+
+def _retrain(plan: RunPlan, architecture: Architecture) -> Path:
+    trainer = open_retraining(plan, architecture)
+    with closing(trainer):
+        trainer.run(plan.experiment.run)
+        result = finish_retrain(plan, trainer, architecture)
+        copy_chosen(result, plan.run_dir)
+    show_report(plan)
+    return result
+
+
+class Pruning:
+    """A tracker of the search that reports its validations to Optuna."""
+
+    def __init__(self, trial: optuna.Trial, metrics: Path, step: int) -> None:
+        """Report what earlier processes have validated up to a step."""
+        self._trial = trial
+        for before, bits in search_curve(metrics, "soft").items():
+            if before <= step:
+                self._report(before, bits)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Report a validation; raise TrialPruned where the pruner gives the trial up."""
+        if (bits := values.get("valid_soft/bits_per_byte")) is not None:
+            self._report(step, bits)
+
+    def _report(self, step: int, bits: float) -> None:
+        self._trial.report(bits, step)
+        if self._trial.should_prune():
+            raise optuna.TrialPruned(f"at search step {step}, at {bits:.4f} bits per byte")
+
+    def close(self) -> None:
+        """Nothing is held back."""
 
 
 def search_curve(metrics: Path, net: str) -> dict[int, float]:
-    """Bits per byte of validation by step of the search that writes these metrics, as far as it is.
-
-    Raises:
-        ValueError: a row is damaged, or there are no bits per byte.
-        OSError: the file is there and cannot be read.
-    """
+    """Bits per byte of validation by step of a search, as far as it is."""
     return {
-        row["step"]: _bits(row, metrics)
+        row["step"]: _bits(row)
         for row in read_rows(metrics)
         if row.get("kind") == "valid" and row.get("net") == net
     }
 
 
-def _resumes(run: Path, seed: int) -> list[str]:
-    """From which steps the phases of a run went on."""
-    resumes = []
-    for folder in expected_folders(run, seed):
-        path = folder / "environment.json"
-        if not path.exists():  # nothing was searched, or retrained
-            continue
-        phase = path.relative_to(run).parts[0]
-        entries: Any = read_object(path, "remove it").get("resumed", [])
-        try:
-            resumes += [f"{phase} step {int(entry['step'])}" for entry in entries]
-        except (TypeError, KeyError, ValueError, OverflowError):
-            raise ValueError(f"{path}: resumed: damaged; remove it") from None
-    return resumes
-
-
-def _last(curve: Mapping[int, float], run: Path) -> float:
-    if not curve:
-        raise ValueError(f"{run}: the search wrote no validation of the one-hot net")
-    return curve[max(curve)]
-
-
-def _bits(scores: Mapping[str, Any], path: Path) -> float:
-    bits = scores.get("bits_per_byte", math.nan)
-    if bits is None:
-        raise ValueError(NO_BITS)
-    # Not isfinite: an integer of JSON may be too large for it.
-    if not isinstance(bits, int | float) or not 0 <= bits <= sys.float_info.max:
-        raise ValueError(f"{path}: bits_per_byte: damaged; run the trial again")
-    return float(bits)
-
-
-def run_seed(
-    experiment: Experiment, objectives: Sequence[str], run: Path, limits: Limits, watcher: Watcher
+def _outcome(
+    plan: RunPlan, architecture: Architecture, result: Path | None, objectives: Sequence[str]
 ) -> SeedOutcome:
-    """Run the phases of one seed as `run_scripts` does, and read what they came to.
+    costs = architecture.costs
+    assert costs is not None, "a derivation writes them"
+    values = {"flops": costs.flops_per_token, "parameters": float(costs.parameters)}
+    onehot = search_curve(search_folder(plan.run_dir, plan.seed) / "metrics.jsonl", "onehot")
+    if onehot or "onehot" in objectives:  # a search whose alpha stands still has no such net
+        values["onehot"] = onehot[max(onehot)]
+    if result is not None:
+        values["retrained"] = _bits(read_result(result)["valid"])
+    folders = [search_folder(plan.run_dir, plan.seed), *([result.parent] if result else [])]
+    return SeedOutcome(
+        objectives=values,
+        facts={
+            "layout": architecture.letters(),
+            "parameters": costs.parameters,
+            "flops_per_token": costs.flops_per_token,
+            "went_on_from": [line for folder in folders for line in _resumes(plan, folder)],
+        },
+        architecture=architecture.to_json(),
+    )
 
-    Without the objective `retrained` nothing is retrained.
-    """
-    scripts = SCRIPTS if "retrained" in objectives else SCRIPTS[:2]
-    run_scripts(experiment, scripts, run, limits, watcher)
-    with faults_of_the_trial():
-        return read_outcome(run, experiment.run.seed, objectives)
+
+def _resumes(plan: RunPlan, folder: Path) -> list[str]:
+    """The steps from which a phase of a run went on."""
+    content = read_object(folder / "environment.json", "remove it")
+    phase = folder.relative_to(plan.run_dir).parts[0]
+    return [f"{phase} step {int(entry['step'])}" for entry in content.get("resumed", [])]
 
 
-@contextmanager
-def faults_of_the_trial() -> Iterator[None]:
-    """Let what is wrong with the files that a trial wrote fail this trial, and not its worker."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise Failed(words_of(error)) from None
+def _bits(scores: Mapping[str, Any]) -> float:
+    if (bits := scores["bits_per_byte"]) is None:
+        raise ValueError(NO_BITS)
+    return float(bits)

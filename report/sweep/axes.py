@@ -26,7 +26,7 @@ _SPREAD = {"x": 0.618034, "y": 0.754878}  # irrational, so that marks fall evenl
 
 @dataclass(frozen=True)
 class Setting:
-    """How one setting is laid along an axis: as a number, or as places 0, 1, ... for its levels."""
+    """Scale of one setting along an axis: as a number, or as places 0, 1, ... for its levels."""
 
     key: str
     label: str
@@ -34,7 +34,7 @@ class Setting:
     levels: tuple[str, ...]  # none: a number
 
     def places(self, rows: Sequence[Row]) -> np.ndarray:
-        """Where the trials stand on the axis."""
+        """Places of the trials on the axis."""
         if not self.levels:
             return np.array([float(row.params[self.key]) for row in rows])
         order = {level: place for place, level in enumerate(self.levels)}
@@ -58,13 +58,6 @@ class Setting:
             factor = (high / low) ** 0.06 if high > low else 1.1
             return low / factor, high * factor
         return low - room(low, high, 0.06), high + room(low, high, 0.06)
-
-    def unit(self, place_N: np.ndarray, rows: Sequence[Row]) -> np.ndarray:
-        """Places as shares of the axis, 0 to 1."""
-        low, high = self.limits(rows)
-        if self.log:
-            place_N, low, high = np.log(place_N), np.log(low), np.log(high)
-        return (place_N - low) / (high - low)
 
 
 def setting(

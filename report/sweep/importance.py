@@ -1,4 +1,4 @@
-"""How much each setting of a sweep matters, how sure that is, and both as bars."""
+"""Importances of a sweep's settings, what chance reaches, and both as bars."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+from scipy.stats import chi2, kruskal
 
 from report.plotting import FAINT, INK, house_style, make_figure, margins, plain
 from report.sweep.trials import Objective, Row, done, ending, keys_of, value_text
 from utils.pareto import different
 
 FEWEST_TRIALS = 10
-_DRAWS = 400
 _MOST_LEVELS, _MOST_BINS, _PER_BIN = 6, 5, 5
 _MOST_BARS = 16
 _BAR, _CHANCE = "#56b4e9", "#d55e00"
@@ -23,13 +23,11 @@ _BAR, _CHANCE = "#56b4e9", "#d55e00"
 
 @dataclass(frozen=True)
 class Importance:
-    """What one setting explains by itself, 0 to 1; None where too few trials tell."""
+    """Share that one setting explains by itself, 0 to 1; None where too few trials tell."""
 
     key: str
     share: float | None
-    low: float  # 95% interval
-    high: float
-    chance: float  # what a setting without effect stays below in 95% of cases
+    chance: float  # what a setting without effect stays below in about 95% of cases
     trials: int  # in which the setting is active
     conditional: bool  # active in some trials only
 
@@ -40,13 +38,13 @@ def importances(rows: Sequence[Row], index: int) -> list[Importance]:
     The share is eta squared of the Kruskal-Wallis test (Tomczak and Tomczak, 2014), adjusted for
     the number of groups, over the trials in which the setting is active: ranks, so that a trial
     that went wrong does not outweigh all others; numbers of many values fall into up to 5 bins of
-    equally many trials. The interval is the percentile bootstrap over trials, `chance` is from
-    shuffled values. Trials of equal settings and values count once: they are one training. What two
-    settings do only together is not seen, and trials that a sampler chose are not independent. With
-    fewer than 10 different trials nothing is computed.
+    equally many trials. Trials of equal settings and values count once: they are one training. What
+    two settings do only together is not seen, and trials that a sampler chose are not independent.
+    With fewer than 10 different trials nothing is computed.
 
     Differs from `optuna.importance`: those need scikit-learn or, PED-ANOVA, look at the best tenth
-    of the trials only, which is 3 of 30; they have no interval and sum to 1 also over noise.
+    of the trials only, which is 3 of 30; they leave conditional settings out, and sum to 1 also
+    over noise.
     """
     finished = _different(done(rows))
     if len(finished) < FEWEST_TRIALS:
@@ -66,18 +64,18 @@ def _importance(finished: Sequence[Row], key: str, index: int) -> Importance:
     active = [row for row in finished if key in row.params]
     value_N = np.array([row.values[index] for row in active if row.values])
     group_N = groups([row.params[key] for row in active])
-    conditional = len(active) < len(finished)
-    if len(active) < FEWEST_TRIALS or group_N.max() == 0 or np.ptp(value_N) == 0:
-        return Importance(key, None, 0.0, 0.0, 0.0, len(active), conditional)
-    rank_N, generator = _ranks(value_N), np.random.default_rng(0)
-    drawn_RN = generator.integers(0, len(active), (_DRAWS, len(active)))
-    low, high = np.quantile(_shares(group_N[drawn_RN], rank_N[drawn_RN]), [0.025, 0.975])
-    shuffled_RN = generator.permuted(np.tile(rank_N, (_DRAWS, 1)), axis=1)
-    chance = np.quantile(_shares(np.tile(group_N, (_DRAWS, 1)), shuffled_RN), 0.95)
-    share = _shares(group_N[None], rank_N[None])[0]
-    return Importance(
-        key, float(share), float(low), float(high), float(chance), len(active), conditional
-    )
+    conditional, trials, count = len(active) < len(finished), len(active), int(group_N.max()) + 1
+    if trials < FEWEST_TRIALS or count == 1 or np.ptp(value_N) == 0:
+        return Importance(key, None, 0.0, trials, conditional)
+    statistic = kruskal(*(value_N[group_N == group] for group in range(count))).statistic
+    if count == trials:  # each value once: nothing is seen within groups
+        return Importance(key, 0.0, 0.0, trials, conditional)
+
+    def share(of: float) -> float:
+        return max(0.0, float(of - count + 1) / (trials - count))
+
+    chance = min(1.0, share(chi2.ppf(0.95, count - 1)))
+    return Importance(key, share(statistic), chance, trials, conditional)
 
 
 def groups(values: Sequence[Any]) -> np.ndarray:
@@ -91,28 +89,6 @@ def groups(values: Sequence[Any]) -> np.ndarray:
             return np.unique(np.searchsorted(edges, number_N), return_inverse=True)[1]
         return level_N
     return np.unique([value_text(value) for value in values], return_inverse=True)[1]
-
-
-def _ranks(value_N: np.ndarray) -> np.ndarray:
-    """Ranks from 0, equal values sharing their mean rank."""
-    _, place_N, count = np.unique(value_N, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count + 1) / 2)[place_N]
-
-
-def _shares(group_RN: np.ndarray, rank_RN: np.ndarray) -> np.ndarray:
-    """1 - (variance within groups) / (variance of all), both unbiased, cut off below 0."""
-    draws, trials = group_RN.shape
-    size = int(group_RN.max()) + 1
-    cell_RN = group_RN + size * np.arange(draws)[:, None]
-    count_RG = np.bincount(cell_RN.ravel(), minlength=draws * size).reshape(draws, size)
-    sum_RG = np.bincount(cell_RN.ravel(), rank_RN.ravel(), draws * size).reshape(draws, size)
-    mean_R1 = rank_RN.mean(axis=1, keepdims=True)
-    total_R = ((rank_RN - mean_R1) ** 2).sum(axis=1)
-    between_R = (count_RG * (sum_RG / np.maximum(count_RG, 1) - mean_R1) ** 2).sum(axis=1)
-    free_R = np.maximum(trials - (count_RG > 0).sum(axis=1), 1)
-    safe_R = np.where(total_R > 0, total_R, 1.0)
-    share_R = 1 - (total_R - between_R) / free_R * (trials - 1) / safe_R
-    return np.where(total_R > 0, np.clip(share_R, 0.0, 1.0), 0.0)
 
 
 def bars(
@@ -150,8 +126,6 @@ def _panel(
     places = [place for place, _ in known]
     shares = [one.share or 0.0 for _, one in known]
     axes.barh(places, shares, 0.6, color=_BAR)
-    low, high = [one.low for _, one in known], [one.high for _, one in known]
-    axes.hlines(places, low, high, color=INK, linewidth=1.2, label="95% interval")
     for place, one in known:
         axes.text(1.01, place, f"{one.share:.0%}", va="center", color=INK, fontsize=8)
     axes.plot(

@@ -30,7 +30,6 @@ _CAPTIONS = {  # beginning of a figure's name: what it shows
         "it, equal settings once; a bar that ends below its mark is no more than chance."
     ),
     "slice": "The value over each setting; paler marks are earlier trials.",
-    "contour": "The value over pairs of settings that matter most; white: no trial near.",
 }
 
 

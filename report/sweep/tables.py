@@ -81,7 +81,7 @@ def _no_slower(sweep: Sweep, rows: list[Row]) -> list[str]:
 
 
 def warning(sweep: Sweep) -> str:
-    """Why the best of many trials looks better than it is."""
+    """Warning that the best of many trials looks better than it is."""
     rows = done(sweep.rows)
     seeds = max((len(row.seeds) for row in rows), default=1)
     trials = f"{len(rows)} trials of {'one seed' if seeds <= 1 else f'{seeds} seeds'} each"

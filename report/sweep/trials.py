@@ -17,7 +17,7 @@ State = Literal["done", "pruned", "failed", "running", "waiting", "stopped"]
 
 
 class Objective(BaseModel):
-    """What a sweep minimises."""
+    """Objective of a sweep, minimised."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -174,7 +174,7 @@ def front(rows: Sequence[Row]) -> list[Row]:
 
 
 def counts(rows: Sequence[Row]) -> str:
-    """How many trials are in each state, in words."""
+    """Number of trials in each state, in words."""
     number = Counter(row.state for row in rows)
     states: tuple[State, ...] = ("done", "pruned", "failed", "stopped", "running", "waiting")
     parts = [f"{number[state]} {state}" for state in states if number[state]]

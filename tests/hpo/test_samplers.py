@@ -1,6 +1,5 @@
 """Each sampler in a real study: the same history gives the same suggestion, whoever asks."""
 
-import importlib.util
 import warnings
 from typing import get_args
 
@@ -8,7 +7,7 @@ import optuna
 import pytest
 
 from hpo.config import SamplerConfig, SweepConfig
-from hpo.samplers import SAMPLERS, NumberedSampler, require_scipy
+from hpo.samplers import SAMPLERS, NumberedSampler
 from hpo.space import Space
 
 SPACE = {
@@ -128,12 +127,3 @@ def test_an_enqueued_point_is_taken_as_it_is():
     study = study_of(sweep)
     study.enqueue_trial(space.params(values))
     assert space.suggest(study.ask()) == values
-
-
-def test_a_missing_scipy_is_said_with_its_remedy(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"sampler gp needs scipy.*pip install scipy"):
-        NumberedSampler(config("gp"))
-    monkeypatch.undo()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    require_scipy("sampler gp", "tpe")

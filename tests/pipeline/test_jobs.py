@@ -8,7 +8,7 @@ import pytest
 from pipeline import jobs
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Countdown, Job, run_all
-from pipeline.processes.run_scripts import Failed, Limits
+from pipeline.script_process import Failed
 from training.endings import Diverged
 from training.signals import StopRequest
 
@@ -38,12 +38,12 @@ def test_several_runs_with_asked_threads_are_warned_of_once(
     assert said(9, **{"run.threads": 1}).startswith("warning: 3 x 1 threads")
 
 
-@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (None, ValueError)])
+@pytest.mark.parametrize(("code", "ending"), [(3, Diverged), (2, ValueError), (-9, ValueError)])
 def test_a_run_that_diverged_ends_all_as_divergence_does(
     experiment_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    code: int | None,
+    code: int,
     ending: type[Exception],
 ) -> None:
     def failing(*arguments: Any) -> None:
@@ -66,29 +66,11 @@ def test_a_job_with_its_own_arguments_gets_its_share_of_the_cores_and_no_setting
     experiment = load_experiment(experiment_file, ["run.threads=null"])
     todo = [Job("one", experiment, ("retrain",), tmp_path / "one", own)]
     run_all(todo, workers=2, stop=StopRequest(), done=lambda job: None)
-    ((used, _, _, _, watcher, arguments),) = given
+    ((used, _, _, _, environment, arguments),) = given
     assert arguments == own
     assert used.run.threads == (None if own else 3)
     assert (used == experiment) == bool(own)
-    assert watcher.environment == ({"OMP_NUM_THREADS": "3"} if own else {})
-
-
-def test_a_silent_job_is_told_what_helps_it_and_no_key_of_sweeps(
-    experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "_SILENT_S", 0.0)
-
-    def silent(experiment: Any, scripts: Any, run: Path, limits: Limits, *rest: Any) -> None:
-        words = None
-        while words is None:  # until the clock has moved on
-            words = limits.broken([])
-        raise Failed(words)
-
-    monkeypatch.setattr(jobs, "run_scripts", silent)
-    one = Job("one", load_experiment(experiment_file, []), ("retrain",), tmp_path / "one")
-    with pytest.raises(ValueError, match=r"silent for .* \(the same command again goes on") as told:
-        run_all([one], workers=1, stop=StopRequest(), done=lambda job: None)
-    assert "sweep." not in str(told.value)
+    assert environment == ({"OMP_NUM_THREADS": "3"} if own else {})
 
 
 def test_a_countdown_says_what_is_done_and_how_long_the_rest_takes() -> None:

@@ -29,7 +29,7 @@ def touched(*paths: Path) -> None:
         ["retrain/argmax-0/seed-0/experiment.yaml"],
         ["architectures/experiment.yaml"],
         [str(SweepPaths(Path()).own_experiment)],
-        [str(SweepPaths(Path()).journal)],
+        [str(SweepPaths(Path()).database)],
         ["confirm.json", "one/seed-100/experiment.yaml"],
     ],
 )

@@ -211,7 +211,7 @@ class Sweeper:
             "name": "tau", "objectives": [BITS, FLOPS][:goals], "trials_wanted": 30, "rows": rows,
             "best": [], "no_slower": None, "latency_note": "median of 30 passes in turn",
             "latency_key": {"device": "cpu"}, "sampler": "tpe", "pruner": "none",
-            "storage": "journal",
+            "storage": "sqlite:///study.db",
             "commands": {"rerun": "RERUN", "dashboard": "DASHBOARD", "confirm": "CONFIRM"},
         }  # fmt: skip
         run.mkdir(exist_ok=True)

@@ -33,7 +33,6 @@ def test_a_share_is_what_the_definition_gives(sweeper, seed):
     params = [{"k": "abc"[c], "n": n} for n, c in enumerate(choice_N)]
     (found,) = (x for x in importances(rows_of(sweeper, params, value_N), 0) if x.key == "k")
     assert found.share == pytest.approx(slow_share(choice_N, value_N), abs=1e-12)
-    assert found.low <= found.share <= found.high
     assert (found.trials, found.conditional) == (40, False)
 
 
@@ -46,8 +45,7 @@ def test_what_was_planted_comes_first_and_the_rest_is_as_chance_has_it(sweeper):
     first, second = importances(rows_of(sweeper, params, value_N), 0)
     assert first.key == "b"
     assert first.share > 0.7
-    assert first.low > first.chance
-    assert second.low == 0.0
+    assert first.share > first.chance
     assert second.share < 0.2
 
 
@@ -55,19 +53,17 @@ def test_a_setting_that_decides_all_explains_all(sweeper):
     params = [{"k": n % 3, "n": n} for n in range(30)]
     found, _ = importances(rows_of(sweeper, params, [p["k"] for p in params]), 0)
     assert found.key == "k"
-    assert (found.share, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0))
+    assert found.share == pytest.approx(1.0)
     assert found.chance < 0.4
 
 
-def test_the_interval_covers_and_chance_is_rarely_passed(sweeper):
+def test_chance_is_rarely_passed(sweeper):
     generator = np.random.default_rng(3)
-    covered = passed = 0
+    passed = 0
     for _ in range(60):
         params = [{"k": float(x)} for x in generator.uniform(size=20)]
         (found,) = importances(rows_of(sweeper, params, generator.normal(size=20)), 0)
-        covered += found.low < 0.02
         passed += found.share > found.chance
-    assert covered >= 51
     assert passed <= 9
 
 

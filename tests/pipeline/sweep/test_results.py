@@ -1,18 +1,14 @@
 """What is kept of trials, which study may be joined, which trial is the best that is no slower."""
 
 import json
-import shutil
-import threading
-from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
-from hpo.heartbeat import own_lease
-from hpo.queue import ENTRY, REASON, STOPPED, Entry, Queue, entries
+from hpo.study import REASON, STOPPED, WORKER, Entry, Retry, entries, fill, requeue_lost
 from model import default_candidates, load_architecture, parse_layout
 from nas.costs.latency import Latencies
 from pipeline.context import set_up
@@ -22,7 +18,7 @@ from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import best_entries, clean, rows
 from report.sweep.trials import front, parse_rows
-from tests.sweeping import ROOT, add_sweep, memory_queue
+from tests.sweeping import ROOT, add_sweep, memory_study
 
 SMALL = ["sweep.set={retrain.steps: 9}"]
 
@@ -36,12 +32,11 @@ def file(experiment_file: Path) -> Path:
     return add_sweep(experiment_file, trials=4)
 
 
-def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
+def ended_trials(sweep: Sweep, *values: float | None) -> optuna.Study:
     """A study in memory with trials of these values; None failed; each with a run's files."""
-    queue = memory_queue(sweep, [{}] * len(values))
+    trials = memory_study(sweep, [{}] * len(values))
     for value in values:
-        trial = queue.claim(own_lease())
-        assert trial is not None
+        trial = trials.ask()
         run = sweep.paths.seed(trial.number, 0)
         for name in ("search/seed-0/last.safetensors", "retrain/a/seed-0/best-7.safetensors"):
             (run / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +46,8 @@ def ended_trials(sweep: Sweep, *values: float | None) -> Queue:
             (run / folder / "model.safetensors").write_text("tensors")
         (run / "retrain/a/seed-0/result.json").write_text("{}")
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        queue.finish(trial.number, state, None if value is None else [value])
-    return queue
+        trials.tell(trial, value, state=state)
+    return trials
 
 
 def with_tensors(sweep: Sweep) -> set[str]:
@@ -74,9 +69,9 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
     file: Path, tmp_path: Path, keep: str, left: set[str]
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", f"sweep.keep={keep}")
-    queue = ended_trials(sweep, 3.0, 1.0, None, 2.0)
-    clean(queue, sweep)
-    clean(queue, sweep)
+    trials = ended_trials(sweep, 3.0, 1.0, None, 2.0)
+    clean(entries(trials), sweep)
+    clean(entries(trials), sweep)
     assert with_tensors(sweep) == left
     assert len(list(sweep.paths.trials.rglob("result.json"))) == 4
     models = {
@@ -85,73 +80,35 @@ def test_checkpoints_go_but_those_kept_by_name_and_of_failed_trials(
     assert models == left
 
 
-def test_two_workers_may_clean_the_same_trials_at_once(file: Path, tmp_path: Path) -> None:
-    sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
-    queue = ended_trials(sweep, 3.0)
-    done = sweep.paths.trial(0) / "cleaned"
-    folder, stop = sweep.paths.seed(0, 0) / "retrain" / "b" / "seed-0", threading.Event()
-
-    def come_and_go() -> None:
-        while not stop.is_set():
-            with suppress(OSError):
-                (folder / "model").mkdir(parents=True)
-                (folder / "model" / "model.safetensors").touch()
-                shutil.rmtree(folder.parent)
-
-    other = threading.Thread(target=come_and_go)
-    other.start()
-    try:
-        for _ in range(300):
-            clean(queue, sweep)
-            done.unlink()
-    finally:
-        stop.set()
-        other.join()
-    assert with_tensors(sweep) == set()
-
-
 def test_what_was_best_goes_when_a_better_one_comes(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    queue = ended_trials(sweep, 3.0, 2.0)
-    clean(queue, sweep)
+    trials = ended_trials(sweep, 3.0, 2.0)
+    clean(entries(trials), sweep)
     assert with_tensors(sweep) == {"0001"}
-    queue.fill([{}] * 3)
-    trial = queue.claim(own_lease())
-    assert trial is not None
-    clean(queue, sweep)
+    fill(trials, [{}] * 3)
+    trial = trials.ask()
+    clean(entries(trials), sweep)
     assert with_tensors(sweep) == {"0001"}
-    queue.finish(trial.number, TrialState.COMPLETE, [1.0])
-    clean(queue, sweep)
+    trials.tell(trial, 1.0)
+    clean(entries(trials), sweep)
     assert with_tensors(sweep) == set()
 
 
 def test_trials_that_are_not_done_keep_their_checkpoints(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run", "sweep.keep=[]")
-    queue = ended_trials(sweep, 1.0)
-    queue.fill([{}] * 4)
-    running, stopped = queue.claim(own_lease()), queue.claim(own_lease())
-    assert running is not None
-    assert stopped is not None
+    trials = ended_trials(sweep, 1.0)
+    fill(trials, [{}] * 4)
+    trials.ask()
+    stopped = trials.ask()
     for number in (1, 2):
         tensors = sweep.paths.seed(number, 0) / "search" / "seed-0" / "last.safetensors"
         tensors.parent.mkdir(parents=True)
         tensors.write_text("tensors")
-    queue.requeue(queue.trials(TrialState.RUNNING)[1], STOPPED)
-    clean(queue, sweep)
-    assert with_tensors(sweep) == {"0001", "0002"}
-
-
-def test_a_trial_that_ends_as_the_best_while_others_are_cleaned_keeps_its_model(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-    queue = ended_trials(sweep, 3.0, 2.0, 1.0)
-    now, begun = queue.entries(), queue.trials()
-    begun[2] = create_trial(state=TrialState.RUNNING, user_attrs={ENTRY: 2})
-    begun[2].number = 2
-    looks = iter([entries(begun)])
-    monkeypatch.setattr(queue, "entries", lambda: next(looks, now))
-    clean(queue, sweep)
+    stopped.set_user_attr(WORKER, [stopped.number, "somebody"])
+    stopped.set_user_attr(STOPPED, True)
+    requeue_lost(trials, Retry(0), dead=[])
+    assert entries(trials)[2].last.state == TrialState.WAITING
+    clean(entries(trials), sweep)
     assert with_tensors(sweep) == {"0001", "0002"}
 
 
@@ -264,18 +221,18 @@ def told(
     sweep: Sweep,
     *trials: tuple[TrialState, list[float] | None],
     attributes: dict[str, Any] | None = None,
-) -> Queue:
+) -> optuna.Study:
     """A study in memory whose trials have 4, 3, 2 slots; the first is the baseline."""
     points = [{**SLOTS, "model.slots": 4 - place} for place in range(len(trials))]
-    queue = memory_queue(sweep, points)
+    made = memory_study(sweep, points)
     for state, values in trials:
-        trial = queue.claim(own_lease())
-        assert trial is not None
+        trial = made.ask()
         sweep.space.suggest(trial)
-        queue.note(trial.number, attributes or {})
+        for key, value in (attributes or {}).items():
+            trial.set_user_attr(key, value)
         if state.is_finished():
-            queue.finish(trial.number, state, values)
-    return queue
+            made.tell(trial, values, state=state)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -299,8 +256,8 @@ def test_what_is_confirmed_is_the_best_that_is_not_the_baseline(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run", *settings)
     sweep.paths.run.mkdir()
-    queue = told(sweep, *((TrialState.COMPLETE, each) for each in values))
-    found = queue.entries()
+    trials = told(sweep, *((TrialState.COMPLETE, each) for each in values))
+    found = entries(trials)
     of = None if no_slower is None else found[no_slower]
     results = finish.Results([], best_entries(found, sweep), of, Latencies({}, "", {}))
     commands = finish._commands(sweep, finish._experiments(sweep, results), "python")
@@ -325,13 +282,13 @@ def test_a_sweep_without_a_finished_trial_leaves_its_table_and_report(
     (sweep.paths.run / "best.yaml").write_text(f"{finish._TITLE}\nof an earlier time")
     plan = set_up(sweep.experiment, sweep.paths.run)
     why = {REASON: "no luck"} if state == TrialState.FAIL else {}
-    queue = told(sweep, (state, None), (state, None), attributes=why)
+    trials = told(sweep, (state, None), (state, None), attributes=why)
     if state == TrialState.RUNNING:
-        finish.finish(plan, sweep, queue, done=False)
+        finish.finish(plan, sweep, trials, done=False)
     else:
         reason = "no luck" if state == TrialState.FAIL else "pruned"
         with pytest.raises(ValueError, match=f"^no trial was done: {reason}$"):
-            finish.finish(plan, sweep, queue, done=True)
+            finish.finish(plan, sweep, trials, done=True)
     assert sorted(path.name for path in sweep.paths.run.glob("*.*")) == [
         "sweep.html", "sweep.json", "trials.csv"
     ]  # fmt: skip
@@ -342,8 +299,8 @@ def test_a_sweep_that_was_stopped_leaves_what_is_there(file: Path, tmp_path: Pat
     sweep.paths.run.mkdir()
     plan = set_up(sweep.experiment, sweep.paths.run)
     done, running = TrialState.COMPLETE, TrialState.RUNNING
-    queue = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
-    finish.finish(plan, sweep, queue, done=False)
+    trials = told(sweep, (done, [2.0, 1.0]), (done, [1.0, 2.0]), (running, None))
+    finish.finish(plan, sweep, trials, done=False)
     summary = json.loads((sweep.paths.run / "sweep.json").read_text())
     assert [row["state"] for row in summary["rows"]] == ["done", "done", "running"]
     assert (summary["best"], summary["no_slower"]) == ([1, 0], None)
@@ -359,8 +316,8 @@ def test_what_to_type_next_runs_from_the_screen_and_names_no_machine_in_a_file(
     monkeypatch.setattr("sys.orig_argv", ["/opt/venv/bin/python"])
     sweep = sweep_with(file, tmp_path / "run", PAIR)
     sweep.paths.run.mkdir()
-    queue = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
-    finish.finish(set_up(sweep.experiment, sweep.paths.run), sweep, queue, done=False)
+    trials = told(sweep, (TrialState.COMPLETE, [1.0, 2.0]), (TrialState.COMPLETE, [2.0, 1.0]))
+    finish.finish(set_up(sweep.experiment, sweep.paths.run), sweep, trials, done=False)
     commands = json.loads((sweep.paths.run / "sweep.json").read_text())["commands"]
     for name in ("sweep", "rerun", "confirm"):
         assert commands[name].startswith("python ")
@@ -382,8 +339,9 @@ def of_seed(bits: float, layout: str, parameters: int, went_on: str, text: str) 
 
 
 def test_a_row_tells_of_every_seed_and_where_it_ran(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(results, "network_hashes", lambda trial: None)
     sweep = sweep_with(file, tmp_path / "run", "sweep.seeds=[0, 5, 6]")
     runs = {
         "0": of_seed(1.0, "a d a d", 10, "search step 4", "{}"),
@@ -391,64 +349,28 @@ def test_a_row_tells_of_every_seed_and_where_it_ran(
         "6": of_seed(6.0, "a d a d", 60, "search step 9", "{}"),
     }
     facts = {"host": "pc", "threads": 2, "gpu": "1", "torch": "2.9", "commit": "abc"}
-    attributes = {"runs": runs, "went_on_from": ["the start"], **facts}
-    queue = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
-    Progress(sweep).show(queue)
+    attributes = {"runs": runs, **facts}
+    trials = told(sweep, (TrialState.COMPLETE, [3.0]), attributes=attributes)
+    Progress(sweep, []).show(entries(trials))
     assert (
         "[1/1] trial 0  3.0000 bits per byte of validation  a d a d / d d a d  "
         in capsys.readouterr().out
     )
-    progress = Progress(sweep)
-    progress.pass_over(queue)
-    progress.show(queue)
+    Progress(sweep, entries(trials)).show(entries(trials))
     assert capsys.readouterr().out == ""
-    (found,) = rows(sweep, queue.entries(), {0: 1.5})
+    (found,) = rows(sweep, entries(trials), {0: 1.5})
     assert found["seeds"] == {"0": [1.0], "5": [2.0], "6": [6.0]}
     assert (found["layout"], found["latency_ms"]) == ("a d a d / d d a d", 1.5)
     assert (found["parameters"], found["flops_per_token"]) == (30, 30.0)
     assert found["went_on_from"] == [
-        "the start", "seed 0: search step 4", "seed 5: retrain step 2", "seed 6: search step 9"
+        "seed 0: search step 4", "seed 5: retrain step 2", "seed 6: search step 9"
     ]  # fmt: skip
     assert {key: found[key] for key in facts} == facts
     alone = sweep_with(file, tmp_path / "run")
-    queue = told(alone, (TrialState.FAIL, None), attributes={"runs": {"0": runs["0"]}})
-    (found,) = rows(alone, queue.entries(), {})
+    trials = told(alone, (TrialState.FAIL, None), attributes={"runs": {"0": runs["0"]}})
+    (found,) = rows(alone, entries(trials), {})
     assert (found["state"], found["layout"]) == ("failed", "a d a d")
     assert found["went_on_from"] == ["search step 4"]
-
-
-@pytest.mark.parametrize("damage", [{"layout": None}, {"layuot": "a"}, {"parameters": "x"}, 3])
-def test_what_another_version_wrote_into_the_study_is_one_line(
-    file: Path, tmp_path: Path, damage: Any
-) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-    run = of_seed(1.0, "a d a d", 10, "search step 4", "{}")
-    if isinstance(damage, dict):
-        damage = {**run, **damage}
-        if "layuot" in damage:
-            del damage["layout"]
-    queue = told(sweep, (TrialState.COMPLETE, [1.0]), attributes={"runs": {"0": damage}})
-    with pytest.raises(ValueError, match=r"^trial 0 of the study: runs\.0.* is missing or wrong"):
-        rows(sweep, queue.entries(), {})
-
-
-def test_a_lost_trial_counts_as_ended_only_when_it_is_not_tried_again(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = sweep_with(file, tmp_path / "run")
-    queue, progress = memory_queue(sweep, [{}] * 2), Progress(sweep)
-    trial = queue.claim(own_lease())
-    assert trial is not None
-    (running,) = queue.trials(TrialState.RUNNING)
-    with monkeypatch.context() as between:
-        # A pool dies, or another one looks, between the two halves of a requeue.
-        between.setattr(queue, "repair", lambda: None)
-        queue.requeue(running, "its pool is gone")
-    progress.show(queue)
-    assert capsys.readouterr().out == ""
-    queue.repair()
-    progress.show(queue)
-    assert capsys.readouterr().out == "trial 0: its pool is gone; it runs again\n"
 
 
 def test_latency_is_the_mean_of_all_seeds_architectures(
@@ -469,33 +391,16 @@ def test_latency_is_the_mean_of_all_seeds_architectures(
     monkeypatch.setattr(results, "time_models", time)
     runs = {str(seed): of_seed(1.0, "a", 1, "", text) for seed, text in enumerate(texts.values())}
     done = TrialState.COMPLETE, [1.0]
-    found = told(sweep, done, attributes={"runs": runs}).entries()
+    found = entries(told(sweep, done, attributes={"runs": runs}))
     assert results.measure(plan, found)[0] == {0: 3.5}
-    failed = told(sweep, (TrialState.FAIL, None), attributes={"runs": runs}).entries()
+    failed = entries(told(sweep, (TrialState.FAIL, None), attributes={"runs": runs}))
     assert results.measure(plan, failed)[0] == {}
     larger = {"name": "first", "vocabulary_size": one.vocabulary_size + 1}
     runs["0"]["architecture"] = one.model_copy(update=larger).to_json()
-    found = told(sweep, done, attributes={"runs": runs}).entries()
+    found = entries(told(sweep, done, attributes={"runs": runs}))
     by_trial, measured = results.measure(plan, found)
     assert by_trial == {}
     assert measured.note == "measured; 1 layouts of another vocabulary not measured"
-
-
-def test_the_time_until_somebody_found_a_trial_lost_does_not_count(
-    file: Path, tmp_path: Path
-) -> None:
-    def attempt(seconds: float, **attributes: Any) -> FrozenTrial:
-        trial = create_trial(state=TrialState.FAIL, user_attrs=attributes)
-        assert trial.datetime_start is not None
-        trial.datetime_complete = trial.datetime_start + timedelta(seconds=seconds)
-        return trial
-
-    sweep = sweep_with(file, tmp_path)
-    lost, given_up = attempt(9e4, lost="its worker died"), attempt(8e4, lost=None)
-    (found,) = rows(sweep, [Entry(0, (lost, attempt(5.0, lost=STOPPED), attempt(7.0)))], {})
-    assert found["elapsed_s"] == 12.0
-    (found,) = rows(sweep, [Entry(0, (lost, given_up))], {})
-    assert found["elapsed_s"] is None
 
 
 GRID = (
@@ -521,12 +426,13 @@ def test_the_baseline_is_the_trial_with_the_file_s_own_values(
     file: Path, tmp_path: Path, settings: tuple[str, ...], baselines: list[int]
 ) -> None:
     sweep = sweep_with(file, tmp_path, *settings)
-    queue = memory_queue(sweep, points(sweep))
+    trials = memory_study(sweep, points(sweep))
     for _ in range(2):  # while they wait, and when they were run
-        found = rows(sweep, queue.entries(), {})
+        found = rows(sweep, entries(trials), {})
         assert [each["number"] for each in found if each["baseline"]] == baselines
-        while (trial := queue.claim(own_lease())) is not None:
-            sweep.space.suggest(trial)
+        for entry in entries(trials):
+            if not entry.last.params:
+                sweep.space.suggest(trials.ask())
 
 
 @pytest.mark.parametrize("kind", ["tpe", "grid"])
@@ -588,27 +494,29 @@ def test_a_study_takes_only_trials_that_can_be_compared(
 ) -> None:
     sweep = sweep_with(file, tmp_path / "run")
     inputs = set_up(sweep.experiment, sweep.paths.run).inputs()
-    assert len(study.create(sweep, inputs, begun=False).entries()) == 4
+    sweep.paths.own.mkdir(parents=True)
+    assert len(entries(study.create_study(sweep, inputs, begun=False))) == 4
     changed = sweep_with(file, tmp_path / "run", setting)
     if same:
-        assert len(study.join(changed, inputs).entries()) == 4
+        assert len(entries(study.join_study(changed, inputs))) == 4
     else:
-        with pytest.raises(ValueError, match="is that of another experiment or space"):
-            study.join(changed, inputs)
+        with pytest.raises(ValueError, match="is that of another experiment"):
+            study.join_study(changed, inputs)
 
 
 def test_a_worker_with_another_text_is_refused(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
-    study.create(sweep, set_up(sweep.experiment, sweep.paths.run).inputs(), begun=False)
+    sweep.paths.own.mkdir(parents=True)
+    study.create_study(sweep, set_up(sweep.experiment, sweep.paths.run).inputs(), begun=False)
     train = tmp_path / "train.txt"
     train.write_text(train.read_text() + "one more line\n")
-    with pytest.raises(ValueError, match="was begun with another text or tokenizer"):
-        study.join(sweep, set_up(sweep.experiment, sweep.paths.run).inputs())
+    with pytest.raises(ValueError, match="is that of another experiment, space, text or tokenizer"):
+        study.join_study(sweep, set_up(sweep.experiment, sweep.paths.run).inputs())
 
 
 def test_a_worker_cannot_join_what_is_not_there(file: Path, tmp_path: Path) -> None:
     sweep = sweep_with(file, tmp_path / "run")
     inputs = set_up(sweep.experiment, sweep.paths.run).inputs()
     with pytest.raises(ValueError, match="no sweep there yet"):
-        study.join(sweep, inputs)
+        study.join_study(sweep, inputs)
     assert not sweep.paths.own.exists()

@@ -3,28 +3,23 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 from optuna.storages import BaseStorage, InMemoryStorage
 
 import sweep as sweep_script
-from hpo.queue import Queue
+from hpo.study import entries
 from pipeline.experiment import load_experiment
-from pipeline.sweep import run, study
+from pipeline.sweep import run, study, worker
 from pipeline.sweep.plan import SweepPaths
-from pipeline.sweep.pool import Pool
 from pipeline.sweep.run import STORAGE, SweepRun, join_sweep, start_sweep
+from pipeline.sweep.worker import ResourceSlice
 from tests.data.models import given_model
 from tests.sweeping import ROOT, add_sweep
-from training.endings import Stopped
-from utils.files import read_object
 
 URL = "postgresql://u:secret@h:5/d"
-AWAY = OSError(110, "Connection timed out")
 
 
 @pytest.fixture
@@ -43,8 +38,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     storage = InMemoryStorage()
 
-    def opened(where: str, journal: Path, **more: object) -> BaseStorage:
-        found.append(where)
+    def opened(url: str, grace_s: int, retries: int) -> BaseStorage:
+        found.append(url)
         return storage
 
     monkeypatch.setattr(study, "open_storage", opened)
@@ -53,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def start(file: Path, folder: Path, *settings: str) -> SweepRun:
     experiment = load_experiment(file, settings)
-    return start_sweep(experiment, folder, 2, retry_failed=False)
+    return start_sweep(experiment, folder, 2, again=False)
 
 
 def join(file: Path, folder: Path, *settings: str, workers: int = 1) -> SweepRun:
@@ -69,67 +64,19 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_wrong_url_claims_nothing_and_a_corrected_space_is_taken(
-    file: Path, folder: Path
-) -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(ValueError, match=r"^sweep\.storage: cannot reach"):
-        start(file, folder, "sweep.storage=postgresql://u:secret@127.0.0.1:1/d")
-    own = SweepPaths(folder).own
-    assert not (own / "identity.json").exists()
-    started = start(file, folder, "sweep.space={model.slots: {low: 2, high: 3}}")
-    assert len(started.pool.queue.entries()) == 4
-    assert read_object(own / "identity.json", "")["sweep"]["space"].keys() == {"model.slots"}
-
-
 def test_nothing_of_another_sweep_is_changed(file: Path, folder: Path) -> None:
     release(start(file, folder))
     before = files(folder)
     with pytest.raises(ValueError, match="holds another experiment"):
         start(file, folder, "search.steps=31")
     (SweepPaths(folder).own / "identity.json").unlink()
-    with pytest.raises(ValueError, match="is that of another experiment or space"):
+    with pytest.raises(ValueError, match="is that of another experiment"):
         start(file, folder, "search.steps=31")
     SweepPaths(folder).trials.mkdir()
     with pytest.raises(ValueError, match="trials of another sweep"):
         start(file, folder)
-    after = files(folder)
-    # Optuna notes there that somebody asked for the study.
-    journal = SweepPaths(folder).journal
-    assert after.pop(journal).startswith(before.pop(journal))
     before.pop(SweepPaths(folder).own / "identity.json")
-    assert after == before
-
-
-SAMPLED, SWEPT = "derive.method=sampled", "sweep.space={derive.method: {choices: [top_k, sampled]}}"
-
-
-@pytest.mark.parametrize(
-    ("seeds", "setting", "is_refused"),
-    [
-        ("[0, 1]", SAMPLED, True),
-        ("[0, 1]", SWEPT, True),
-        ("[0, 1]", "sweep.set={derive.method: random}", True),
-        ("[0, 1]", "derive.method=top_k", False),
-        ("[0]", SAMPLED, False),
-    ],
-)
-def test_no_sweep_is_gone_on_with_whose_seeds_derived_alike(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: str, setting: str,
-    is_refused: bool,
-) -> None:  # fmt: skip
-    settings = [f"sweep.seeds={seeds}", setting]
-    with monkeypatch.context() as before:
-        before.setattr(study, "_derives_by_seed", lambda sweep: False)
-        release(start(file, folder, *settings))
-    if not is_refused:
-        release(start(file, folder, *settings))
-        return
-    said = "derivations is not given there and anew with each of sweep.seeds here"
-    with pytest.raises(ValueError, match=f"holds another experiment .{said}"):
-        start(file, folder, *settings)
-    with pytest.raises(ValueError, match="is that of another experiment or space"):
-        join(file, folder, *settings)
+    assert files(folder) == before
 
 
 def test_a_second_start_is_refused_before_it_writes(file: Path, folder: Path) -> None:
@@ -168,7 +115,7 @@ def test_a_password_is_written_nowhere_and_no_child_is_handed_it(
         monkeypatch.setenv(STORAGE, URL)
     started = start(file, folder, *settings, "sweep.trials=5")
     assert STORAGE not in os.environ
-    assert started.pool.sweep.config.storage == URL
+    assert started.sweep.config.storage == URL
     own = SweepPaths(folder).own_experiment
     experiment = load_experiment(own)
     assert experiment.sweep is not None
@@ -176,92 +123,10 @@ def test_a_password_is_written_nowhere_and_no_child_is_handed_it(
     if by_environment:
         monkeypatch.setenv(STORAGE, URL)
     joined = join(own if by_environment else file, folder, *settings, workers=3)
-    assert joined.pool.sweep.config.storage == URL
+    assert joined.sweep.config.storage == URL
     assert STORAGE not in os.environ
     assert asked == [URL, URL]
     assert not [path for path, text in files(folder).items() if b"secret" in text]
-    join(file, folder, "sweep.storage=grpc://h:7")
-    assert asked[-1] == "grpc://h:7"
-
-
-@pytest.mark.usefixtures("asked")
-def test_who_has_started_a_sweep_writes_its_results_also_when_it_is_stopped(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[tuple[str, bool]] = []
-    sweeps = {"started": start(file, folder), "joined": join(file, folder, workers=2)}
-    for name, run_of in sweeps.items():
-        monkeypatch.setattr(
-            run, "finish", lambda *rest, done, name=name: written.append((name, done))
-        )
-        monkeypatch.setattr(Pool, "run", lambda pool: None)
-        run_of.run()
-        run_of.finish()
-        for error in (Stopped(15), ValueError("6 errors")):
-            monkeypatch.setattr(Pool, "run", fails(error))
-            with pytest.raises(type(error)):
-                run_of.run()
-    assert written == [("started", True), ("started", False), ("started", False)]
-
-
-def fails(error: Exception) -> Callable[..., Any]:
-    def call(*arguments: object, **more: object) -> Any:
-        raise error
-
-    return call
-
-
-@pytest.mark.parametrize("error", [AWAY, RuntimeError("a mistake of ours")])
-@pytest.mark.usefixtures("asked")
-def test_a_storage_that_is_gone_is_one_line_and_no_other_error_is(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    started, joined = start(file, folder, f"sweep.storage={URL}"), join(file, folder)
-    monkeypatch.setattr(Pool, "run", fails(error))
-    monkeypatch.setattr(run, "finish", fails(error))
-    calls = [started.run, started.finish, joined.run]
-    monkeypatch.setattr(Queue, "fill", fails(error))
-    calls.append(lambda: start(file, folder, f"sweep.storage={URL}") and None)
-    for call in calls:
-        with pytest.raises(ValueError if error is AWAY else RuntimeError) as caught:
-            call()
-        said = str(caught.value)
-        if error is AWAY:
-            assert said.startswith("sweep.storage: ")
-            assert "the study and the trials' checkpoints stay as they are" in said
-            assert "\n" not in said
-            assert "secret" not in said
-
-
-@pytest.mark.usefixtures("asked")
-def test_nobody_joins_before_the_queue_is_full(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill = Queue.fill
-
-    def half(queue: Queue, points: list[Any]) -> None:
-        fill(queue, points[:2])
-        with pytest.raises(ValueError, match="no sweep run there yet"):
-            join(file, folder)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Queue, "fill", half)
-        with pytest.raises(KeyboardInterrupt):
-            start(file, folder)
-    # Half a queue is not another experiment's to go on with.
-    with pytest.raises(ValueError, match="is that of another experiment or space"):
-        start(file, folder, "search.steps=31")
-    start(file, folder)
-    assert len(join(file, folder).pool.queue.entries()) == 4
-    assert len(start(file, folder, "sweep.trials=6").pool.queue.entries()) == 6
-
-
-def test_a_study_has_one_id_for_ever_and_another_study_another(file: Path, tmp_path: Path) -> None:
-    first, again = (start(file, tmp_path / "a").pool.queue.study_id for _ in range(2))
-    other = start(file, tmp_path / "b").pool.queue.study_id
-    assert first == again != other
-    assert len(first) == len(other) == 16
 
 
 def test_the_pruner_counts_the_validations_of_trials(
@@ -279,36 +144,12 @@ def test_the_pruner_counts_the_validations_of_trials(
     assert intervals == [7]
 
 
-def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path) -> None:
-    first = start(file, tmp_path / "a").pool.queue.study_id
-    (tmp_path / "a/trials").mkdir()
-    (tmp_path / "a").rename(tmp_path / "b")
-    assert start(file, tmp_path / "b").pool.queue.study_id == first
-    assert join(file, tmp_path / "b").pool.queue.study_id == first
-
-
 def test_a_sweep_whose_study_is_gone_does_not_begin_anew(file: Path, folder: Path) -> None:
-    """It would move the folders of finished trials aside and run them again."""
     start(file, folder)
     (folder / "trials").mkdir()
-    (folder / "sweep/study.journal").unlink()
-    with pytest.raises(ValueError, match="no study run, though"):
+    (folder / "sweep/study.db").unlink()
+    with pytest.raises(ValueError, match="no study sweep, though"):
         start(file, folder)
-
-
-@pytest.mark.parametrize("directions", [1, 2])
-def test_a_study_of_somebody_else_is_not_taken_over(
-    file: Path, folder: Path, asked: list[str], directions: int
-) -> None:
-    storage = study.open_storage("", folder, create=True)
-    theirs = optuna.create_study(
-        study_name="run", storage=storage, directions=["minimize"] * directions
-    )
-    if directions == 1:
-        theirs.enqueue_trial({"x": 1})
-    with pytest.raises(ValueError, match="study run: is that of another experiment or space"):
-        start(file, folder)
-    assert theirs.user_attrs == {}
 
 
 def test_a_file_without_a_sweep_is_refused_also_by_check(
@@ -367,5 +208,61 @@ def test_threads_that_workers_would_share_are_warned_of(
     assert "warning" not in capsys.readouterr().out
     release(start(file, folder, "run.threads=2"))
     assert "warning: 2 x 2 threads for 2 cores" in capsys.readouterr().out
-    join(file, folder, "run.threads=3", workers=4)
-    assert "warning: 4 x 3 threads for 2 cores" in capsys.readouterr().out
+
+
+def test_nobody_joins_before_every_trial_is_enqueued(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(study, "fill", killed)
+        with pytest.raises(KeyboardInterrupt):
+            start(file, folder)
+    with pytest.raises(ValueError, match="no sweep sweep there yet"):
+        join(file, folder)
+    with pytest.raises(ValueError, match="is that of another experiment"):
+        start(file, folder, "search.steps=31")
+    release(start(file, folder))
+    assert len(entries(join(file, folder).study)) == 4
+
+
+def test_a_sweep_whose_folder_was_renamed_goes_on(file: Path, tmp_path: Path) -> None:
+    release(start(file, tmp_path / "a"))
+    (tmp_path / "a/trials").mkdir()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert len(entries(start(file, tmp_path / "b").study)) == 4
+
+
+@pytest.mark.parametrize(
+    "url",
+    [URL.replace("h:5", "127.0.0.1:1"), "nothing://u:secret@h/d", "postgresql://u:secret@h:x"],
+)
+def test_a_storage_that_cannot_be_used_is_one_line_without_its_password(
+    file: Path, folder: Path, url: str
+) -> None:
+    with pytest.raises(ValueError, match=r"^sweep\.storage: [a-z]+://") as caught:
+        start(file, folder, f"sweep.storage={url}")
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (SweepPaths(folder).own / "identity.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "threads"), [("", 2, 4), ("", 16, 1), ("3", 2, 3), ("3", 1, 3)]
+)
+def test_threads_are_those_of_omp_num_threads_or_a_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, given: str, workers: int, threads: int
+) -> None:
+    monkeypatch.setattr(worker, "usable_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert ResourceSlice(0, workers).threads == threads
+
+
+def test_gpus_are_shared_out_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
+    assert [ResourceSlice(place, 3).gpu for place in range(3)] == ["4", "6", "4"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert ResourceSlice(1, 3).gpu is None

@@ -1,0 +1,181 @@
+"""The study of a sweep in Optuna's storage: trials that wait, run, end, and are run again.
+
+Who starts the sweep enqueues every trial, so that their number is exact however many workers run
+them. Each has a number of its own, which an attempt after a worker's death inherits. What a worker
+asks for beyond them is surplus, and nobody's.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import optuna
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, get_storage
+from optuna.trial import FrozenTrial, TrialState
+
+# User attributes of a trial.
+NUMBER = "number"
+REASON = "reason"
+STOPPED = "stopped"
+WORKER = "worker"
+_HEARTBEATS = 3  # in the time after which a worker is dead
+_SQLITE_WAIT_S = 120
+# From a trial's start to its worker's name in it.
+_UNNAMED_S = 30.0
+_POLL_S = 1.0
+
+
+def open_storage(url: str, grace_s: int, retries: int) -> optuna.storages.BaseStorage:
+    """Open a database of Optuna's, or make its tables; a worker without heartbeats is dead."""
+    if url.startswith("postgresql://"):
+        url = url.replace("postgresql://", "postgresql+psycopg://", 1)
+    is_file = url.startswith("sqlite")
+    options: dict[str, Any] = {"pool_pre_ping": True}
+    if is_file:
+        options["connect_args"] = {"timeout": _SQLITE_WAIT_S}
+    storage = RDBStorage(
+        # Optuna fills in {...}, which may stand in a name.
+        url.replace("{", "{{").replace("}", "}}"),
+        options,
+        heartbeat_interval=max(1, grace_s // _HEARTBEATS),
+        grace_period=grace_s,
+        heartbeat_stale_trial_callback=Retry(retries),
+    )
+    if is_file:
+        _lock_in_transactions(storage.engine)
+    return get_storage(storage)
+
+
+def _lock_in_transactions(engine: Any) -> None:
+    """Let a transaction of SQLite lock the file from its beginning.
+
+    SQLite knows no SELECT ... FOR UPDATE, with which Optuna lets one worker alone take a trial.
+    """
+    from sqlalchemy import event
+
+    def connected(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver would begin by itself, too late
+
+    engine.dispose()  # the connections that made the tables
+    event.listen(engine, "connect", connected)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+
+
+def number_of(trial: FrozenTrial) -> int:
+    """The number that a trial has in the sweep, and all attempts at it."""
+    return int(trial.user_attrs.get(NUMBER, trial.number))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial of the sweep, with all attempts at it in Optuna's study, in order."""
+
+    number: int
+    attempts: tuple[FrozenTrial, ...]
+
+    @property
+    def last(self) -> FrozenTrial:
+        """The attempt that counts."""
+        return self.attempts[-1]
+
+    @property
+    def finished(self) -> bool:
+        """True where nothing more will come of it."""
+        return self.last.state.is_finished()
+
+
+def entries(study: optuna.Study) -> list[Entry]:
+    """Every trial of the sweep with its attempts, by number."""
+    attempts: dict[int, list[FrozenTrial]] = {}
+    for trial in study.get_trials(deepcopy=False):
+        if trial.user_attrs.get(NUMBER) is not None:
+            attempts.setdefault(number_of(trial), []).append(trial)
+    return [Entry(number, tuple(trials)) for number, trials in sorted(attempts.items())]
+
+
+def fill(study: optuna.Study, points: Iterable[Mapping[str, Any]]) -> None:
+    """Enqueue a trial for each point that has none: values that are fixed, by key.
+
+    Where there are fewer points than before, trials beyond them that nobody has begun are dropped.
+    """
+    wanted = list(points)
+    known = {entry.number: entry for entry in entries(study)}
+    for number, point in enumerate(wanted):
+        if number not in known:
+            study.enqueue_trial(dict(point), user_attrs={NUMBER: number})
+    for number, entry in known.items():
+        if number >= len(wanted) and entry.last.state == TrialState.WAITING:
+            study._storage.set_trial_user_attr(entry.last._trial_id, NUMBER, None)
+            study._storage.set_trial_state_values(entry.last._trial_id, TrialState.FAIL)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Run a trial again whose worker died, at most so many times, or was stopped."""
+
+    retries: int
+
+    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Enqueue a lost trial with its values."""
+        if STOPPED in trial.user_attrs:
+            again(study, trial)
+        else:
+            RetryHeartbeatStaleTrialCallback(self.retries)(study, trial)
+
+
+def again(study: optuna.Study, trial: FrozenTrial, **history: Any) -> None:
+    """Enqueue a trial with its values once more."""
+    study.add_trial(
+        optuna.create_trial(
+            state=TrialState.WAITING,
+            params=trial.params,
+            distributions=trial.distributions,
+            user_attrs={NUMBER: number_of(trial)},
+            system_attrs={**trial.system_attrs, **history},
+        )
+    )
+
+
+def retry_failed(study: optuna.Study) -> int:
+    """Enqueue every failed trial again, as if it had never failed; how many there were."""
+    failed = [entry.last for entry in entries(study) if entry.last.state == TrialState.FAIL]
+    for trial in failed:
+        again(study, trial, retry_history=[])
+    return len(failed)
+
+
+def requeue_lost(study: optuna.Study, retry: Retry, dead: Collection[str]) -> None:
+    """Run trials again that dead workers left, or stopped ones; Optuna sees those of others."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if not _is_lost(trial, dead):
+            continue
+        try:
+            study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        except UpdateFinishedTrialError:  # another one was first
+            continue
+        if NUMBER in trial.user_attrs:
+            retry(study, trial)
+
+
+def _is_lost(trial: FrozenTrial, dead: Collection[str]) -> bool:
+    number, worker = trial.user_attrs.get(WORKER, (None, ""))
+    if number != trial.number:  # what stands there, if anything, is of an attempt before
+        assert trial.datetime_start is not None
+        return (datetime.now() - trial.datetime_start).total_seconds() > _UNNAMED_S
+    return STOPPED in trial.user_attrs or worker in dead
+
+
+def wait_for_a_trial(study: optuna.Study, is_ending: Callable[[], bool]) -> bool:
+    """Wait until a trial can be run; False where none waits and none runs any more."""
+    while not is_ending():
+        optuna.storages.fail_stale_trials(study)
+        states = {trial.state for trial in study.get_trials(deepcopy=False)}
+        if TrialState.WAITING in states:
+            return True
+        if TrialState.RUNNING not in states:
+            return False
+        time.sleep(_POLL_S)
+    return False

@@ -1,0 +1,220 @@
+"""A worker of a sweep: a process that runs trials one after another, each in its own folder."""
+
+import os
+import signal
+import socket
+import statistics
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+import optuna
+import torch
+
+from hpo.study import NUMBER, REASON, STOPPED, WORKER, wait_for_a_trial
+from pipeline.seeds import seeded
+from pipeline.sweep.plan import Sweep, trial_experiment
+from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
+from pipeline.sweep.trial import SeedOutcome, run_seed
+from training.endings import Diverged, Stopped
+from training.run_dir import commit
+from training.signals import StopRequest
+from utils.cores import usable_cores
+from utils.files import words_of
+
+# Exit code of a worker that nothing is left for, and of one for which a second one would not help.
+DONE, USELESS = 0, 2
+# With these a trial takes the GPU of its worker; a numbered one is the user's own choice.
+_ANY_GPU = ("auto", "cuda")
+
+
+@dataclass(frozen=True)
+class ResourceSlice:
+    """One worker's part of a machine: which of how many it is, from 0."""
+
+    place: int = 0
+    workers: int = 1
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of each of its trials: what OMP_NUM_THREADS says, else its share of cores."""
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        return int(given) if given.isdecimal() else max(1, usable_cores() // self.workers)
+
+    @cached_property
+    def gpu(self) -> str | None:
+        """The GPU that is its own, as CUDA_VISIBLE_DEVICES names it."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None:
+            gpus = [name for name in visible.split(",") if name]
+        else:
+            gpus = [str(number) for number in range(torch.cuda.device_count())]
+        return gpus[self.place % len(gpus)] if gpus else None
+
+
+def worker_name(pid: int) -> str:
+    """The name of a worker in its trials."""
+    return f"{socket.gethostname()}:{pid}"
+
+
+def work(sweep: Sweep, inputs: dict[str, str], gpu: str | None, threads: int) -> None:
+    """Run trials until none is left; the body of a worker's process, which exits with its code."""
+    os.setpgrp()  # Ctrl-C is for the parent, which asks for an end once
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if gpu is not None and sweep.experiment.run.device in _ANY_GPU:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        with StopRequest().listening() as stop:
+            study = join_study(sweep, inputs)
+            objective = Objective(sweep, stop, gpu, threads)
+            while wait_for_a_trial(study, lambda: stop.number is not None):
+                study.optimize(objective, n_trials=1, catch=(Exception,))
+    except (*STORAGE_ERRORS, ValueError, OSError) as error:
+        problem = storage_problem(sweep, error) if isinstance(error, STORAGE_ERRORS) else error
+        print(problem, file=sys.stderr, flush=True)
+        sys.exit(USELESS)
+    except KeyboardInterrupt:
+        pass  # asked a second time
+    sys.exit(DONE)
+
+
+def _end_with_parent() -> None:
+    """Stop as after Ctrl-C, with a checkpoint, once the process that started this one is gone."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Failed(Exception):
+    """The trial failed for a reason of its own."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Objective function: search, derive and retrain with a trial's values, for every seed."""
+
+    sweep: Sweep
+    stop: StopRequest
+    gpu: str | None
+    threads: int
+
+    def __call__(self, trial: optuna.Trial) -> list[float]:
+        """Run the trial; its objectives, each the mean over seeds.
+
+        Raises:
+            Failed, TrialPruned: how else it ended; the reason stands in its attributes.
+            SystemExit: this process was asked to stop, and the trial stays for another one.
+        """
+        attributes = trial.user_attrs
+        if attributes.get(NUMBER) is None:
+            raise Failed("surplus: two workers asked for the last trial")
+        trial.set_user_attr(WORKER, [trial.number, worker_name(os.getpid())])
+        outcomes: dict[int, SeedOutcome] = {}
+        folder = self.sweep.paths.trial(int(attributes[NUMBER]))
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with _output_to(folder / "trial.log"), _at_most(self.sweep.config.trial_minutes):
+                self._run_seeds(trial, folder, outcomes)
+        except (Stopped, KeyboardInterrupt):
+            trial.set_user_attr(STOPPED, True)
+            # Optuna hears nothing of it: the trial is running until it is run again.
+            raise SystemExit(DONE) from None
+        except Exception as error:
+            trial.set_user_attr(REASON, _reason(error))
+            raise
+        finally:
+            for name, value in self._facts(outcomes).items():
+                trial.set_user_attr(name, value)
+        return [
+            statistics.fmean(outcome.objectives[name] for outcome in outcomes.values())
+            for name in self.sweep.config.objectives
+        ]
+
+    def _run_seeds(
+        self, trial: optuna.Trial, folder: Path, outcomes: dict[int, SeedOutcome]
+    ) -> None:
+        config = self.sweep.config
+        values = self.sweep.space.suggest(trial)
+        experiment = trial_experiment(self.sweep, values, self.threads)
+        for place, seed in enumerate(config.seeds):
+            outcomes[seed] = run_seed(
+                seeded(experiment, seed),
+                config.objectives,
+                self.sweep.paths.seed(int(folder.name), seed),
+                self.stop,
+                trial if config.pruner.kind not in ("none", "wilcoxon") else None,
+            )
+            if config.pruner.kind == "wilcoxon":
+                (name,) = config.objectives
+                trial.report(outcomes[seed].objectives[name], place)
+                if trial.should_prune() and place + 1 < len(config.seeds):
+                    raise optuna.TrialPruned(f"after {place + 1} of {len(config.seeds)} seeds")
+
+    def _facts(self, outcomes: Mapping[int, SeedOutcome]) -> dict[str, Any]:
+        """Machine and versions of the attempt, and the outcome of each seed."""
+        names = self.sweep.config.objectives
+        runs = {
+            str(seed): {
+                "values": [outcome.objectives[name] for name in names],
+                **outcome.facts,
+                "architecture": outcome.architecture,
+            }
+            for seed, outcome in outcomes.items()
+        }
+        return {
+            "host": socket.gethostname(),
+            "gpu": self.gpu,
+            "torch": torch.__version__,
+            "commit": commit(),
+            "threads": self.threads,
+            "runs": runs,
+        }
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Write what a trial prints to its own log, the traceback of its error too."""
+    with path.open("a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            yield
+        except Exception:
+            traceback.print_exc()
+            raise
+
+
+@contextmanager
+def _at_most(minutes: float | None) -> Iterator[None]:
+    """End what takes longer with Failed."""
+    if minutes is None:
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise Failed(f"not done after {minutes:g} minutes (sweep.trial_minutes)")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _reason(error: Exception) -> str:
+    """Reason of a trial without a value, in one line."""
+    if isinstance(error, ValueError | OSError):
+        words = words_of(error)
+    elif isinstance(error, Failed | Diverged | optuna.TrialPruned):
+        words = str(error)
+    else:
+        words = f"{type(error).__name__}: {error}"
+    return " ".join(words.split())[:300]

@@ -1,0 +1,164 @@
+"""The study of a sweep: exact numbers, one worker a trial, and what becomes of lost trials."""
+
+import subprocess
+import sys
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from hpo.study import (
+    NUMBER,
+    REASON,
+    STOPPED,
+    WORKER,
+    Retry,
+    entries,
+    fill,
+    open_storage,
+    requeue_lost,
+    retry_failed,
+    wait_for_a_trial,
+)
+from tests.postgres_server import PostgresServer, postgres, postgres_session
+
+__all__ = ["postgres", "postgres_session"]
+
+
+@pytest.fixture
+def study() -> optuna.Study:
+    """A study of three waiting trials; the first has fixed values."""
+    made = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    fill(made, [{"x": 1.0}, {}, {}])
+    return made
+
+
+def begun(study: optuna.Study, worker: str = "a") -> optuna.Trial:
+    """The next trial, in a worker's hands."""
+    trial = study.ask()
+    trial.set_user_attr(WORKER, [trial.number, worker])
+    return trial
+
+
+def states(study: optuna.Study) -> list[list[str]]:
+    """States of the attempts at each trial."""
+    return [[attempt.state.name for attempt in entry.attempts] for entry in entries(study)]
+
+
+def test_the_number_of_trials_is_exact_whatever_is_asked_for(study: optuna.Study) -> None:
+    fill(study, [{"x": 1.0}, {}, {}, {}])
+    assert states(study) == [["WAITING"]] * 4
+    for _ in range(4):
+        study.ask()
+    assert study.ask().user_attrs.get(NUMBER) is None, "surplus, and nobody's"
+    assert states(study) == [["RUNNING"]] * 4
+
+
+def test_fewer_trials_than_before_drop_what_nobody_has_begun(study: optuna.Study) -> None:
+    study.ask()
+    fill(study, [])
+    assert states(study) == [["RUNNING"]]
+    assert study.ask().number == 3
+
+
+def test_a_dead_worker_s_trial_waits_again_with_its_values_as_often_as_allowed(
+    study: optuna.Study,
+) -> None:
+    trial = begun(study)
+    assert trial.suggest_float("x", 0, 2) == 1.0
+    trial.suggest_float("y", 0, 2)
+    requeue_lost(study, Retry(1), dead=["another"])
+    assert states(study)[0] == ["RUNNING"]
+    for _ in range(2):
+        requeue_lost(study, Retry(1), dead=["a"])
+    assert states(study)[0] == ["FAIL", "WAITING"]
+    first, second = entries(study)[0].attempts
+    assert first.params == second.params
+    while begun(study, "b").number != second.number:
+        pass
+    requeue_lost(study, Retry(1), dead=["b"])
+    assert states(study)[0] == ["FAIL", "FAIL"]
+    assert entries(study)[0].finished
+
+
+def test_a_trial_that_was_stopped_has_lost_nothing(study: optuna.Study) -> None:
+    begun(study).set_user_attr(STOPPED, True)
+    requeue_lost(study, Retry(0), dead=[])
+    assert states(study)[0] == ["FAIL", "WAITING"]
+    assert entries(study)[0].last.user_attrs == {NUMBER: 0}
+
+
+def test_a_worker_that_died_before_it_said_its_name_is_found(study: optuna.Study) -> None:
+    trial = study.ask()
+    requeue_lost(study, Retry(1), dead=[])
+    assert states(study)[0] == ["RUNNING"]
+    frozen = study._storage.get_trial(trial._trial_id)
+    frozen.datetime_start = datetime.now() - timedelta(minutes=1)
+    study._storage._set_trial(trial._trial_id, frozen)
+    requeue_lost(study, Retry(1), dead=[])
+    assert states(study)[0] == ["FAIL", "WAITING"]
+
+
+def test_failed_trials_run_again_as_if_they_had_never_failed(study: optuna.Study) -> None:
+    trial = begun(study)
+    trial.set_user_attr(REASON, "no luck")
+    study.tell(trial, state=TrialState.FAIL)
+    assert retry_failed(study) == 1
+    assert states(study)[0] == ["FAIL", "WAITING"]
+    assert REASON not in entries(study)[0].last.user_attrs
+
+
+def test_nobody_waits_where_nothing_waits_or_runs(study: optuna.Study) -> None:
+    assert wait_for_a_trial(study, lambda: False)
+    assert not wait_for_a_trial(study, lambda: True)
+    for _ in range(3):
+        study.tell(study.ask(), 1.0)
+    assert not wait_for_a_trial(study, lambda: False)
+
+
+CLAIM = """
+import sys, optuna
+from hpo.study import NUMBER, open_storage
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+study = optuna.load_study(study_name="s", storage=open_storage(sys.argv[1], 10, 1))
+print("ready", flush=True)
+sys.stdin.readline()
+while (number := study.ask().user_attrs.get(NUMBER)) is not None:
+    print(number)
+"""
+
+
+def test_processes_take_distinct_trials_from_a_file(tmp_path: Path) -> None:
+    """Optuna alone gives one trial of SQLite to two that ask at once."""
+    _claimed_once(f"sqlite:///{tmp_path / 'study.db'}")
+
+
+@pytest.mark.slow
+def test_processes_take_distinct_trials_from_a_server(postgres: PostgresServer) -> None:
+    _claimed_once(postgres.database())
+
+
+def _claimed_once(url: str, trials: int = 60, processes: int = 3) -> None:
+    study = optuna.create_study(storage=open_storage(url, 10, 1), study_name="s")
+    fill(study, [{}] * trials)
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", CLAIM, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(processes)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    claimed = Counter(number for one in workers for number in one.communicate()[0].split())
+    assert claimed == Counter(map(str, range(trials)))

@@ -146,7 +146,7 @@ def test_a_comparison_names_arms_of_the_file_or_those_to_come() -> None:
         ("{rates: [1e-3", "expected"),
         ("{rates: [1e-3], rates: [2e-3]}", "rates: "),
         ("[]", "expected a mapping of keys, found a list"),
-        ("rates:\0\xff", "no file of arms: a binary file"),
+        ("rates:\0\xff", "not UTF-8 text"),
         ("{rates: [1e-3], rate_seed: 1, rate_layouts: [ad], groups: [{name: one, arm: []}]}",
          "groups[0].arm: "),
     ],

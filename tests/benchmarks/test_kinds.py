@@ -134,7 +134,7 @@ def test_what_has_a_row_is_not_trained_again(
     assert (tmp_path / "k.csv").read_text().count(",inf,inf,") == 2
     for setting, words in (
         ("model.d_ffn=24", "model.d_ffn is 16, now 24"),
-        ("retrain.layer_dropout=0.1", "retrain.layer_dropout is not given, now 0.1"),
+        ("retrain.layer_dropout=0.1", "retrain.layer_dropout is 0.0, now 0.1"),
     ):
         with pytest.raises(SystemExit) as ending:
             kinds_alone.main([*given, "0", "--set", setting])

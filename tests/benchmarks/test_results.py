@@ -89,7 +89,7 @@ def test_a_copy_is_seen() -> None:
         ("headline", "headline", []),
     ],
 )
-def test_new_keys_leave_a_recorded_table_that_of_its_experiment(
+def test_a_recorded_table_is_that_of_its_experiment(
     name: str, config: str, settings: list[str]
 ) -> None:
     record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))

@@ -121,5 +121,5 @@ def test_a_value_that_is_no_number_is_refused(sweeper, tmp_path):
 
 
 def test_a_missing_sweep_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"sweep\.json: not a file"):
+    with pytest.raises(FileNotFoundError, match=r"sweep\.json"):
         read_sweep(tmp_path / "sweep.json")

@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         check_searchable(experiment)
         if arguments.check:
-            return cli.checked(arguments.experiment)
+            return cli.checked(arguments.experiment, experiment.warnings())
+        if problems := experiment.layout_problems():
+            raise ValueError("\n".join(problems))
         if arguments.worker:
             run = join_sweep(experiment, run_dir, arguments.workers)
         else:

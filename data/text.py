@@ -37,6 +37,11 @@ def why_no_utf8(raw: bytes) -> str | None:
             f"is not UTF-8, byte {error.start} is 0x{raw[error.start]:02x} ({error.reason}); "
             "convert a text from the encoding it has, for example with `iconv -f latin1 -t utf-8`"
         )
+    if 10 * raw.count(0) > len(raw) > 64:
+        return (
+            "is no text: a byte in ten or more is NUL, as in UTF-16 without its mark; convert it "
+            "with `iconv -f utf-16le -t utf-8`"
+        )
     return None
 
 

@@ -33,6 +33,9 @@ class Side:
 
 def check_sides(one: Side, two: Side) -> None:
     """Raise ValueError where a difference would say nothing: no other setting, or other text."""
+    for side in (one, two):
+        for problem in side.experiment.layout_problems():
+            raise ValueError(f"{side.name}: {problem}")
     bare = [with_settings(side.experiment, {}) for side in (one, two)]
     if bare[0] == bare[1]:
         raise ValueError(f"{one.name} and {two.name} are the same experiment; nothing to compare")

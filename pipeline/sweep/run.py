@@ -148,16 +148,20 @@ def start_sweep(experiment: Experiment, run_dir: Path, workers: int, *, again: b
     check_tokenizers(sweep, plan.prepared.tokenizer)
     own.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(own)
-    with _reached(sweep):
-        study = studies.create_study(sweep, plan.inputs(), begun=has_trials)
-        if again:
-            print(f"{retry_failed(study)} failed trials run again", flush=True)
-        greeting = _greeting(sweep, study)
-    # Not before: what is claimed takes no other space, and the address may have been wrong.
-    claim(own, identity, {"environment.json": plan.files()["environment.json"]})
-    # Always the newest: the number of trials, limits and what is kept may change.
-    write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
-    print(greeting, flush=True)
+    try:
+        with _reached(sweep):
+            study = studies.create_study(sweep, plan.inputs(), begun=has_trials)
+            if again:
+                print(f"{retry_failed(study)} failed trials run again", flush=True)
+            greeting = _greeting(sweep, study)
+        # Not before: what is claimed takes no other space, and the address may have been wrong.
+        claim(own, identity, {"environment.json": plan.files()["environment.json"]})
+        # Always the newest: the number of trials, limits and what is kept may change.
+        write_whole(sweep.paths.own_experiment, dump_experiment(as_saved(experiment)))
+        print(greeting, flush=True)
+    except BaseException:
+        lock.release()
+        raise
     return _sweep_run(plan, sweep, study, workers, lock)
 
 

@@ -31,6 +31,7 @@ def test_what_is_no_utf8_is_told_with_its_remedy() -> None:
     for raw, words in {
         PROSE.replace("\u201e", "").encode("cp1252"): "byte 23 is 0xe4 (",
         gzip.compress(PROSE.encode()): "gzip-compressed; unpack it first",
+        ("A plain line of English.\n" * 3).encode("utf-16-le"): "-f utf-16le -t utf-8",
         b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n": "export its text",
     }.items():
         assert words in (why_no_utf8(raw) or "")

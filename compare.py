@@ -31,10 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with exit_codes.user_errors():
         exit_codes.refuse_several("compare.py")
         from pipeline.compare import finish_comparison, train_contestants, train_in_processes
-        from pipeline.contestants import contestants, front_of
-        from pipeline.context import set_up
         from pipeline.experiment import experiment_of
-        from pipeline.seeds import check_comparison
+        from pipeline.opponents import contestants, front_of
+        from pipeline.plan import set_up
+        from pipeline.trainings import check_comparison
         from training.signals import StopRequest
 
         experiment, run_dir = experiment_of(arguments)

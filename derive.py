@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING
 from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
-    from pipeline.context import RunPlan
     from pipeline.derive import Derivation
+    from pipeline.plan import RunPlan
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.set.append(f"derive.searches={arguments.seeds}")
     with exit_codes.user_errors():
         exit_codes.refuse_several("derive.py")
-        from pipeline.context import set_up
         from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
         from pipeline.pareto import derive_front
+        from pipeline.plan import set_up
         from pipeline.trainings import LayoutTrainings
 
         experiment, run_dir = experiment_of(arguments)

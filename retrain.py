@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.context import set_up
         from pipeline.derive import check_layout, find_architecture, settings_of
         from pipeline.experiment import carried, experiment_of
+        from pipeline.plan import set_up
         from pipeline.reports import show_report
         from pipeline.retrain import copy_chosen, finish_retrain, open_retraining, show_result
         from training.distributed import join

@@ -27,10 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.context import set_up
         from pipeline.experiment import experiment_of
-        from pipeline.finish_search import finish_searches
-        from pipeline.search import check_searchable, open_first, run_searches
+        from pipeline.plan import set_up
+        from pipeline.search import check_searchable, finish_searches, open_first, run_searches
         from training.distributed import join
         from training.trackers import check_trackers
 

@@ -40,8 +40,8 @@ def sample(run: Path, count: int, estimator: str, tau: float) -> NDArray[np.floa
     from safetensors.torch import load_file
 
     from nas.search.estimators import ESTIMATORS, gumbel_noise
-    from pipeline.context import set_up
     from pipeline.experiment import load_experiment
+    from pipeline.plan import set_up
     from pipeline.search import search_trainer
     from training.checkpoint import read_header
 

@@ -23,9 +23,9 @@ from benchmarks.layoutbench.table import LayoutTable
 from nas.costs.config import BudgetConfig
 from nas.statistics.intervals import paired_interval
 from pipeline import cli
-from pipeline.context import RunPlan, set_up
 from pipeline.derive import derivation
 from pipeline.experiment import load_experiment
+from pipeline.plan import RunPlan, set_up
 from training.run_dir import commit
 
 TABLE = Path("benchmarks/results/layoutbench.csv")

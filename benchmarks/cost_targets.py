@@ -19,12 +19,11 @@ from typing import Any
 from model import layout_letters
 from nas.costs.config import BudgetConfig
 from pipeline import cli
-from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
-from pipeline.finish_search import finish_searches
-from pipeline.search import open_first, run_searches
+from pipeline.plan import RunPlan, set_up
+from pipeline.search import finish_searches, open_first, run_searches
 from report.cost import COST_PATH, COSTS
 from training.run_dir import commit, machine
 from utils.files import read_object, write_whole

@@ -26,11 +26,11 @@ from benchmarks.arms_report import figure_rows, report_lines, trained_arms
 from benchmarks.arms_stages import Training, next_trainings, row_of
 from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
-from pipeline.context import RunPlan, set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment, with_settings
 from pipeline.jobs import Job, layout_job
-from pipeline.table_key import check_key
+from pipeline.plan import RunPlan, set_up
+from pipeline.trainings import check_key
 from report.plotting import png
 from training.signals import StopRequest
 from utils.files import read_object, write_whole

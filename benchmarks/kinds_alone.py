@@ -36,10 +36,10 @@ from benchmarks.layout_rows import (
 from model import BLOCKS, parse_layout
 from nas.statistics.intervals import paired_interval
 from pipeline import cli
-from pipeline.context import set_up
 from pipeline.costs import measurement_of
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.jobs import layout_job
+from pipeline.plan import set_up
 from training.signals import StopRequest
 from utils.files import read_object
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from model import LanguageModel
 from nas.costs.table import Measurement
 from pipeline import cli, exit_codes
-from pipeline.context import RunPlan
 from pipeline.jobs import Job, run_all, training_result
+from pipeline.plan import RunPlan
 from pipeline.run_files import read_result
-from pipeline.table_key import claim_key, key_of
+from pipeline.trainings import claim_key, key_of
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole

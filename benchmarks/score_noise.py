@@ -35,9 +35,9 @@ from benchmarks.ranking import kendall
 from data.batching import EvaluationStreams
 from model import Architecture, LanguageModel, build_model, parse_layout
 from pipeline import cli
-from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive
 from pipeline.experiment import load_experiment
+from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_trainer
 from training.state import Metrics, TrainState
 from utils.files import csv_of, write_whole

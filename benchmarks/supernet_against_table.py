@@ -26,8 +26,8 @@ from model import LanguageModel, Mix, StreamState, parse_layout
 from nas.search.estimators import ESTIMATORS, gumbel_noise
 from pipeline import cli
 from pipeline.cli import SAVED
-from pipeline.context import RunPlan, set_up
 from pipeline.experiment import experiment_of
+from pipeline.plan import RunPlan, set_up
 from pipeline.supernet_scores import SupernetScores, load_supernet
 from training.state import Batch
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pipeline import cli
 
 if TYPE_CHECKING:
-    from pipeline.context import RunPlan
+    from pipeline.plan import RunPlan
 
 EXPERIMENT = Path("configs/all_blocks.yaml")
 ONE, OTHER = "g c k d g c d d", "a d a d a d a d"
@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     from benchmarks.harness import write_result
-    from pipeline.context import set_up
     from pipeline.experiment import load_experiment
+    from pipeline.plan import set_up
 
     plan = set_up(load_experiment(EXPERIMENT, []), Path("runs/timing_company"))
     passes = {company: passes_of(plan, (ONE, OTHER, *COMPANIES[company])) for company in COMPANIES}

@@ -1,29 +1,247 @@
-"""The derived layout against its opponents: same steps, same text, same seeds."""
+"""The comparison: every layout trained with every seed, its rows, verdict and report."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from model import load_model
 from nas.costs.latency import Busy
-from nas.statistics.intervals import verdict
+from nas.opponents.equal_cost import is_equal
+from nas.statistics.intervals import at_cost, paired_differences, paired_interval, verdict
 from pipeline.caveats import blind_caveats
-from pipeline.comparison_rows import COLUMNS, intervals_of, reference_of, rows_of, saved
-from pipeline.conditions import unlike_conditions
-from pipeline.contest import equal_cost
-from pipeline.contestants import Contestant
-from pipeline.context import RunPlan, as_saved
 from pipeline.costs import measurement_of, time_models
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
+from pipeline.opponents import Contestant, equal_cost
+from pipeline.plan import RunPlan, as_saved
 from pipeline.reports import drawn
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import check_validations, read_result
+from training.evaluation import Evaluation
+from training.run_dir import WORDS
 from training.signals import StopRequest
-from utils.files import csv_of, write_whole
+from utils.files import csv_of, read_object, write_whole
 from utils.screen import announce, say
+
+# Where one of these is another, equality cannot be expected.
+FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
+# Settings outside a phase's identity, which change last digits or what dropout drops.
+SETTINGS = ("micro_batches", "attention", "compile")
+# The facts of a start, then of each time that the training went on with others.
+Conditions = dict[str, tuple[str, ...]]
+
+
+def facts_in(environment: Mapping[str, Any], names: Iterable[str] = FACTS) -> dict[str, str]:
+    """Facts of an environment.json, as text."""
+    known = {**environment.get("packages", {}), **environment}
+    return {name: str(known.get(name, "not recorded")) for name in names}
+
+
+def resumed_on(
+    environment: Mapping[str, Any], names: Iterable[str] = FACTS
+) -> list[tuple[str, dict[str, str]]]:
+    """The step and the facts of each time that a phase went on, in order."""
+    return [
+        (str(entry["step"]), facts_in({**environment, **entry}, names))
+        for entry in environment.get("resumed", [])
+    ]
+
+
+def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
+    """One line that says how the conditions of trainings differ, and whose are which; or nothing.
+
+    `trainings` are the folders of each row, one for each seed.
+    """
+    conditions = {
+        row: {folder.name: _conditions(folder) for folder in folders}
+        for row, folders in trainings.items()
+    }
+    found = [
+        words
+        for fact in (*FACTS, *SETTINGS)
+        if (words := _differing(fact, _by_label(fact, conditions)))
+    ]
+    return f"not trained under equal conditions: {'; '.join(found)}" if found else ""
+
+
+def _conditions(folder: Path) -> Conditions:
+    environment = read_object(folder / "environment.json", "train again")
+    names = (*FACTS, *SETTINGS)
+    times = [facts_in(environment, names), *(facts for _, facts in resumed_on(environment, names))]
+    return {name: tuple(dict.fromkeys(facts[name] for facts in times)) for name in names}
+
+
+def _by_label(
+    fact: str, conditions: Mapping[str, Mapping[str, Conditions]]
+) -> dict[str, tuple[str, ...]]:
+    """The values of a fact by row, or by row and seed where the seeds of a row differ in it."""
+    found = dict[str, tuple[str, ...]]()
+    for row, of_seeds in conditions.items():
+        values = {seed: one[fact] for seed, one in of_seeds.items()}
+        alike = len(set(values.values())) == 1
+        found |= {row if alike else f"{row} {seed}": value for seed, value in values.items()}
+    return found
+
+
+def _differing(fact: str, value_of: Mapping[str, tuple[str, ...]]) -> str:
+    """The values of a fact with those that have them, the commonest last; empty where all agree."""
+    labels = dict[tuple[str, ...], list[str]]()
+    for label, value in value_of.items():
+        labels.setdefault(value, []).append(label)
+    if len(labels) < 2:
+        return ""
+    *_, most = ordered = sorted(labels, key=lambda value: len(labels[value]))
+    who = {value: ", ".join(names) for value, names in labels.items()}
+    if len(labels[most]) > 1:
+        who[most] = "the others"
+    shown = ", ".join(f"{' then '.join(map(_shown, value))} ({who[value]})" for value in ordered)
+    return f"{WORDS.get(fact, fact)} {shown}"
+
+
+def _shown(value: str) -> str:
+    """A fact for a person: the beginning of a commit, with what follows its digits."""
+    return "unknown" if value == "None" else re.sub(r"^([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", value)
+
+
+Row = dict[str, Any]
+Results = Sequence[Mapping[str, Any]]
+COLUMNS = (
+    "name",
+    "role",
+    "layout",
+    "n",
+    "parameters",
+    "flops_per_token",
+    "latency_ms",
+    "train_step_ms",
+    "relative_latency",
+    "nats_per_token",
+    "perplexity",
+    "relative_perplexity",
+    "bits_per_byte",
+    "word_perplexity",
+    "valid_nats_per_token",
+    "equal",
+)
+# What a row may have as much of as the chosen layout, by the word in the column `equal`.
+_EQUALS = {
+    "parameters": "parameters",
+    "FLOPs": "flops_per_token",
+    "latency": "latency_ms",
+    "training": "train_step_ms",
+}
+
+
+def rows_of(
+    entries: Sequence[Contestant],
+    results: Mapping[str, Results],
+    latency_ms: Mapping[str, float],
+    train_step_ms: Mapping[str, float],
+) -> list[Row]:
+    """One row for each contestant, the chosen layout first."""
+    rows = []
+    for entry in entries:
+        name = entry.architecture.name
+        times = {"latency_ms": latency_ms.get(name), "train_step_ms": train_step_ms.get(name)}
+        rows.append(_row(entry, results[name]) | times)
+    base = rows[reference_of(entries)]
+    return [row | _beside(row, base) | {"equal": _equal(row, rows[0])} for row in rows]
+
+
+def reference_of(entries: Sequence[Contestant]) -> int:
+    """The place of the row that others are multiples of: `interleaved`, or else the first one."""
+    places = (at for at, entry in enumerate(entries) if "interleaved" in entry.kinds)
+    return next(places, 0)
+
+
+def saved(rows: Sequence[Row], reference: Row, nats: Mapping[str, Sequence[float]]) -> list[str]:
+    """What the chosen layout costs and gives up beside the reference; none where that is itself.
+
+    By latency, or where none was measured by FLOPs.
+    """
+    chosen, name, key = rows[0], "latency", "latency_ms"
+    if chosen["name"] == reference["name"]:
+        return []
+    if chosen[key] is None or reference[key] is None:
+        name, key = "FLOPs", "flops_per_token"
+    share = chosen[key] / reference[key]
+    ones, others = nats[chosen["name"]], nats[reference["name"]]
+    return [at_cost(share, name, reference["name"], ones, others)]
+
+
+def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
+    """95% intervals over the seeds, and what is shown, by layout; nothing of a single seed.
+
+    `nats_per_token`: of the mean, as [low, high]. Of all but the chosen layout also
+    `chosen_less_it`: the chosen layout's nats less this one's, paired by seed, as [mean, low,
+    high]; `p`: of that difference, by Holm's method over all of them; and by it `shown`: what the
+    chosen layout is beside this one, `better`, `worse` or `nothing`.
+    """
+    if len(nats[chosen]) < 2:
+        return {}
+    intervals = dict[str, dict[str, Any]]()
+    for name, of_seeds in nats.items():
+        mean, half = paired_interval(of_seeds)
+        intervals[name] = {"nats_per_token": [mean - half, mean + half]}
+    others = {name: of_seeds for name, of_seeds in nats.items() if name != chosen}
+    for name, found in paired_differences(nats[chosen], others).items():
+        less = [found.mean, *found.interval]
+        intervals[name] |= {"chosen_less_it": less, "p": found.p, "shown": found.shown}
+    return intervals
+
+
+def _row(entry: Contestant, results: Results) -> Row:
+    """Means over seeds of nats and bits per byte; perplexity is exp of the mean nats."""
+
+    def mean(split: str, measure: str) -> float:
+        return statistics.fmean(result[split][measure] for result in results)
+
+    test = results[0]["test"]
+    nats = mean("test", "nats_per_token")
+    total = Evaluation(
+        nats=nats * test["tokens"],
+        tokens=test["tokens"],
+        bytes=test["bytes"],
+        words=test.get("words"),
+    )
+    return {
+        "name": entry.architecture.name,
+        "role": entry.role,
+        "layout": entry.architecture.letters(),
+        "n": len(results),
+        "parameters": results[0]["parameters"],
+        "flops_per_token": results[0]["flops_per_token"],
+        "nats_per_token": nats,
+        "perplexity": total.perplexity,
+        "bits_per_byte": total.bits_per_byte,
+        "word_perplexity": total.word_perplexity,
+        "valid_nats_per_token": mean("valid", "nats_per_token"),
+    }
+
+
+def _beside(row: Row, base: Row) -> Row:
+    def times(key: str) -> float | None:
+        return None if None in (row[key], base[key]) else row[key] / base[key]
+
+    return {
+        "relative_latency": times("latency_ms"),
+        "relative_perplexity": times("perplexity"),
+    }
+
+
+def _equal(row: Row, chosen: Row) -> str:
+    """What a row has as much of as the chosen layout, but for the tolerance."""
+    return " ".join(
+        word
+        for word, key in _EQUALS.items()
+        if None not in (row[key], chosen[key]) and is_equal(row[key] / chosen[key])
+    )
+
 
 _TRAIN_STEP = "train_step"
 EXPERIMENT = "comparison.yaml"

@@ -10,16 +10,15 @@ from data import DataConfig, Tokenizer
 from model import Architecture, build_model, load_architecture
 from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_differences, paired_line
-from pipeline.conditions import unlike_conditions
-from pipeline.context import RunPlan
+from pipeline.compare import unlike_conditions
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
 from pipeline.experiment import Experiment, with_settings
 from pipeline.experiment_sweep import why_not_comparable
-from pipeline.jobs import Job, run_all
+from pipeline.jobs import SCRIPTS, Job, run_all
+from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, retrain_folder
-from pipeline.script_process import SCRIPTS
-from pipeline.seeds import check_fresh, seeded
+from pipeline.trainings import check_fresh, seeded
 from training.signals import StopRequest
 
 

@@ -21,7 +21,7 @@ from nas.costs.table import (
     write_table,
 )
 from nas.costs.workloads import WORKLOADS, Shapes
-from pipeline.context import RunPlan
+from pipeline.plan import RunPlan
 from pipeline.summary import parameter_count
 from training.distributed import ALONE
 from training.run_dir import machine, source_digest

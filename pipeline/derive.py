@@ -41,16 +41,15 @@ from nas.derivation.base import context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
 from pipeline.caveats import blind_caveats, layout_caveats
-from pipeline.context import RunPlan, as_saved
 from pipeline.costs import budget_of
 from pipeline.derivation_text import considered_csv, front_csv, trained_csv
 from pipeline.experiment import Experiment, dump_experiment, idle_clusters
-from pipeline.fill import fill_width
+from pipeline.plan import RunPlan, as_saved
 from pipeline.run_files import layout_name, short_text
 from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, with_gap
 from pipeline.trainings import LayoutTrainings
-from pipeline.within_budget import budget_words, used_words, within_budget
+from pipeline.within_budget import budget_words, fill_width, used_words, within_budget
 from training.run_dir import commit, identity_hash
 from utils.files import write_whole
 from utils.screen import say

@@ -22,7 +22,7 @@ from data import (
 from data.text import to_utf8_text
 from model import Architecture, load_architecture, load_model
 from model.saving import check_no_pickle
-from pipeline.devices import find_device
+from pipeline.plan import find_device
 from pipeline.retrain import MODEL
 from pipeline.run_files import result_of_model
 from training.evaluation import Evaluation, evaluate

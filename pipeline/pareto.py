@@ -17,10 +17,10 @@ from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan, as_saved
 from pipeline.costs import Measured, budget_of, costs_of, measure_whole, over
 from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
 from pipeline.experiment import dump_experiment
+from pipeline.plan import RunPlan, as_saved
 from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
 from utils.files import csv_of, write_whole

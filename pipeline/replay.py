@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from data import prepare
-from pipeline.conditions import facts_in, resumed_on
-from pipeline.devices import find_device
+from pipeline.compare import facts_in, resumed_on
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.run_archive import Manifest, read_manifest, unpack
-from pipeline.run_commands import Command
+from pipeline.plan import find_device
+from pipeline.run_archive import Command, Manifest, read_manifest, unpack
 from pipeline.run_files import phase_folders, run_folders
 from training.endings import Stopped
 from training.run_dir import environment

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from pipeline.context import RunPlan
+from pipeline.plan import RunPlan
 from utils.files import words_of
 from utils.screen import say
 from utils.text import visible

@@ -11,8 +11,8 @@ import torch
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from pipeline.caveats import blind_caveats
-from pipeline.context import RunPlan
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
+from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL_FILES, read_result
 from pipeline.summary import (
     fine_tune_lines,

@@ -16,9 +16,9 @@ from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
 from nas.search.diagnostics import COST_REMEDY, MOST_NOTHING
 from nas.search.trajectory import load_pi
-from pipeline.context import RunPlan
 from pipeline.costs import costs_of
 from pipeline.derive import reference_layout, request_of
+from pipeline.plan import RunPlan
 from pipeline.run_files import reading
 from training.state import Metrics, TrainState
 from utils.files import append_line, csv_of, read_object, write_whole

@@ -10,8 +10,7 @@ import torch
 
 from data import ContextBatches, Prepared, Tokenizer
 from model import AutoSoftmaxConfig, LanguageModel, SoftmaxConfig
-from pipeline.context import RunPlan
-from pipeline.softmax import cluster_mass
+from pipeline.plan import RunPlan, cluster_mass
 from training.config import OptimiserConfig
 from training.optim import Stages, slots_of, warmup_steps
 from training.state import TrainState

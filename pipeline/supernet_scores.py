@@ -1,10 +1,12 @@
 """Scores of layouts by the weights of a SuperNet, kept as they come."""
 
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,15 +22,57 @@ from nas.derivation.from_search import draws
 from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
-from pipeline.context import RunPlan
-from pipeline.score_file import Labels, ScoreCache, open_scores
+from pipeline.plan import RunPlan
 from training.checkpoint import read_weights, restore_weights
 from training.checkpoints import LAST
 from training.evaluation import evaluate_cells
 from training.run_dir import identity_hash, machine, source_digest
 from training.state import TrainState
-from utils.files import words_of
+from utils.files import append_line, words_of, write_whole
 from utils.screen import say
+
+Labels = tuple[str, ...]
+
+
+@dataclass
+class ScoreCache:
+    """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
+
+    The file at `path` may hold lines of other keys too. `key` is the hash of all that a score
+    depends on but the layout.
+    """
+
+    path: Path
+    key: str
+    scores: dict[Labels, Score] = field(default_factory=dict)
+
+    def add(self, labels: Labels, score: Score) -> None:
+        """Keep a score, and append it to the file."""
+        row = {
+            "key": self.key,
+            "layout": list(labels),
+            "nats": score.nats_P.tolist(),
+            "tokens": score.tokens_P.tolist(),
+        }
+        append_line(self.path, json.dumps(row))
+        self.scores[labels] = score
+
+
+def open_scores(path: Path, key: str) -> ScoreCache:
+    """The scores of a key that a file holds; an empty cache where there is no file.
+
+    A kill may have torn the last line: it is cut off, and its layout scored again.
+    """
+    cache = ScoreCache(path, key)
+    content = path.read_bytes() if path.exists() else b""
+    if not content.endswith(b"\n") and content:
+        write_whole(path, content := content[: content.rfind(b"\n") + 1])
+    for row in map(json.loads, content.splitlines()):
+        if row["key"] == key:
+            nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
+            cache.scores[tuple(row["layout"])] = Score(nats_P, tokens_P)
+    return cache
+
 
 # All that a score by a SuperNet's weights passes through.
 _SCORED_SOURCES = ("data", "model", "nas", "pipeline", "training", "utils")

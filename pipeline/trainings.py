@@ -1,21 +1,76 @@
-"""Trainings that a derivation asks for: each in a folder of its own, kept, and never made twice."""
+"""Short and full trainings of layouts for derivations, the key that they share, and their seeds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any
 
-from model import Layout, layout_letters
-from nas.derivation import Length
-from pipeline.context import RunPlan
+from model import Layout, layout_letters, load_architecture
+from nas.derivation import TRAINED, Length
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
+from pipeline.plan import RunPlan
 from pipeline.run_files import read_result, remove_weights
-from pipeline.table_key import claim_key, key_of
+from training.run_dir import commit
 from training.signals import StopRequest
-from utils.files import write_whole
+from utils.files import read_object, write_whole
 from utils.screen import say
+
+_REMEDY = "give another --run"
+
+
+def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """What a table belongs to: rows under another key are not comparable with its rows."""
+    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
+    data, model = experiment.data.model_dump(mode="json"), experiment.model.identity()
+    return {
+        "run": run,
+        "data": data,
+        "model": model,
+        "retrain": experiment.retrain.identity(),
+        **inputs,
+    }
+
+
+def claim_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> None:
+    """Say in a key file what results belong to; check it where it is there already.
+
+    Raises:
+        ValueError: the results there belong to another key.
+        OSError: the file cannot be written.
+    """
+    if path.exists():
+        check_key(path, key, remedy)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
+
+
+def check_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> dict[str, Any]:
+    """The content of a key file; ValueError where its results belong to another key."""
+    known = read_object(path, remedy)
+    ours: Any = json.loads(json.dumps(key))
+    theirs: Any = {name: known.get(name) for name in ours}
+    names = list[str]()
+    # Down to the first value that differs.
+    while isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
+        both = sorted(theirs.keys() | ours.keys())
+        name = next((name for name in both if theirs.get(name) != ours.get(name)), None)
+        if name is None:  # null on one side, absent on the other
+            break
+        names.append(name)
+        theirs, ours = theirs.get(name), ours.get(name)
+    if theirs == ours:
+        return known
+    # A key may be left out where it is at its default.
+    was, now = ("not given" if value is None else value for value in (theirs, ours))
+    raise ValueError(
+        f"{path}: {'.'.join(names)} is {was}, now {now}; rows under another key are no "
+        f"comparison: {remedy}"
+    )
+
 
 PROBES, FINALS, KEY = "probes", "finals", "key.json"
 _DIVERGED = "diverged.json"
@@ -114,3 +169,45 @@ def _remember_diverged(job: Job, words: str, countdown: Countdown) -> None:
     write_whole(job.folder / _DIVERGED, json.dumps({"diverged": words}) + "\n")
     say(countdown.line(f"{job.name}: {words}; it counts as the worst"))
     remove_weights(job.folder)
+
+
+def seeded(experiment: Experiment, seed: int) -> Experiment:
+    """The experiment of one of several runs, without a sweep: each searches and derives anew.
+
+    Derivations draw and train by `derive.seed`, so it goes with the run's: the experiment's own is
+    added to it, so that what a file or a sweep sets apart stays apart.
+    """
+    own = experiment.derive.seed
+    return with_settings(experiment, {"run.seed": seed, "derive.seed": own + seed})
+
+
+def check_fresh(
+    seeds: Sequence[int],
+    option: str,
+    used: Sequence[int],
+    whose: str,
+    why: str = "which took part in the choice; give seeds that did not",
+) -> None:
+    """Refuse seeds, which `option` gives, where they are among those `used`, which are `whose`.
+
+    Raises:
+        ValueError: one of them is; the message ends with `why` it must not.
+    """
+    if both := [seed for seed in seeds if seed in used]:
+        given, others = (", ".join(map(str, some)) for some in (seeds, used))
+        raise ValueError(f"{option} {given}: {both[0]} is one of {whose} ({others}), {why}")
+
+
+def check_comparison(plan: RunPlan) -> None:
+    """Refuse to compare a layout by seeds with which it was trained to be chosen.
+
+    Raises:
+        ValueError: one of compare.seeds is such a seed, or the chosen architecture is damaged.
+    """
+    path = plan.run_dir / "architecture.json"
+    evidence = load_architecture(path).evidence if path.exists() else None
+    # What another method chose owes nothing to trainings that lie there too.
+    if evidence is not None and evidence.method.partition(":")[0] in TRAINED:
+        whose = f"the seeds with which layouts were trained in {plan.run_dir}"
+        seeds = plan.experiment.compare.seeds
+        check_fresh(seeds, "compare.seeds", seeds_trained(plan.run_dir), whose)

@@ -14,9 +14,9 @@ import derive
 import retrain
 import search
 from model import Architecture, load_architecture, load_model, optimal_cutoffs
-from pipeline.context import RunPlan, set_up
 from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
+from pipeline.plan import RunPlan, set_up
 from pipeline.retrain import retrain_trainer
 from pipeline.search import search_trainer
 from tests.runs import Capture, refused, run, settings
@@ -68,7 +68,7 @@ def test_the_cutoffs_are_those_for_the_tokens_of_a_step(
         given.update(options)
         return (20, 60)
 
-    monkeypatch.setattr("pipeline.softmax.optimal_cutoffs", spying)
+    monkeypatch.setattr("pipeline.plan.optimal_cutoffs", spying)
     assert bench.softmax.cutoffs == (20, 60)
     sizes = {"d_model": 16, "widths": (8, 4), "tokens": 4 * 16}
     assert given == {**sizes, "head_width": None, "least_head_mass": 0.75}

@@ -30,10 +30,10 @@ for verb, options in verbs.items():
 # Before anything is prepared all of a verb's modules are there.
 NONE = """
 import importlib, sys
-import pipeline.context
+import pipeline.plan
 class Here(Exception): pass
 def stop(*_): raise Here
-pipeline.context.set_up = stop
+pipeline.plan.set_up = stop
 sys.modules.pop("pipeline.sweep.run", None)
 for verb, options in {verbs!r}.items():
     try:

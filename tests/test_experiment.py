@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from model import BLOCKS
 from pipeline import cli, exit_codes
-from pipeline.experiment import dump_experiment, load_experiment
-from pipeline.experiment_source import ExperimentError
+from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
 
 VALID = """\

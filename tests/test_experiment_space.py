@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.experiment import Experiment, dump_experiment, load_experiment, with_settings
-from pipeline.experiment_source import ExperimentError
+from pipeline.experiment import (
+    Experiment,
+    ExperimentError,
+    dump_experiment,
+    load_experiment,
+    with_settings,
+)
 from pipeline.sweep.plan import baseline, space_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,6 +31,33 @@ SCRIPTS = sorted(
 )
 
 
+# The law is 28,000 lines in 190 files, and 28,000 lines of tests. Until that is reached these numbers
+# only fall; a feature brings its lines by taking others away.
+MOST = {"lines": 35_300, "files": 230, "test lines": 37_400}
+MOST_OF_FILE, MOST_OF_FUNCTION = 500, 80
+
+
+def test_the_house_stays_small():
+    product = [
+        path
+        for path in sources(ROOT)
+        if path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", "docs")
+    ]
+    length = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in product}
+    tests = sum(len(path.read_text("utf-8").splitlines()) for path in sources(ROOT / "tests"))
+    now = {"lines": sum(length.values()), "files": len(product), "test lines": tests}
+    assert {name: count for name, count in now.items() if count > MOST[name]} == {}
+    assert [path.name for path, lines in length.items() if lines > MOST_OF_FILE] == []
+    long = [
+        f"{path.name}: {node.name}"
+        for path in product
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= MOST_OF_FUNCTION
+    ]
+    assert long == []
+
+
 def sources(folder: Path) -> list[Path]:
     """All Python files of ours below a folder; environments, runs and the site are not ours."""
     made = {"runs", "site"}
@@ -70,7 +97,7 @@ def test_a_package_imports_only_what_the_law_allows(package):
 def test_the_schema_imports_configs_and_registries_only():
     allowed = {"utils", "model.blocks", "hpo", "nas.costs.config", "nas.search.config"}
     allowed |= {"nas.derivation", "nas.opponents", *(f"{package}.config" for package in PACKAGES)}
-    experiment = ("experiment", "experiment_source", "experiment_sweep")
+    experiment = ("experiment", "experiment_sweep")
     for name in experiment:
         for module in imported_modules(ROOT / f"pipeline/{name}.py"):
             if module.split(".")[0] in PACKAGES:

@@ -27,8 +27,8 @@ import search
 import sweep
 from data import EvaluationStreams
 from model import BLOCKS
-from pipeline.context import set_up
 from pipeline.experiment import load_experiment
+from pipeline.plan import set_up
 from tests import tiny
 from tests.conftest import write_experiment
 from tests.ranks_task import run_phases

@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = arguments.experiments
     with exit_codes.user_errors():
         from pipeline.confirm import Side, check_seeds, check_sides, check_text, train_sides
-        from pipeline.context import set_up
         from pipeline.experiment import load_experiment
+        from pipeline.plan import set_up
         from training.signals import StopRequest
 
         sides = [

@@ -144,7 +144,7 @@ def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxC
     Raises:
         ValueError: a cutoff does not lie inside the vocabulary.
     """
-    from pipeline.softmax import softmax_of
+    from pipeline.plan import softmax_of
 
     if experiment.model is None:
         return None
@@ -155,7 +155,7 @@ def clusters_of(experiment: "TextExperiment", prepared: "Prepared") -> "SoftmaxC
 
 def cluster_rows(softmax: "SoftmaxConfig", prepared: "Prepared") -> Iterator[Row]:
     """One row per cluster: its ids, and its part of the training tokens."""
-    from pipeline.softmax import cluster_mass
+    from pipeline.plan import cluster_mass
 
     yield "cluster", "ids", "of the training tokens"
     bounds = (0, *softmax.cutoffs, prepared.tokenizer.vocabulary_size)

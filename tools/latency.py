@@ -20,7 +20,7 @@ from pipeline import cli, exit_codes
 
 if TYPE_CHECKING:
     from nas.costs.table import WorkloadTimes
-    from pipeline.context import RunPlan
+    from pipeline.plan import RunPlan
 
 _MOST_LAYOUTS = 1000
 
@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.context import set_up
         from pipeline.experiment import experiment_of
+        from pipeline.plan import set_up
 
         workloads = _workloads(arguments.workloads)
         if not 0 <= arguments.validate <= _MOST_LAYOUTS:

@@ -35,7 +35,7 @@ from pipeline import cli, exit_codes
 if TYPE_CHECKING:
     from benchmarks.layoutbench.regret import Regrets
     from benchmarks.layoutbench.table import LayoutTable
-    from pipeline.context import RunPlan
+    from pipeline.plan import RunPlan
 
 TABLE = Path("benchmarks/results/layoutbench.csv")
 MOST_DEVIATIONS = 4.0
@@ -127,8 +127,8 @@ def _add_rank(parser: cli.Parser) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> "RunPlan":
-    from pipeline.context import set_up
     from pipeline.experiment import experiment_of, load_experiment
+    from pipeline.plan import set_up
 
     if arguments.run is None:
         return set_up(*experiment_of(arguments))
@@ -184,7 +184,7 @@ def search(arguments: argparse.Namespace) -> int:
     from benchmarks.layoutbench.making import checked_table
     from benchmarks.layoutbench.searches import REGRET_FILE, search_all, weigh
     from nas.derivation import RULES
-    from pipeline.seeds import check_fresh
+    from pipeline.trainings import check_fresh
     from training.signals import StopRequest
 
     plan, stop, seeds = _plan(arguments), StopRequest(), arguments.seeds

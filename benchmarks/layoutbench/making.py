@@ -1,6 +1,6 @@
 """Tables of all layouts of a small model, each trained alone; fresh seeds of their rows.
 
-Nothing but the key beside a table says what its rows belong to (`pipeline.table_key`).
+Nothing but the key beside a table says what its rows belong to (`pipeline.trainings`).
 """
 
 import threading
@@ -21,12 +21,12 @@ from benchmarks.layoutbench.table import (
 from model import ModelConfig, layout_letters, network_of, parse_layout
 from nas.costs.budget import Limit, parse_amount
 from nas.derivation.base import Networks
-from pipeline.context import RunPlan
 from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import Experiment
 from pipeline.jobs import Job, layout_job, run_all, training_result
+from pipeline.plan import RunPlan
 from pipeline.run_files import read_result
-from pipeline.table_key import check_key, claim_key, key_of
+from pipeline.trainings import check_key, claim_key, key_of
 from training.signals import StopRequest
 from utils.files import write_whole
 

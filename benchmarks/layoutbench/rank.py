@@ -19,15 +19,14 @@ from model import Layout, Network, layout_letters, network_of
 from nas.costs.latency import Latencies
 from nas.derivation.base import Choice, Networks
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import derive
 from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Job, layout_job, training_result
+from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, remove_weights
-from pipeline.seeds import check_fresh
 from pipeline.supernet_scores import SupernetScores
-from pipeline.table_key import check_key, key_of
+from pipeline.trainings import check_fresh, check_key, key_of
 from training.signals import StopRequest
 
 TOLERANCE = 0.03

@@ -31,9 +31,9 @@ from nas.derivation.regression import features_of
 from nas.derivation.space import layout_space
 from nas.derivation.training import Array, Length, Method, Results, Space, Trainings
 from nas.statistics.intervals import paired_interval
-from pipeline.context import RunPlan
 from pipeline.derive import request_of
 from pipeline.experiment import with_settings
+from pipeline.plan import RunPlan
 from training.run_dir import commit
 from utils.files import write_whole
 from utils.text import aligned

@@ -23,12 +23,12 @@ from model import Architecture, layout_letters, load_architecture
 from nas.costs.config import BudgetConfig
 from nas.derivation import RULES, TRAINED
 from nas.search.plan import TRAINING, search_flops
-from pipeline.context import RunPlan, set_up
 from pipeline.derive import derivation, derive
 from pipeline.experiment import Experiment
 from pipeline.jobs import Job, run_all
+from pipeline.plan import RunPlan, set_up
 from pipeline.search import VALIDATED
-from pipeline.seeds import seeded
+from pipeline.trainings import seeded
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole

@@ -12,8 +12,8 @@ import optuna
 from hpo.study import Entry, entries
 from nas.costs.latency import Latencies
 from pipeline.cli import INTERPRETER_IN_FILES, command, interpreter_typed
-from pipeline.context import RunPlan
 from pipeline.experiment import dump_experiment
+from pipeline.plan import RunPlan
 from pipeline.reports import drawn
 from pipeline.sweep.plan import Sweep, chosen_experiment, is_baseline
 from pipeline.sweep.results import best_entries, measure, objectives, rows

@@ -10,9 +10,9 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.study import REASON, STOPPED, Entry
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
-from pipeline.context import RunPlan
 from pipeline.costs import time_models
 from pipeline.derive import network_hash
+from pipeline.plan import RunPlan
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline
 from training.runtime import memory_bytes

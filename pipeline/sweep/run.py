@@ -13,8 +13,8 @@ from pathlib import Path
 import optuna
 
 from hpo.study import Entry, Retry, entries, requeue_lost, retry_failed
-from pipeline.context import RunPlan, as_saved, set_up
 from pipeline.experiment import Experiment, dump_experiment
+from pipeline.plan import RunPlan, as_saved, set_up
 from pipeline.sweep import study as studies
 from pipeline.sweep.finish import check_experiments, finish
 from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of

@@ -9,14 +9,13 @@ from typing import Any
 import optuna
 
 from model import Architecture
-from pipeline.context import RunPlan, set_up
 from pipeline.derive import choose, derivation, find_architecture
 from pipeline.experiment import Experiment, dump_experiment
-from pipeline.finish_search import finish_searches
+from pipeline.plan import RunPlan, set_up
 from pipeline.reports import show_report
 from pipeline.retrain import copy_chosen, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
-from pipeline.search import check_searchable, search_trainer
+from pipeline.search import check_searchable, finish_searches, search_trainer
 from pipeline.trainings import LayoutTrainings
 from training.endings import Stopped
 from training.metrics import read_rows

@@ -19,10 +19,10 @@ import optuna
 import torch
 
 from hpo.study import NUMBER, REASON, STOPPED, WORKER, wait_for_a_trial
-from pipeline.seeds import seeded
 from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
 from pipeline.sweep.trial import SeedOutcome, run_seed
+from pipeline.trainings import seeded
 from training.endings import Diverged, Stopped
 from training.run_dir import commit
 from training.signals import StopRequest

@@ -28,7 +28,7 @@ from benchmarks.headline import check_same_trainings, job_of
 from benchmarks.layout_rows import Row
 from model import LanguageModel
 from pipeline.experiment import load_experiment
-from pipeline.table_key import key_of
+from pipeline.trainings import key_of
 from utils.files import csv_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.layoutbench.table import networks_of
 from pipeline.experiment import load_experiment
-from pipeline.table_key import key_of
+from pipeline.trainings import key_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"

@@ -14,8 +14,8 @@ from data.corpora.local import load_files
 from model import Candidate
 from nas.costs import table as cost_table
 from pipeline import costs as plan_costs
-from pipeline.context import RunPlan, set_up
 from pipeline.experiment import load_experiment
+from pipeline.plan import RunPlan, set_up
 from tests.test_pipeline import run
 
 

@@ -16,8 +16,8 @@ import retrain
 from data import count_words
 from nas.opponents.equal_cost import TOLERANCE
 from pipeline.compare import train_in_processes
-from pipeline.contestants import contestants
 from pipeline.costs import time_models
+from pipeline.opponents import contestants
 from tests.pipeline.conftest import plan_of
 from tests.refusal import refused
 from tests.runs import settings

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nas.statistics.intervals import at_cost
-from pipeline.comparison_rows import COLUMNS, Row, intervals_of, reference_of, rows_of, saved
-from pipeline.contestants import Contestant
+from pipeline.compare import COLUMNS, Row, intervals_of, reference_of, rows_of, saved
+from pipeline.opponents import Contestant
 from utils.files import csv_of
 
 NATS = {"argmax-0": [2.0, 2.02], "interleaved": [1.98, 2.03], "par-5": [2.2, 2.3]}

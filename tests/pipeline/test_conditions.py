@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.conditions import unlike_conditions
+from pipeline.compare import unlike_conditions
 from tests.packs import write_json
 
 COMMITS = ["0" * 40, "f" * 40]

@@ -12,8 +12,7 @@ import derive
 from model import load_architecture
 from nas.opponents.equal_cost import TOLERANCE, NoOpponent
 from nas.statistics.intervals import at_cost
-from pipeline.contest import FILE, contest, equal_cost
-from pipeline.contestants import contestants, of_equal_cost
+from pipeline.opponents import FILE, contest, contestants, equal_cost, of_equal_cost
 from tests.pipeline.conftest import Clock, PlanWith
 from tests.runs import run, settings
 
@@ -89,7 +88,9 @@ def test_measured_shares_are_times_over_the_chosen_ones_in_the_order_asked_for(
     experiment_file: Path, tmp_path: Path, plan_with: PlanWith, clock: Clock,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.contest.unchecked", lambda device: f"; {device} is not looked at")
+    monkeypatch.setattr(
+        "pipeline.opponents.unchecked", lambda device: f"; {device} is not looked at"
+    )
     layout = chosen(tmp_path / "run", experiment_file)
     plan = plan_with(*LAYOUT, "compare.equal=latency")
     asked = contest(plan, layout, frozenset(), 1)

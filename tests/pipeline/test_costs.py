@@ -19,10 +19,10 @@ from nas.costs.budget import parse_amount
 from nas.costs.latency import Latencies
 from nas.costs.workloads import WORKLOADS
 from pipeline import costs as plan_costs
-from pipeline.context import RunPlan
 from pipeline.costs import budget_of, counted_cost, measurement_of, state_bytes
 from pipeline.derivation_text import describe
 from pipeline.experiment import load_experiment
+from pipeline.plan import RunPlan
 from pipeline.summary import parameter_count
 from tests.pipeline.conftest import MS, Clock, PlanWith, plan_of_run
 from tests.runs import ROOT, refused, run, settings

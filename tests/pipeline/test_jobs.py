@@ -7,8 +7,7 @@ import pytest
 
 from pipeline import jobs
 from pipeline.experiment import load_experiment
-from pipeline.jobs import Countdown, Job, run_all
-from pipeline.script_process import Failed
+from pipeline.jobs import Countdown, Failed, Job, run_all
 from training.endings import Diverged
 from training.signals import StopRequest
 

@@ -15,7 +15,7 @@ import retrain
 import search
 import sweep
 from model import Dropout, ModelOptions, load_architecture, load_model
-from pipeline.contestants import contestants
+from pipeline.opponents import contestants
 from pipeline.retrain import finish_retrain, retrain_trainer
 from pipeline.run_files import read_result
 from pipeline.search import search_trainer

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.run_archive import unpack, write_archive
-from pipeline.run_commands import commands_of
+from pipeline.run_archive import commands_of, unpack, write_archive
 from tests.conftest import write_experiment
 from tests.packs import CHOSEN, FACTS, RIVAL, made_up_run, members_of, write_json
 from tests.runs import Capture, refused

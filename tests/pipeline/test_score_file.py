@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nas.statistics.paired_scores import Score
-from pipeline.score_file import open_scores
+from pipeline.supernet_scores import open_scores
 
 PARTS = np.array([16.0, 15.0, 16.0])
 

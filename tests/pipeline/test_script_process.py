@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.experiment import load_experiment
-from pipeline.script_process import Failed, last_words, reason_of, run_scripts
+from pipeline.jobs import Failed, last_words, reason_of, run_scripts
 from tests.sweeping import ROOT
 from training.endings import Stopped
 from training.signals import StopRequest

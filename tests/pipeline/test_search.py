@@ -17,11 +17,10 @@ from model import Agreement
 from nas.search.trajectory import write_pi_csv
 from nas.statistics.agreement import agreement
 from pipeline.caveats import log_once
-from pipeline.context import RunPlan
 from pipeline.derive import derive as derive_by
-from pipeline.finish_search import _locked, finish_searches
+from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
-from pipeline.search import run_searches, search_trainer
+from pipeline.search import _locked, finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
 from tests.test_pipeline import run
@@ -239,7 +238,7 @@ def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
             free[name] = others_may_have(folder)
             return write_it(*arguments, **more)
 
-        monkeypatch.setattr(f"pipeline.finish_search.{name}", writes)
+        monkeypatch.setattr(f"pipeline.search.{name}", writes)
 
     plan = written(plan_with("run.figures=false"), wandering(1))
     for name, write_it in (("log_once", log_once), ("write_pi_csv", write_pi_csv)):
@@ -267,7 +266,7 @@ def test_another_process_in_the_folder_of_a_search_that_is_done_is_waited_for(
         lines.append(line)
         os.write(go_on, b".")
 
-    monkeypatch.setattr("pipeline.finish_search.announce", announce)
+    monkeypatch.setattr("pipeline.search.announce", announce)
     with _locked(tmp_path):
         assert not others_may_have(tmp_path)
     assert lines == [f"waiting for another process that has {tmp_path}"]

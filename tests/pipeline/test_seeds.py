@@ -7,9 +7,9 @@ import pytest
 import compare
 from benchmarks.layoutbench.searches import search_all
 from model import Evidence, load_architecture
-from pipeline.context import RunPlan
 from pipeline.experiment import load_experiment
-from pipeline.seeds import check_comparison, seeded
+from pipeline.plan import RunPlan
+from pipeline.trainings import check_comparison, seeded
 from tests.nas.derivation.test_derivation import letters
 from tests.pipeline.conftest import plan_of
 from tests.runs import refused, settings

@@ -18,7 +18,7 @@ import search
 from model import Architecture, Layout, build_model, load_architecture, parse_layout
 from nas.statistics.paired_scores import Score
 from pipeline import supernet_scores
-from pipeline.context import RunPlan
+from pipeline.plan import RunPlan
 from pipeline.supernet_scores import SupernetScores, load_supernet
 from tests.conftest import copy_of_run, without_figures, write_experiment
 from tests.pipeline.conftest import plan_of_run

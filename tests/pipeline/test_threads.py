@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.context import set_up
 from pipeline.experiment import load_experiment
+from pipeline.plan import set_up
 from pipeline.threads import busy_lines, too_many_threads
 from training.distributed import Ranks
 from training.step import Forward

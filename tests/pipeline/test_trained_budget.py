@@ -8,8 +8,8 @@ import pytest
 
 from model import Layout
 from nas.derivation import Length
-from pipeline.context import RunPlan
 from pipeline.derive import Derivation, derivation
+from pipeline.plan import RunPlan
 from tests.pipeline.conftest import Clock, PlanWith, true_ms
 
 SLOTS, LIMIT = 8, 0.66

@@ -18,9 +18,9 @@ from benchmarks.layoutbench.making import (
 )
 from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts, as_csv, read_table
 from model import parse_layout
-from pipeline.context import set_up
 from pipeline.experiment import load_experiment
-from pipeline.table_key import key_of
+from pipeline.plan import set_up
+from pipeline.trainings import key_of
 from tests.refusal import refused
 from training.signals import StopRequest
 

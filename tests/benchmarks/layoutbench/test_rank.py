@@ -8,7 +8,7 @@ import pytest
 from benchmarks.layoutbench.rank import Ranked, Sample, rankings, sample_of
 from model import layout_letters, network_of, parse_layout
 from nas.statistics.paired_scores import Score
-from pipeline.context import RunPlan
+from pipeline.plan import RunPlan
 from pipeline.supernet_scores import SupernetScores
 from tests.pipeline.conftest import PlanWith
 from training.signals import StopRequest

@@ -10,8 +10,8 @@ from benchmarks.layoutbench.searches import search_cost, weigh
 from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts
 from model import Layout
 from nas.derivation import Length
-from pipeline.context import RunPlan
 from pipeline.derive import choose, derivation
+from pipeline.plan import RunPlan
 from tests.pipeline.conftest import PlanWith
 
 BASE = ["model.candidates=[attention, dense]", "retrain.steps=25", "search.steps=30"]

@@ -11,8 +11,8 @@ from optuna.trial import TrialState, create_trial
 from hpo.study import REASON, STOPPED, WORKER, Entry, Retry, entries, fill, requeue_lost
 from model import default_candidates, load_architecture, parse_layout
 from nas.costs.latency import Latencies
-from pipeline.context import set_up
 from pipeline.experiment import load_experiment, with_settings
+from pipeline.plan import set_up
 from pipeline.sweep import finish, results, study
 from pipeline.sweep.plan import Sweep, chosen_experiment, points, sweep_of, why_no_baseline
 from pipeline.sweep.progress import Progress

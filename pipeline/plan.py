@@ -1,34 +1,40 @@
-"""The plan of a run: what an experiment and its text come to, resolved once for all phases."""
+"""The plan of a run: what an experiment and its text come to, resolved once for all phases.
+
+V vocabulary
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from data import ContextBatches, EvaluationStreams, Prepared, Split, prepare
+from data import ContextBatches, DataConfig, EvaluationStreams, Prepared, Split, prepare
 from model import (
     Candidate,
     LanguageModel,
     Mix,
+    ModelConfig,
     ModelOptions,
     SoftmaxConfig,
+    optimal_cutoffs,
 )
 from model.ops import Dropout
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
-from pipeline.devices import find_device, gpu_of
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import retrain_folder, run_folders, search_folder
-from pipeline.softmax import cluster_mass, softmax_of
 from training.config import steps_in
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
-from training.launch import launched
+from training.launch import Launch, launched
 from training.optim import Stages, stages_of
 from training.run_dir import Identity, environment, identity_hash, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
@@ -36,6 +42,70 @@ from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
 from utils.text import without_passwords
+
+
+def find_device(name: str, key: str = "run.device") -> torch.device:
+    """The device of a name; auto is a GPU where there is one.
+
+    Raises:
+        ValueError: it is not there; the message begins with `key`.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
+            "use cpu or auto"
+        )
+    return device
+
+
+def gpu_of(launch: Launch, name: str) -> torch.device:
+    """The GPU of a process among several on its machine, made its default.
+
+    Raises:
+        ValueError: there are fewer GPUs than processes, or the experiment names one of its own.
+    """
+    gpus = torch.cuda.device_count()
+    if name not in ("auto", "cuda") or launch.local_world > gpus:
+        raise ValueError(
+            f"run.device: {name} with {launch.local_world} processes and {gpus} GPUs on this "
+            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
+            "give cpu"
+        )
+    device = torch.device("cuda", launch.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:
+    """Part of the training tokens in the head and in each tail."""
+    bounds = (0, *cutoffs, len(counts_V))
+    total = int(counts_V.sum())
+    return tuple(int(counts_V[low:high].sum()) / total for low, high in pairwise(bounds))
+
+
+def softmax_of(config: ModelConfig, data: DataConfig, prepared: Prepared) -> SoftmaxConfig:
+    """The softmax with its cutoffs in numbers, also where the experiment says auto.
+
+    Raises:
+        ValueError: the vocabulary is too small for so many clusters.
+    """
+    if isinstance(config.softmax, SoftmaxConfig):
+        return config.softmax
+    try:
+        cutoffs = optimal_cutoffs(
+            prepared.counts_V,
+            d_model=config.d_model,
+            widths=config.softmax.tail_widths(config.d_embedding or config.d_model),
+            head_width=config.d_embedding,
+            tokens=data.batch * data.segment,
+            least_head_mass=config.softmax.head_mass,
+        )
+    except ValueError as error:
+        raise ValueError(f"model.softmax.cutoffs: auto: {error}") from None
+    return config.softmax.fixed(cutoffs)
 
 
 class NetworkSizes(TypedDict):

@@ -30,10 +30,10 @@ from benchmarks.layout_rows import Commands
 from data import EvaluationStreams
 from model import Architecture, Candidate, LanguageModel, load_model
 from pipeline import cli
-from pipeline.evaluate import describe
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from pipeline.run_files import read_result
+from pipeline.saved_model import describe
 from pipeline.trainings import check_key
 from training.run_dir import commit
 from utils.files import write_whole

@@ -1,7 +1,6 @@
 """A saved model on any text: its folder read, the text scored once."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,31 +16,14 @@ from data import (
     Tokenizer,
     count_words,
     encode_documents,
-    load_tokenizer,
 )
 from data.text import to_utf8_text
-from model import Architecture, load_architecture, load_model
-from model.saving import check_no_pickle
-from pipeline.plan import find_device
-from pipeline.retrain import MODEL
-from pipeline.run_files import result_of_model
+from model import load_model
+from pipeline.saved_model import Saved
 from training.evaluation import Evaluation, evaluate
 from training.step import Forward
-from utils.files import read_object
 
-# How a text is cut where the model's own test does not say.
-CUT = {"streams": 8, "segment": 64, "context": 0}
 Options = Mapping[str, int | None]
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A model folder whose files are there and belong together; `cut` as in its own test."""
-
-    folder: Path
-    architecture: Architecture
-    tokenizer: Tokenizer
-    cut: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -55,36 +37,6 @@ class Text:
     documents: int
     bytes: int
     words: int | None
-
-
-def describe(folder: Path) -> Saved:
-    """Read all of a model folder but the weights.
-
-    Raises:
-        ValueError: it is no model folder, or a file is damaged or does not fit the others.
-    """
-    if missing := [name for name in MODEL if not (folder / name).is_file()]:
-        raise ValueError(
-            f"{folder}: not a model folder ({', '.join(missing)} not found); "
-            "give RUN/model or RUN/retrain/NAME/seed-N/model"
-        )
-    check_no_pickle(folder)
-    architecture = load_architecture(folder / "architecture.json")
-    tokenizer = load_tokenizer(folder)
-    own = (tokenizer.digest, tokenizer.vocabulary_size)
-    if own != (architecture.tokenizer.digest, architecture.vocabulary_size):
-        raise ValueError(
-            f"{folder}: the tokenizer (digest {own[0][:12]}, {own[1]} ids) is not the one that the "
-            "model was trained with; copy the whole folder again"
-        )
-    return Saved(folder, architecture, tokenizer, _cut_of_test(folder))
-
-
-def _cut_of_test(folder: Path) -> dict[str, int]:
-    """Streams, segment and context of its result.json; `CUT` where there is none."""
-    path = result_of_model(folder)
-    saved = {} if path is None else read_object(path, "delete it or copy it again")
-    return {**CUT, **saved.get("evaluation", {})}
 
 
 def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bool) -> Text:
@@ -101,13 +53,6 @@ def read_documents(files: Sequence[Path], tokenizer: Tokenizer, *, line_ends: bo
         bytes=sum(len(text.encode()) for text in texts),
         words=None if tokenizer.losses else words or None,
     )
-
-
-def device_of(name: str) -> torch.device:
-    """The device that `--device` names; ValueError where it is none, or not there."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name):
-        raise ValueError(f"--device: must be auto, cpu, cuda or cuda:N, found {name!r:.40}")
-    return find_device(name, "--device")
 
 
 @dataclass(frozen=True)

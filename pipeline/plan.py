@@ -29,12 +29,13 @@ from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost
 from nas.search.config import DEFAULT_SHARE, check_schedules
 from nas.search.plan import SearchPlan
+from pipeline.devices import find_device, gpu_of
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.run_files import retrain_folder, run_folders, search_folder
 from training.config import steps_in
 from training.distributed import ALONE, Ranks
 from training.evaluation import Evaluation, evaluate, evaluate_shared
-from training.launch import Launch, launched
+from training.launch import launched
 from training.optim import Stages, stages_of
 from training.run_dir import Identity, environment, identity_hash, is_claimed
 from training.runtime import compiled_run, keep_freed_memory
@@ -42,41 +43,6 @@ from training.step import Forward
 from training.trackers import TRACKERS, Opener, TrackedPhase, check_trackers
 from utils.screen import say
 from utils.text import without_passwords
-
-
-def find_device(name: str, key: str = "run.device") -> torch.device:
-    """The device of a name; auto is a GPU where there is one.
-
-    Raises:
-        ValueError: it is not there; the message begins with `key`.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"{key}: {name} is not there ({torch.cuda.device_count()} CUDA devices found); "
-            "use cpu or auto"
-        )
-    return device
-
-
-def gpu_of(launch: Launch, name: str) -> torch.device:
-    """The GPU of a process among several on its machine, made its default.
-
-    Raises:
-        ValueError: there are fewer GPUs than processes, or the experiment names one of its own.
-    """
-    gpus = torch.cuda.device_count()
-    if name not in ("auto", "cuda") or launch.local_world > gpus:
-        raise ValueError(
-            f"run.device: {name} with {launch.local_world} processes and {gpus} GPUs on this "
-            "machine; each process takes one GPU: start no more, with run.device=auto or cuda, or "
-            "give cpu"
-        )
-    device = torch.device("cuda", launch.local_rank)
-    torch.cuda.set_device(device)
-    return device
 
 
 def cluster_mass(counts_V: NDArray[np.int64], cutoffs: tuple[int, ...]) -> tuple[float, ...]:

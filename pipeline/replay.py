@@ -15,8 +15,8 @@ from typing import Any
 
 from data import prepare
 from pipeline.compare import facts_in, resumed_on
+from pipeline.devices import find_device
 from pipeline.experiment import Experiment, load_experiment
-from pipeline.plan import find_device
 from pipeline.run_archive import Command, Manifest, read_manifest, unpack
 from pipeline.run_files import phase_folders, run_folders
 from training.endings import Stopped

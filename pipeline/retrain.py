@@ -13,7 +13,7 @@ from model import Architecture, LanguageModel, build_model, load_model, save_mod
 from pipeline.caveats import blind_caveats
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
 from pipeline.plan import RunPlan
-from pipeline.run_files import MODEL_FILES, read_result
+from pipeline.run_files import MODEL, MODEL_FILES, read_result
 from pipeline.summary import (
     fine_tune_lines,
     memory_line,
@@ -36,8 +36,6 @@ from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.files import folder_made_whole, why_not_ours, words_of, write_whole
 from utils.screen import announce
-
-MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 
 
 def retrain_trainer(plan: RunPlan, architecture: Architecture) -> Trainer:

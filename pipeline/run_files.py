@@ -17,10 +17,10 @@ from utils.validation import first_problem
 
 MOST_NAME = 60
 MODEL_FOLDER = "model"
+# What a model folder must hold.
+MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 # What a model folder of ours may hold; what holds more is not replaced.
-MODEL_FILES = frozenset(
-    {"architecture.json", "model.safetensors", "tokenizer.json", "tokenizer.model", "result.json"}
-)
+MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
 _CHECKPOINT = re.compile(r"(last|last\.refused|previous|best-\d+)\.safetensors")
 
 

@@ -94,8 +94,8 @@ def read_source(folder: Path) -> "Source":
     """
     from export.source import Source
     from model import load_model
-    from pipeline.evaluate import describe
     from pipeline.run_files import read_result, result_of_model
+    from pipeline.saved_model import describe
 
     saved, path = describe(folder), result_of_model(folder)
     result = None if path is None else read_result(path)

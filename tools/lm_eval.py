@@ -80,7 +80,7 @@ def prepare(arguments: argparse.Namespace) -> "ParnasLM":
     """The model as lm_eval wants it."""
     from export.lm_eval import Cut, ParnasLM
     from model import load_model
-    from pipeline.evaluate import describe, device_of
+    from pipeline.saved_model import describe, device_of
 
     device = device_of(arguments.device)
     saved = describe(arguments.model)

@@ -16,7 +16,8 @@ from data import Tokenizer, load_tokenizer
 from data.tokenizers.byte_level import Bytes
 from export.lm_eval import Cut, ParnasLM, generation_options
 from model import Sampling, generate, load_model
-from pipeline.evaluate import Measurement, open_folder, read_documents
+from pipeline.evaluate import Measurement, read_documents
+from pipeline.saved_model import describe
 from tests.model.tiny import candidate
 from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder
@@ -89,7 +90,7 @@ def test_bits_per_byte_are_those_of_the_retraining_and_of_evaluate(
     joined = run(seed / "model", tasks, "--joined")
     assert joined["bits_per_byte,none"] == pytest.approx(test, abs=1e-6)
     alone = run(seed / "model", tasks)["bits_per_byte,none"]
-    saved = open_folder(seed / "model")
+    saved = describe(seed / "model")
     cut = saved.cut | {"streams": 1, "context": 0}
     own = read_documents([undisturbed.parent / "test.txt"], saved.tokenizer, line_ends=True)
     wanted = Measurement(saved, own, cut, torch.device("cpu"), "float32").run({})
@@ -110,7 +111,7 @@ def test_documents_are_independent_or_joined_by_doc(folder: Path, tmp_path: Path
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text)
     files = [tmp_path / f"{number}.txt" for number in range(3)]
-    saved = open_folder(folder)
+    saved = describe(folder)
 
     def nats(*paths: Path, streams: int) -> float:
         own = read_documents(paths, saved.tokenizer, line_ends=True)

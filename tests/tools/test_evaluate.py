@@ -27,6 +27,7 @@ from model import (
 )
 from model.state import Segment
 from pipeline import evaluate as measuring
+from pipeline.saved_model import CUT
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
 from tests.refusal import refused
@@ -204,7 +205,7 @@ def test_other_options_give_what_a_model_built_with_them_gives(tool: Tool, folde
     tokenizer = load_tokenizer(folder)
     wanted = evaluate(
         model,
-        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **measuring.CUT),
+        EvaluationStreams(encode_documents(tokenizer, [TEXT]), **CUT),
         byte_length_V=torch.tensor(tokenizer.byte_length_V),
         device=torch.device("cpu"),
     )
@@ -426,7 +427,7 @@ def test_a_model_without_a_finite_number_gives_a_line_and_no_file(
 ) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)
-    digest = measuring.load_architecture(folder / "architecture.json")
+    digest = load_architecture(folder / "architecture.json")
     # Finite, or it would not load; what the model computes with it is not.
     tensors = {name: torch.full_like(tensor, 3e38) for name, tensor in tensors.items()}
     from model.saving import _digest

@@ -213,4 +213,6 @@ def test_mistakes_are_one_line(
     )
     assert "texts.jsonl" in line
     Tokenizer(Bytes(), [*range(1, 257), 0]).save(folder)
-    assert "257 ids) is not the one that the model" in refused(command.main, capsys, folder, "--tasks", "a")
+    assert "257 ids) is not the one that the model" in refused(
+        command.main, capsys, folder, "--tasks", "a"
+    )

@@ -82,7 +82,9 @@ ODD: dict[str, Callable[[], str]] = {
     "link to nothing": link_to_nothing,
     "names that begin as ours": with_files("replay_notes.md", "report.html"),
     "seeds of another program": with_files("exp/seed-1/experiment.yaml", "report.html"),
-    "phase of a run": with_files("identity.json", "experiment.yaml"),
+    "phase of a run": with_files(
+        "seed-0/identity.json", "seed-0/experiment.yaml", run="mine/seed-0"
+    ),
     "searches of a run": with_files("seed-0/identity.json", "seed-0/experiment.yaml"),
     "file": with_files("file", run="mine/file"),
     "below a file": with_files("file", run="mine/file/run"),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.cli import resume_command
-from training.endings import Diverged, Lost, Stopped
 from training.launch import is_first_to_say, launched
+from training.signals import Diverged, Lost, Stopped
 from utils.text import visible
 
 # As diff and cmp have it: a comparison was made, and found something.

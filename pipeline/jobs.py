@@ -19,8 +19,7 @@ from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
 from pipeline.threads import too_many_threads
-from training.endings import Diverged, Stopped
-from training.signals import StopRequest
+from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
 from utils.text import duration

@@ -19,9 +19,8 @@ from pipeline.devices import find_device
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.run_archive import Command, Manifest, read_manifest, unpack
 from pipeline.run_files import phase_folders, run_folders
-from training.endings import Stopped
 from training.run_dir import environment
-from training.signals import StopRequest
+from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import folder_made_whole, read_object
 from utils.screen import announce, say

@@ -27,11 +27,10 @@ from pipeline.summary import (
 )
 from pipeline.threads import busy_lines
 from training.console import bits
-from training.layer_dropout import LayerDropoutStep
 from training.optim import build_optimiser
 from training.run_dir import FolderLock
 from training.state import TrainState
-from training.step import WeightStep
+from training.step import LayerDropoutStep, WeightStep
 from training.trainer import Trainer
 from utils.cores import core_numbers, read_cpu
 from utils.files import folder_made_whole, why_not_ours, words_of, write_whole

@@ -23,8 +23,7 @@ from nas.derivation.searched import read_searches
 from nas.search.estimators import all_terms
 from nas.statistics.paired_scores import Score, discretisation_gap, mean_score, score_of
 from pipeline.plan import RunPlan
-from training.checkpoint import read_weights, restore_weights
-from training.checkpoints import LAST
+from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.run_dir import identity_hash, machine, source_digest
 from training.state import TrainState
@@ -219,7 +218,7 @@ def load_supernet(plan: RunPlan) -> LanguageModel:
     state = TrainState(plan.supernet(), {}, {}, {"alpha": alpha_LC})
     try:
         identity = identity_hash(plan.search_identity)
-        restore_weights(path, state, read_weights(path, identity, plan.search_steps))
+        restore_weights(state, read_weights(path, identity, plan.search_steps))
     except FileNotFoundError:
         raise ValueError(
             f"{path}: not found; the SuperNet's weights are needed: run search.py with "

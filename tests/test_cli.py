@@ -11,8 +11,8 @@ import torch
 import search
 from pipeline import cli, exit_codes
 from tests.runs import Capture, refused
-from training.endings import Diverged, Stopped
 from training.run_dir import environment, record_resume
+from training.signals import Diverged, Stopped
 
 URL = "sweep.storage=postgresql://u:secret@h/db"
 

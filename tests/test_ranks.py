@@ -93,9 +93,6 @@ def test_without_the_variables_of_torchrun_there_is_one_process(
     assert launched() == Launch(rank=1, world=2, local_rank=1, local_world=2, machines=1)
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert launched() is None
-    monkeypatch.setenv("WORLD_SIZE", "two")
-    with pytest.raises(ValueError, match=r"WORLD_SIZE.*'two'; start with torchrun"):
-        launched()
 
 
 def test_rows_are_shared_out_without_gap_and_evenly() -> None:

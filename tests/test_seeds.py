@@ -69,7 +69,7 @@ def test_a_later_folder_of_another_experiment_is_refused_before_the_first_step(
 def test_a_search_that_diverges_ends_the_command_with_its_code(
     experiment_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.endings import Diverged
+    from training.signals import Diverged
 
     folder, begun = tmp_path / "run", list[int]()
 

@@ -1,9 +1,9 @@
-"""Checkpoints: the whole state of a run in one safetensors file, written whole, read strictly."""
+"""Checkpoints: the state of a run in one safetensors file, and the weights of its best step."""
 
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from model import StreamState
-from training.distributed import Ranks
+from training.distributed import ALONE, Ranks
 from training.state import Best, TrainState
 from utils.files import named, write_whole
 
+LAST = "last.safetensors"
+_BEST_WEIGHTS = re.compile(r"best-(\d+)\.safetensors")
 _COUNTS = ("step", "loss_steps", "tokens", "validations", "elapsed_s")
 _OTHER_RANKS_GENERATOR = re.compile(r"random\.(cpu|cuda)\.[1-9]\d*")
 _HEADER = "parnas"
@@ -26,19 +28,12 @@ _HEADER = "parnas"
 class Checkpoint:
     """A checkpoint as one rank reads it: the counts of the state, and its tensors."""
 
-    path: Path
     header: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
     def restore(self, state: TrainState) -> None:
-        """Put a run back to where it was saved; ValueError where the file is of another model."""
-        try:
-            self._restore(state)
-        except KeyError as error:
-            raise ValueError(f"{self.path}: holds no {error}") from error
-
-    def _restore(self, state: TrainState) -> None:
-        restore_weights(self.path, state, self.tensors)
+        """Put a run back to where it was saved."""
+        restore_weights(state, self.tensors)
         for name, optimiser in state.optimisers.items():
             slots: dict[int, dict[str, Tensor]] = {}
             for key, value in _under(self.tensors, f"optimiser.{name}.").items():
@@ -59,7 +54,7 @@ class Checkpoint:
             torch.cuda.set_rng_state(self.tensors["random.cuda"])
         for name in _COUNTS:
             setattr(state, name, self.header[name])
-        state.best = Best.model_validate(self.header["best"])
+        state.best = Best(**self.header["best"])
 
 
 def save_checkpoint(path: Path, state: TrainState, identity: str, ranks: Ranks) -> None:
@@ -71,24 +66,19 @@ def save_checkpoint(path: Path, state: TrainState, identity: str, ranks: Ranks) 
     header = {name: getattr(state, name) for name in _COUNTS}
     tensors = _tensors_of(state, ranks)
     if ranks.is_first:
-        _write(path, tensors, {"identity": identity, **header, "best": state.best.model_dump()})
+        _write(path, tensors, {"identity": identity, **header, "best": asdict(state.best)})
     ranks.wait()
 
 
 def read_checkpoint(path: Path, identity: str, ranks: Ranks) -> Checkpoint:
     """Read this rank's shard; ValueError where the file is broken, or another experiment's."""
     tensors, header = _read(path, identity)
-    return Checkpoint(path, header, shard_for_rank(tensors, ranks))
+    return Checkpoint(header, shard_for_rank(tensors, ranks))
 
 
 def read_header(path: Path) -> dict[str, Any]:
     """The counts, the best step and the identity in a file, without its tensors."""
     return _read(path, None)[1]
-
-
-def save_weights(path: Path, state: TrainState, identity: str) -> None:
-    """Write the weights alone."""
-    _write(path, _weights_of(state), {"identity": identity, "step": state.step})
 
 
 def read_weights(path: Path, identity: str, step: int) -> dict[str, Tensor]:
@@ -102,12 +92,9 @@ def read_weights(path: Path, identity: str, step: int) -> dict[str, Tensor]:
     return {k: v for k, v in tensors.items() if k.startswith(("model.", "parameter."))}
 
 
-def restore_weights(path: Path, state: TrainState, tensors: Mapping[str, Tensor]) -> None:
-    """Put the weights of a file into the model and what is trained beside it."""
-    try:
-        state.model.load_state_dict(_under(tensors, "model."))
-    except RuntimeError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).split())}") from error
+def restore_weights(state: TrainState, tensors: Mapping[str, Tensor]) -> None:
+    """Put saved weights into the model and what is trained beside it."""
+    state.model.load_state_dict(_under(tensors, "model."))
     for name, parameter in state.parameters.items():
         parameter.data.copy_(tensors[f"parameter.{name}"])
 
@@ -188,3 +175,78 @@ def shard_for_rank(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Ten
             if f"{kind}.{ranks.rank}" in tensors:
                 shard[kind] = tensors[f"{kind}.{ranks.rank}"]
     return shard
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The last checkpoint of a run, which is whole at any moment, and its best weights.
+
+    The weights of a best step are a file of their own, kept while the checkpoint names the step: a
+    resume goes back to the step that its checkpoint calls the best, and may never find a better.
+    The first rank writes, all read. Where writing fails, what was there before stays.
+    """
+
+    folder: Path
+    identity: str
+    ranks: Ranks = ALONE
+
+    def save(self, state: TrainState) -> None:
+        """Write the last one in the place of the one before."""
+        save_checkpoint(self._last, state, self.identity, self.ranks)
+        if self.ranks.is_first:
+            self.remove_unnamed()
+
+    def save_best(self, state: TrainState) -> None:
+        """Write the weights of the step that is the best from now on."""
+        if self.ranks.is_first:
+            header = {"identity": self.identity, "step": state.step}
+            _write(self.best(state.step), _weights_of(state), header)
+            self.remove_unnamed(but=state.step)
+        self.ranks.wait()
+
+    def read_best(self, state: TrainState) -> dict[str, Tensor]:
+        """The weights of the run's best step."""
+        return read_weights(self.best(state.best.step), self.identity, state.best.step)
+
+    def remove_unnamed(self, but: int | None = None) -> None:
+        """Remove the weights of steps that the checkpoint does not call the best.
+
+        The next checkpoint may name the step `but`.
+        """
+        named = {but}
+        if self._last.exists():
+            named.add(read_header(self._last)["best"]["step"])
+        for path in self.folder.iterdir():
+            number = _BEST_WEIGHTS.fullmatch(path.name)
+            if number is not None and int(number[1]) not in named:
+                path.unlink(missing_ok=True)
+
+    def best(self, step: int) -> Path:
+        """The file of the weights of a best step."""
+        return self.folder / f"best-{step}.safetensors"
+
+    def find(self) -> Checkpoint | None:
+        """The last one; None where there is none. Nothing is changed.
+
+        ValueError: it cannot be used, or the ranks see different ones.
+        """
+        found = None
+        if self._last.exists():
+            found = read_checkpoint(self._last, self.identity, self.ranks)
+        if not self.ranks.all_equal(0 if found is None else found.header["step"]):
+            raise ValueError(
+                f"{self.folder}: the processes found different checkpoints there; all machines "
+                "must see the same run folder"
+            )
+        return found
+
+    def newest(self) -> str:
+        """Which step a run that has to end can go on from, in words."""
+        if not self._last.exists():
+            return "there is no checkpoint yet, so it begins again at step 0"
+        step = read_header(self._last)["step"]
+        return f"the last whole checkpoint is that of step {step} ({self._last})"
+
+    @property
+    def _last(self) -> Path:
+        return self.folder / LAST

@@ -78,12 +78,6 @@ class RunConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _trackers_once(self) -> "RunConfig":
-        if len(set(self.trackers)) < len(self.trackers):
-            raise ValueError(f"trackers: one is named twice, found {', '.join(self.trackers)}")
-        return self
-
 
 class OptimiserConfig(Section):
     """An optimiser of the weights and its learning-rate schedule."""

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from training.endings import Lost
 from training.launch import launched
+from training.signals import Lost
 from utils.cores import usable_cores
 
 # Within a step nobody waits long; for a tokenizer, a validation or the first rank's files they do.

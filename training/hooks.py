@@ -1,21 +1,24 @@
-"""What happens around a step: log, validate, checkpoint."""
+"""What happens around a step: stop where it diverged, log, validate, checkpoint."""
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.checkpoints import Checkpoints
+import torch
+from torch import Tensor
+
+from training.checkpoint import Checkpoints
 from training.console import Screen
 from training.distributed import ALONE, Ranks
-from training.divergence import check_finite
-from training.endings import Stopped
 from training.evaluation import Evaluation
-from training.metrics import MetricsFile
-from training.signals import StopRequest
+from training.run_dir import MetricsFile
+from training.signals import Diverged, Stopped, StopRequest
 from training.state import Best, Metrics, TrainState
 from training.trackers import Tracker
+
+LOSS_BOUND_NATS = 50.0
 
 
 def track(trackers: Sequence[Tracker], prefix: str, row: Mapping[str, Any]) -> None:
@@ -178,3 +181,43 @@ class CheckpointHook(_Periodic):
         self.checkpoints.save(state)
         if stopping is not None:
             raise Stopped(stopping)
+
+
+def check_finite(state: TrainState, loss_nats: float, ranks: Ranks) -> None:
+    """Stop all ranks where one holds NaN or inf, or where the last loss is implausible.
+
+    Diverged names the step, the tensor and what to try.
+    """
+    problem = ranks.first_message(_divergence(state, loss_nats))
+    if problem is not None:
+        raise Diverged(
+            f"diverged at step {state.step}: {problem}; lower optimiser.lr, raise "
+            "optimiser.warmup_steps or give a lower optimiser.clip_norm, in another --run directory"
+        )
+
+
+def _divergence(state: TrainState, loss_nats: float) -> str | None:
+    for name, tensor in _trained(state):
+        # A sum is several times faster, and no NaN or infinity can hide in it.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            return f"{name} is not finite"
+    for loss in (loss_nats, float(state.loss_sum) / max(state.loss_steps, 1)):
+        if not (math.isfinite(loss) and loss < LOSS_BOUND_NATS):
+            return f"the loss is {loss:.3g} nats"
+    return None
+
+
+def _trained(state: TrainState) -> Iterator[tuple[str, Tensor]]:
+    """Everything that the steps move, by name."""
+    names: dict[Tensor, str] = {}
+    for name, weight in [*state.model.named_parameters(), *state.parameters.items()]:
+        names[weight] = name
+        yield f"parameter {name}", weight
+    for optimiser in state.optimisers.values():
+        for moved, slots in optimiser.state.items():
+            for slot, value in slots.items():
+                if isinstance(value, Tensor):
+                    yield f"the optimiser's {slot} of {names[moved]}", value
+    for stream in state.streams.values():
+        for name, value in stream.tensors().items():
+            yield f"stream {name}", value

@@ -28,14 +28,8 @@ def launched() -> Launch | None:
     """How this process was launched; None where it is the only one."""
     if not all(os.environ.get(name) for name in _NAMES) or os.environ["WORLD_SIZE"] == "1":
         return None
-    try:
-        rank, world, local_rank, local_world = (int(os.environ[name]) for name in _NAMES[:4])
-        machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    except ValueError as error:
-        raise ValueError(
-            f"{', '.join(_NAMES[:4])}: {error}; start with torchrun, or unset them"
-        ) from None
-    return Launch(rank, world, local_rank, local_world, machines)
+    rank, world, local_rank, local_world = (int(os.environ[name]) for name in _NAMES[:4])
+    return Launch(rank, world, local_rank, local_world, int(os.environ.get("GROUP_WORLD_SIZE", 1)))
 
 
 def is_first_to_say(text: str, *, lost: bool) -> bool:

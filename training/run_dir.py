@@ -1,4 +1,4 @@
-"""A phase's folder: who it belongs to, and how a second start is told from another experiment."""
+"""A phase's folder: whose it is, its lock, what it ran on, and its metrics.jsonl."""
 
 import fcntl
 import hashlib
@@ -9,13 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from utils.files import named, read_object, write_whole
+from utils.files import append_line, named, read_object, write_whole
 from utils.text import masked
 
 Identity = Mapping[str, Any]
@@ -176,7 +176,7 @@ def _facts(device: torch.device) -> dict[str, Any]:
     return {
         "command": [Path(sys.argv[0]).name, *map(masked, sys.argv[1:])],
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in packages},
+        "packages": {name: version(name) for name in packages},
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         **machine(device),
@@ -192,13 +192,6 @@ def machine(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _processor() -> str:
@@ -246,3 +239,45 @@ def source_digest(parts: tuple[str, ...], root: Path = _ROOT) -> str:
 
 def _python_files(place: Path) -> list[Path]:
     return [place] if place.is_file() else [*place.rglob("*.py")]
+
+
+class MetricsFile:
+    """metrics.jsonl: one JSON object a line, cut back to the checkpoint's step on a resume.
+
+    `path` is None in processes beside the first one, which write nothing.
+    """
+
+    def __init__(self, path: Path | None, step: int) -> None:
+        self.path = path
+        if path is not None:
+            kept = [row for row in read_rows(path) if row["step"] <= step]
+            write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one row and hand it to the system at once."""
+        if self.path is not None:
+            append_line(self.path, json.dumps(row))
+
+    def sync(self) -> None:
+        """Make the rows so far durable, before a checkpoint that relies on them."""
+        if self.path is not None:
+            with named(self.path), self.path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows so far."""
+        return [] if self.path is None else read_rows(self.path)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file that its run may still be writing; none where there is no file.
+
+    A torn last line, left by a kill, is not one. ValueError: another line is no JSON object.
+    """
+    if not path.exists():
+        return []
+    *lines, _torn = path.read_bytes().split(b"\n")
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -1,17 +1,35 @@
-"""Ctrl-C and SIGTERM: finish the step, save, say how to go on."""
+"""How a training may end before its last step; without torch, so that any script can name it."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from training.distributed import ALONE, Ranks
+if TYPE_CHECKING:
+    from training.distributed import Ranks
+
+
+class Stopped(Exception):
+    """The run was stopped by a signal after a checkpoint."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Diverged(Exception):
+    """The loss is not a number or beyond any sense, or something that is trained is not finite."""
+
+
+class Lost(Exception):
+    """Another process of the run is gone, or does not answer."""
 
 
 class StopRequest:
-    """Remembers a signal until the step is done; a second one interrupts at once."""
+    """Remembers SIGINT or SIGTERM until the step is done; a second one interrupts at once."""
 
-    def __init__(self, ranks: Ranks = ALONE) -> None:
+    def __init__(self, ranks: "Ranks | None" = None) -> None:
         self.number: int | None = None
         self._ranks = ranks
         self._answer: Callable[[], int] = lambda: 0
@@ -21,7 +39,7 @@ class StopRequest:
 
         What is asked after one step is answered after the next, so that nobody waits for it.
         """
-        if self._ranks.world == 1:
+        if self._ranks is None or self._ranks.world == 1:
             return self.number
         number, self._answer = self._answer(), self._ranks.all_max_async(self.number or 0)
         return number or None
@@ -41,7 +59,7 @@ class StopRequest:
             # Nobody leaves while the last question is under way.
             self._answer()
         except Exception:
-            if self._ranks.world > 1:
+            if self._ranks is not None and self._ranks.world > 1:
                 # The launcher ends all processes when one has ended: first they say why.
                 before = [signal.SIG_IGN] * len(signals)
             raise

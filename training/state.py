@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from model import LanguageModel, StreamState
@@ -13,16 +12,12 @@ from model import LanguageModel, StreamState
 Metrics = Mapping[str, Tensor | float]
 
 
-class Best(BaseModel):
-    """The best validation so far, as a checkpoint holds it; its step is -1 before the first."""
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far; its step is -1 before the first."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    nats_per_token: float
-    step: int = Field(ge=-1)
-
-
-NO_BEST = Best(nats_per_token=float("inf"), step=-1)
+    nats_per_token: float = float("inf")
+    step: int = -1
 
 
 @dataclass
@@ -49,7 +44,7 @@ class TrainState:
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
     loss_steps: int = 0
     tokens: int = 0
-    best: Best = NO_BEST
+    best: Best = Best()
     validations: int = 0
     elapsed_s: float = 0.0
 

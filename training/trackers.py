@@ -8,16 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 from utils.extras import check_installed
-from utils.files import named
-from utils.validation import must_be_one_of
 
-EVENTS = "TensorBoard's event file"
-_WANDB_MODES = ("offline", "online", "disabled")
 # Of a server that does not answer, before the first step and after the last one.
 _WANDB_WAIT_S = 30
 
@@ -52,32 +48,20 @@ Opener = Callable[[int], Tracker]
 class TensorBoard:
     """Event files in the folder `tensorboard`."""
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
+    def __init__(self, phase: TrackedPhase, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Without purge_step a resume would draw the steps after the checkpoint twice.
+        self._writer: Any = SummaryWriter(str(phase.folder / "tensorboard"), purge_step=step + 1)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """A point of each curve."""
-        with named(EVENTS):
-            for tag, value in values.items():
-                self._writer.add_scalar(tag, value, step)
+        for tag, value in values.items():
+            self._writer.add_scalar(tag, value, step)
 
     def close(self) -> None:
         """Write what the writer's own thread still holds back."""
-        with named(EVENTS):
-            self._writer.close()
-
-
-def _tensorboard(phase: TrackedPhase) -> Opener:
-    from torch.utils.tensorboard import SummaryWriter
-
-    def opened(step: int) -> Tracker:
-        with named(EVENTS):
-            # Without purge_step a resume would draw the steps after the checkpoint twice.
-            return TensorBoard(
-                SummaryWriter(str(phase.folder / "tensorboard"), purge_step=step + 1)
-            )
-
-    return opened
+        self._writer.close()
 
 
 class Wandb:
@@ -86,9 +70,22 @@ class Wandb:
     No failure of its own ends a training: it says so once and is silent from then on.
     """
 
-    def __init__(self, wandb: ModuleType, run: Any) -> None:
-        self._failures = _failures(wandb)
-        self._run = run
+    def __init__(self, phase: TrackedPhase, step: int) -> None:
+        import wandb
+
+        mailbox = getattr(getattr(wandb, "sdk", None), "mailbox", None)
+        gone = (
+            getattr(mailbox, name, None) for name in ("MailboxClosedError", "HandleAbandonedError")
+        )
+        self._failures: tuple[type[Exception], ...] = (wandb.Error, OSError, *filter(None, gone))
+        self._run: Any = None
+        try:
+            self._run = _wandb_run(phase, os.environ.get("WANDB_MODE") or "offline")
+        except self._failures as error:
+            _warn(f"kept in {phase.folder / 'wandb'} (wandb sync uploads it): {error}")
+            # Its own process still counts the run as begun, and would refuse its id.
+            wandb.teardown()
+            self._run = _wandb_run(phase, "offline")
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """A row of its history; of one step it takes several."""
@@ -108,34 +105,9 @@ class Wandb:
             _warn(f"nothing more is logged there: {error}")
 
 
-def _wandb(phase: TrackedPhase) -> Opener:
+def _wandb_run(phase: TrackedPhase, mode: str) -> Any:
     import wandb
 
-    mode = os.environ.get("WANDB_MODE") or "offline"
-    if mode not in _WANDB_MODES:
-        raise ValueError(f"WANDB_MODE: {must_be_one_of(mode, _WANDB_MODES)}")
-
-    def opened(step: int) -> Tracker:
-        try:
-            return Wandb(wandb, _wandb_run(wandb, phase, mode))
-        except _failures(wandb) as error:
-            _warn(f"kept in {phase.folder / 'wandb'} (wandb sync uploads it): {error}")
-            # Its own process still counts the run as begun, and would refuse its id.
-            wandb.teardown()
-            return Wandb(wandb, _wandb_run(wandb, phase, "offline"))
-
-    return opened
-
-
-def _failures(wandb: ModuleType) -> tuple[type[Exception], ...]:
-    """What it raises where its server or its own process is gone."""
-    named_so = ("MailboxClosedError", "HandleAbandonedError")
-    mailbox = getattr(getattr(wandb, "sdk", None), "mailbox", None)
-    found = [getattr(mailbox, name, None) for name in named_so]
-    return (wandb.Error, OSError, *filter(None, found))
-
-
-def _wandb_run(wandb: ModuleType, phase: TrackedPhase, mode: str) -> Any:
     wanted = {
         "console": "off",  # the screen is ours, and the progress bar is no log
         "silent": True,
@@ -161,8 +133,8 @@ def _warn(words: str) -> None:
 
 
 TRACKERS: Mapping[str, Callable[[TrackedPhase], Opener]] = {
-    "tensorboard": _tensorboard,
-    "wandb": _wandb,
+    "tensorboard": lambda phase: partial(TensorBoard, phase),
+    "wandb": lambda phase: partial(Wandb, phase),
 }
 
 

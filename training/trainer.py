@@ -6,25 +6,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint import restore_weights
-from training.checkpoints import Checkpoints
+from training.checkpoint import Checkpoints, restore_weights
 from training.config import RunConfig
 from training.console import Screen
 from training.distributed import ALONE, Ranks
-from training.endings import Lost
 from training.evaluation import Evaluation
 from training.hooks import CheckpointHook, Clock, LogHook, ValidationHook
-from training.metrics import MetricsFile
 from training.run_dir import (
     FolderLock,
     Identity,
+    MetricsFile,
     claim,
     identity_hash,
     is_claimed,
     record_resume,
     record_start,
 )
-from training.signals import StopRequest
+from training.signals import Lost, StopRequest
 from training.state import Batches, Hook, Step, TrainState
 from training.trackers import Opener, Tracker
 from utils.files import remove_temporary
@@ -157,10 +155,8 @@ class Trainer:
 
     def take_best(self) -> None:
         """Put the weights of the best step into the model."""
-        best = self.state.best.step
-        if best != self.state.step:
-            weights = self._checkpoints.read_best(self.state)
-            restore_weights(self._checkpoints.best(best), self.state, weights)
+        if self.state.best.step != self.state.step:
+            restore_weights(self.state, self._checkpoints.read_best(self.state))
 
     @property
     def _checkpoints(self) -> Checkpoints:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model import Layout, layout_letters
-from training.endings import Diverged
+from training.signals import Diverged
 
 Array = NDArray[np.float64]
 Kinds = NDArray[np.int8]

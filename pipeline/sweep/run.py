@@ -22,9 +22,8 @@ from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import clean
 from pipeline.sweep.worker import USELESS, ResourceSlice, work, worker_name
 from pipeline.threads import too_many_threads
-from training.endings import Stopped
 from training.run_dir import FolderLock, claim, is_claimed
-from training.signals import StopRequest
+from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole
 

@@ -17,9 +17,8 @@ from pipeline.retrain import copy_chosen, finish_retrain, open_retraining
 from pipeline.run_files import read_result, search_folder
 from pipeline.search import check_searchable, finish_searches, search_trainer
 from pipeline.trainings import LayoutTrainings
-from training.endings import Stopped
-from training.metrics import read_rows
-from training.signals import StopRequest
+from training.run_dir import read_rows
+from training.signals import Stopped, StopRequest
 from utils.files import read_object, write_whole
 
 NO_BITS = (

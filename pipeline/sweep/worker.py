@@ -23,9 +23,8 @@ from pipeline.sweep.plan import Sweep, trial_experiment
 from pipeline.sweep.study import STORAGE_ERRORS, join_study, storage_problem
 from pipeline.sweep.trial import SeedOutcome, run_seed
 from pipeline.trainings import seeded
-from training.endings import Diverged, Stopped
 from training.run_dir import commit
-from training.signals import StopRequest
+from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import words_of
 

@@ -8,8 +8,7 @@ import pytest
 from pipeline import jobs
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Countdown, Failed, Job, run_all
-from training.endings import Diverged
-from training.signals import StopRequest
+from training.signals import Diverged, StopRequest
 
 
 def test_several_runs_with_asked_threads_are_warned_of_once(

@@ -14,8 +14,7 @@ import pytest
 from pipeline.experiment import load_experiment
 from pipeline.jobs import Failed, last_words, reason_of, run_scripts
 from tests.sweeping import ROOT
-from training.endings import Stopped
-from training.signals import StopRequest
+from training.signals import Stopped, StopRequest
 
 SCRIPT = """
 import os, signal, sys, time

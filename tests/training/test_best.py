@@ -1,7 +1,6 @@
 """The weights of the best step: there whenever the run was killed, and however it goes on."""
 
 import os
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,8 +13,7 @@ from torch import Tensor
 from tests import tiny
 from tests.disk import Killed, KilledProcess
 from tests.training.test_trainer import nats, still, trainer_of
-from training.checkpoint import read_header
-from training.checkpoints import LAST
+from training.checkpoint import LAST, read_header
 from training.config import RunConfig
 from training.state import TrainState
 from training.trainer import Trainer
@@ -97,25 +95,6 @@ def test_killed_anywhere_and_never_better_again_a_run_has_the_best_of_its_checkp
 ) -> None:
     for training in killed_at_each(tmp_path):
         training.ends_well(training.run(WORSE, stride=0.5))
-
-
-@pytest.mark.slow
-def test_killed_anywhere_and_gone_on_exactly_a_run_ends_as_one_never_killed(tmp_path: Path) -> None:
-    for training in killed_at_each(tmp_path):
-        trainer = training.run()
-        assert trainer.state.best.step == 5
-        training.ends_well(trainer)
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_a_run_ends_well(tmp_path: Path) -> None:
-    generator = random.Random(0)
-    for number in range(100):
-        training = Training(tmp_path / str(number))
-        for _ in range(generator.randrange(1, 5)):
-            by_step, stride = generator.choice([(NATS, 1.0), (WORSE, 0.5)])
-            training.run_killed(generator.randrange(1, 70), by_step, stride)
-        training.ends_well(training.run(WORSE, stride=0.25))
 
 
 def test_better_validations_between_checkpoints_leave_no_heap_of_weights(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints: whole or absent, and everything in them comes back."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,18 @@ from safetensors.torch import save_file
 from model import BLOCKS
 from tests import tiny
 from tests.tiny import MIX, STEPS, trained
-from training.checkpoint import _tensors_of, read_checkpoint, read_header, save_checkpoint
-from training.checkpoints import LAST, Checkpoints
+from training.checkpoint import (
+    LAST,
+    Checkpoints,
+    _tensors_of,
+    read_checkpoint,
+    read_header,
+    save_checkpoint,
+)
 from training.config import OptimiserConfig
 from training.distributed import ALONE
 from training.optim import build_optimiser, rate_of
-from training.state import NO_BEST, Best, TrainState
+from training.state import Best, TrainState
 from training.step import Forward, WeightStep
 
 
@@ -77,9 +84,8 @@ def test_the_newest_is_the_last_one(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
-    path, state = tmp_path / LAST, trained(1)
-    checkpoints = Checkpoints(tmp_path, "me")
-    checkpoints.save(state)
+    path, checkpoints = tmp_path / LAST, Checkpoints(tmp_path, "me")
+    checkpoints.save(trained(1))
     whole = path.read_bytes()
     with pytest.raises(ValueError, match=r"last\.safetensors: belongs to another experiment"):
         Checkpoints(tmp_path, "you").find()
@@ -90,11 +96,6 @@ def test_what_cannot_be_used_is_refused_by_name(tmp_path: Path) -> None:
     save_file({"x": torch.zeros(1)}, path)
     with pytest.raises(ValueError, match=r"last\.safetensors: not a checkpoint"):
         checkpoints.find()
-    checkpoints.save(tiny.state_of(tiny.supernet("dense", slots=1)))
-    found = checkpoints.find()
-    assert found is not None
-    with pytest.raises(ValueError, match=r"last\.safetensors: .*Missing key"):
-        found.restore(state)
 
 
 def test_tied_weights_are_saved_and_come_back(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_tied_weights_are_saved_and_come_back(tmp_path: Path) -> None:
         each.multipliers = {name: each.loss_sum for name in ("a", "b")}
     through_a_file(tmp_path / LAST, state, other)
     assert_same_tensors(state, other)
-    assert read_header(tmp_path / LAST)["best"] == NO_BEST.model_dump()
+    assert read_header(tmp_path / LAST)["best"] == asdict(Best())
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_every_optimiser_comes_back(tmp_path: Path, kind: str, momentum: float |
     state, other = made(2), made(0)
     through_a_file(tmp_path / "a.safetensors", state, other)
     assert_same_tensors(state, other)
-    assert other.best == state.best == NO_BEST
+    assert other.best == state.best == Best()
 
 
 @pytest.mark.parametrize("kind", BLOCKS)

@@ -35,16 +35,6 @@ def test_time_is_reckoned_by_the_work_that_is_left(
     assert (tmp_path / "train.log").read_text().endswith(f"  left {left}\n")
 
 
-def test_lines_that_were_heard_stay_off_the_screen_but_not_out_of_the_log(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    shown = Screen(tmp_path / "train.log", title="retrain", start=0, work=[1.0])
-    shown.say("text: a\nlayout a d\nsoftmax: plain", heard={"text: a", "softmax: plain"})
-    shown.close()
-    assert capsys.readouterr().out == "layout a d\n"
-    assert (tmp_path / "train.log").read_text() == "text: a\nlayout a d\nsoftmax: plain\n"
-
-
 def test_what_blocks_say_stands_in_a_line_for_each_name(tmp_path: Path) -> None:
     shown = Screen(tmp_path / "train.log", title="retrain", start=0, work=[1.0] * 20)
     shown.block_lines(

@@ -21,13 +21,6 @@ def test_the_perplexities_are_powers_of_each_other() -> None:
     assert found.word_perplexity == pytest.approx(60.5, abs=0.2)
 
 
-@pytest.mark.parametrize("words", [None, 0])
-def test_without_words_nothing_is_said_of_them(words: int | None) -> None:
-    found = Evaluation(nats=10.0, tokens=5, bytes=20, words=words)
-    assert found.word_perplexity is None
-    assert list(found.row()) == ["nats_per_token", "perplexity", "bits_per_byte", "tokens", "bytes"]
-
-
 def test_with_words_the_row_has_both_numbers() -> None:
     row = Evaluation(nats=10.0, tokens=5, bytes=20, words=4).row()
     assert row["words"] == 4

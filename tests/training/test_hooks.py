@@ -16,10 +16,9 @@ from tests.test_faults import code_of
 from tests.tiny import trained
 from training.checkpoint import read_header
 from training.distributed import ALONE
-from training.divergence import check_finite
-from training.endings import Diverged
-from training.metrics import MetricsFile
-from training.signals import StopRequest
+from training.hooks import check_finite
+from training.run_dir import MetricsFile
+from training.signals import Diverged, StopRequest
 from training.state import TrainState
 
 

@@ -12,7 +12,7 @@ from model.slot import Terms
 from model.state import Segment
 from tests import tiny
 from tests.training.test_step import weight_step
-from training.layer_dropout import LayerDropoutStep, uniform_numbers
+from training.step import LayerDropoutStep, uniform_numbers
 
 LAYOUT = ("attention", "dense", "identity", "dense")
 

@@ -110,7 +110,3 @@ def test_moved_weights_have_the_same_values_and_gradients(estimator: str) -> Non
         found.append((torch.tensor(terms), weight_N, *gradient))
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
-
-
-def test_a_mix_without_weights_needs_no_move() -> None:
-    assert on_device(MIX, META) == MIX

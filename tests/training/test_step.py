@@ -123,12 +123,6 @@ def test_options_without_effect_are_refused(options: dict[str, object], said: st
         OptimiserConfig.model_validate(options)
 
 
-def test_sgd_has_its_momentum() -> None:
-    config = OptimiserConfig(kind="sgd", momentum=0.9)
-    groups = build_optimiser(tiny.supernet(), config).param_groups
-    assert {group["momentum"] for group in groups} == {0.9}
-
-
 def test_a_larger_rate_is_no_larger_decay() -> None:
     """The rate multiplies the decay, which also acts on values that no token chose."""
     optimiser = build_optimiser(

@@ -3,26 +3,20 @@
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
-import search
 from pipeline import cli
 from pipeline.experiment import load_experiment
-from tests.runs import Capture, refused
+from tests.runs import Capture
 from training.config import RunConfig
-from training.trackers import TRACKERS, TrackedPhase, Wandb
+from training.trackers import TRACKERS, TrackedPhase
 
 
 def test_the_schema_names_the_registered_trackers() -> None:
     (names, _) = get_args(RunConfig.model_fields["trackers"].annotation)
     assert get_args(names) == tuple(TRACKERS)
-
-
-def test_a_tracker_is_named_once(experiment_file: Path, capsys: Capture) -> None:
-    arguments = [experiment_file, "--check", "--set", "run.trackers=[wandb, wandb]"]
-    assert "run.trackers: one is named twice" in refused(search, capsys, *arguments)
 
 
 def test_the_flags_add_up(experiment_file: Path) -> None:
@@ -50,23 +44,18 @@ class FailingRun:
         raise AssertionError("asked again")
 
 
-def test_a_failure_of_wandb_is_said_once_and_ends_nothing(capsys: Capture) -> None:
+def test_a_failure_of_wandb_is_said_once_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     run, package = FailingRun(), ModuleType("wandb")
     package.Error = LookupError  # type: ignore[attr-defined]
-    tracker = Wandb(package, run)
+    package.Settings = RunConfig  # type: ignore[attr-defined]
+    package.init = lambda **settings: run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", package)
+    tracker = TRACKERS["wandb"](TrackedPhase(tmp_path, "x", "y", {}))(0)
     for step in (5, 10, 15):
         tracker.log(step, {"train/loss_nats": 1.0})
     tracker.close()
     assert run.rows == [5]
     (warning,) = capsys.readouterr().err.splitlines()
     assert warning == "warning: wandb: nothing more is logged there: the service is gone"
-
-
-def test_an_unknown_mode_of_wandb_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package: Any = ModuleType("wandb")
-    monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.setenv("WANDB_MODE", "onlin")
-    with pytest.raises(ValueError, match=r"WANDB_MODE: .*did you mean 'online'\?"):
-        TRACKERS["wandb"](TrackedPhase(tmp_path, "x", "y", {}))

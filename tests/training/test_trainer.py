@@ -1,7 +1,6 @@
 """A phase's folder: who may have it."""
 
 import json
-import sys
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -10,13 +9,11 @@ from typing import Any
 
 import pytest
 
-import search
 from pipeline import exit_codes
 from tests import tiny
 from tests.double_start import Ending, double_start, others_may_have
 from training.config import RunConfig
 from training.evaluation import Evaluation
-from training.run_dir import FolderLock
 from training.state import TrainState
 from training.trainer import Trainer
 
@@ -117,27 +114,6 @@ def test_of_two_starts_at_once_one_goes_on_and_the_folder_is_its_own(
         assert not list(folder.glob(".*"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("different", [False, True])
-def test_of_two_searches_started_at_once_one_ends_well(
-    experiment_file: Path, tmp_path: Path, different: bool
-) -> None:
-    short = ["search.steps=8", "search.optimiser.warmup_steps=1", "run.log_every=1"]
-
-    def searching(folder: Path, name: str) -> int:
-        settings = [*short, f"search.optimiser.lr={name}"]
-        arguments = [part for setting in settings for part in ("--set", setting)]
-        sys.argv = ["search.py", str(experiment_file), "--run", str(folder), *arguments]
-        return search.main(sys.argv[1:])
-
-    for number in range(8):
-        run = tmp_path / f"run-{number}"
-        names = [f"0.0010{n * different + 1}" for n in range(2)]
-        found = double_start([partial(searching, run, name) for name in names])
-        judged(run / "search/seed-0", found, names)
-        assert (run / "search/seed-0/pi.csv").exists()
-
-
 def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with closing(trainer_of(folder)) as trainer:
@@ -150,26 +126,6 @@ def test_another_experiments_folder_is_refused_untouched(tmp_path: Path) -> None
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_who_is_claimed_upon_between_the_look_and_the_lock_is_refused_and_lets_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other one came, trained and went meanwhile."""
-    take = FolderLock.__init__
-
-    def late(self: FolderLock, folder: Path) -> None:
-        monkeypatch.setattr(FolderLock, "__init__", take)
-        with closing(trainer_of(folder, identity={"search": {"steps": 5}})) as other:
-            other.open()
-        take(self, folder)
-
-    monkeypatch.setattr(FolderLock, "__init__", late)
-    mine = trainer_of(tmp_path / "run")
-    with pytest.raises(ValueError, match="holds another experiment"):
-        mine.open()
-    assert json.loads((tmp_path / "run/identity.json").read_text()) == {"search": {"steps": 5}}
-    assert others_may_have(tmp_path / "run")
-
-
 def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path / "run")
     with closing(trainer):
@@ -178,20 +134,6 @@ def test_a_folder_is_kept_until_what_belongs_to_the_phase_is_written(tmp_path: P
         assert trainer.state.step == 4
         assert not others_may_have(trainer.folder)
     assert others_may_have(trainer.folder)
-
-
-def test_whose_folder_lost_its_identity_is_not_told_to_remove_the_checkpoints(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "run"
-    with closing(trainer_of(folder)) as trainer:
-        trainer.open()
-        trainer.run(RunConfig())
-    (folder / "identity.json").unlink()
-    other = trainer_of(folder, identity={"search": {"steps": 5}})
-    with pytest.raises(ValueError, match=r"to another experiment.*another --run") as refusal:
-        other.open()
-    assert "remove" not in str(refusal.value)
 
 
 def test_a_phase_that_cannot_be_opened_lets_go(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nas.derivation.finals import Finals
 from nas.derivation.training import NONE, Answer, Kinds, Space, Training, Trainings
 from tests import tiny
 from tests.nas.derivation.conftest import Asked
-from training.endings import Diverged
+from training.signals import Diverged
 
 COST = LayoutCost("flops", {"attention": 3.0, "dense": 2.0, "identity": 0.0}, 1.0)
 NATS = {"aaad": 4.1, "adad": 4.0, "aadd": 3.9, "addd": 4.2}

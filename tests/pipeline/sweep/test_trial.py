@@ -12,8 +12,7 @@ import search
 from pipeline.experiment import load_experiment
 from pipeline.sweep.trial import Pruning, SeedOutcome, run_seed, search_curve
 from tests.runs import assert_same, run
-from training.endings import Stopped
-from training.signals import StopRequest
+from training.signals import Stopped, StopRequest
 
 SETTINGS = ["run.figures=false", "derive.gap=false"]
 

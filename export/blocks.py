@@ -45,7 +45,7 @@ class RecurrentForm(Form):
     def __init__(self, block: GatedDeltaBlock | LinearAttentionBlock) -> None:
         super().__init__()
         self.block = block
-        # What the block calls, in the place of `model.linear_recurrence`.
+        # What the block calls, in the place of `model.blocks.linear_attention`.
         block.recurrence = delta_by_token if isinstance(block, GatedDeltaBlock) else decay_by_token
 
     def forward(
@@ -58,7 +58,7 @@ class RecurrentForm(Form):
 def decay_by_token(
     q_BHTK: Tensor, k_BHTK: Tensor, value_BHTV: Tensor, log_decay_BHT: Tensor, state_BHKV: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`model.linear_recurrence.decayed` as its definition."""
+    """`model.blocks.linear_attention.decayed` as its definition."""
 
     def step(state_BHKV: Tensor, token: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         q_BHK, k_BHK, value_BHV, log_decay_BH = token
@@ -77,7 +77,7 @@ def delta_by_token(
     log_decay_BHT: Tensor,
     state_BHKV: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """`model.linear_recurrence.gated_delta` as its definition."""
+    """`model.blocks.linear_attention.gated_delta` as its definition."""
 
     def step(state_BHKV: Tensor, token: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         q_BHK, k_BHK, value_BHV, beta_BH, log_decay_BH = token

@@ -15,8 +15,7 @@ from tqdm import tqdm
 from data import Tokenizer, encode_documents
 from export.scoring import Row, Score, pair_row, score, stream_rows
 from model import LanguageModel, Sampling
-from model.generation import read_prompts, steps
-from model.sampling import GREEDY
+from model.generation import GREEDY, read_prompts, steps
 
 # New tokens where a task does not say how many, as of lm_eval's own models.
 MOST_NEW = 256

@@ -16,9 +16,8 @@ from model.architecture import (
     load_architecture,
 )
 from model.blocks import BLOCKS, Candidate
-from model.config import AutoSoftmaxConfig, ModelConfig, SoftmaxConfig
-from model.cutoffs import optimal_cutoffs
-from model.generation import generate
+from model.config import AutoSoftmaxConfig, ModelConfig, ModelOptions, SoftmaxConfig
+from model.generation import Sampling, generate
 from model.language_model import LanguageModel, Mix
 from model.layout import (
     Layout,
@@ -32,8 +31,6 @@ from model.layout import (
     reads_context,
 )
 from model.ops import Dropout
-from model.options import ModelOptions
-from model.sampling import Sampling
 from model.saving import adjustable_options, adjusted, build_model, load_model, save_model
 from model.state import StreamState
 
@@ -71,7 +68,6 @@ __all__ = [
     "load_model",
     "network_from",
     "network_of",
-    "optimal_cutoffs",
     "parse_layout",
     "reads_context",
     "save_model",

@@ -1,8 +1,6 @@
 """The architecture of a derived model: the JSON file that carries it between the phases."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,25 +8,29 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
 from model.blocks import Candidate
-from model.config import SoftmaxConfig
+from model.config import NO_OPTIONS, SoftmaxConfig, WrittenOptions
 from model.layout import Network, layout_letters, network_of, tied_slots
-from model.options import NO_OPTIONS, WrittenOptions
 from utils.files import read_regular
 from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
-# How far the probabilities of a slot may be from 1 in all; files hold them rounded.
-_ROUNDED = 1e-3
 # A file larger than this is not read: the largest that the schema allows is smaller.
 MAX_ARCHITECTURE_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
+
+
+# What a field says by default is left out of a file.
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _is_empty(value: Any) -> bool:
+    return not value
 
 
 class Measured(Section):
@@ -74,29 +76,10 @@ class Agreement(Section):
         default=None,
         ge=0,
         le=1,
+        exclude_if=_is_none,
         description="Probability of so much agreement if each search's choices stood in slots at "
         "random.",
     )
-
-    @model_validator(mode="after")
-    def _fits_itself(self) -> "Agreement":
-        problems = []
-        if len(set(self.searches)) < len(self.searches):
-            problems.append(f"searches: must differ, found {list(self.searches)!s:.60}")
-        low, high = self.interval or (0.0, 0.0)
-        if not -1 <= low <= high <= 1:
-            problems.append(f"interval: must rise and lie in [-1, 1], found [{low}, {high}]")
-        if problems:
-            raise ValueError("\n".join(problems))
-        return self
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where it is not known, so that older files stay the same, byte for byte.
-        content: dict[str, Any] = written(self)
-        if self.p_by_chance is None:
-            content.pop("p_by_chance", None)
-        return content
 
 
 class Evidence(Section):
@@ -109,28 +92,29 @@ class Evidence(Section):
     margins: tuple[Share, ...] = Field(
         default=(), description="Per slot, pi of the likeliest less that of the second."
     )
-    # Left out of the file where there is none, so that older files stay the same, byte for byte.
     inherited: Measured | None = Field(
-        default=None, description="The layout by the SuperNet's weights, where it was scored."
+        default=None,
+        exclude_if=_is_none,
+        description="The layout by the SuperNet's weights, where it was scored.",
     )
-    gap: Gap | None = Field(default=None, description="What discretising costs.")
+    gap: Gap | None = Field(
+        default=None, exclude_if=_is_none, description="What discretising costs."
+    )
     budget: str | None = Field(
-        default=None, max_length=1000, description="The limits that the layout kept, as given."
+        default=None,
+        max_length=1000,
+        exclude_if=_is_none,
+        description="The limits that the layout kept, as given.",
     )
-    agreement: Agreement | None = Field(default=None, description="Of several searches.")
+    agreement: Agreement | None = Field(
+        default=None, exclude_if=_is_none, description="Of several searches."
+    )
     caveats: tuple[Annotated[str, Field(max_length=4096)], ...] = Field(
         default=(),
         max_length=4096,
+        exclude_if=_is_empty,
         description="What the search lacked, and what does not follow from pi, in words.",
     )
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in written(self).items()
-            if value is not None and (name != "caveats" or value)
-        }
 
     def problems(self, slots: int) -> list[str]:
         """What does not fit a layout of so many slots."""
@@ -144,18 +128,10 @@ class Evidence(Section):
             problems.append(
                 f"evidence.margins: {len(self.margins)} entries beside {len(self.pi)} of pi"
             )
-        problems += [*self._rows()][:1]
         if self.agreement is not None and len(self.agreement.slots) != slots:
             count = len(self.agreement.slots)
             problems.append(f"evidence.agreement.slots: {count} entries for {slots} slots")
         return problems
-
-    def _rows(self) -> Iterator[str]:
-        for slot, row in enumerate(self.pi):
-            if row.keys() != self.pi[0].keys():
-                yield f"evidence.pi[{slot}]: has other labels than evidence.pi[0]"
-            elif abs(sum(row.values()) - 1) > _ROUNDED:
-                yield f"evidence.pi[{slot}]: must sum to 1, found {sum(row.values()):.6g}"
 
 
 def _every_option_given(candidate: Candidate) -> Candidate:
@@ -216,12 +192,7 @@ class ArchitectureCosts(Section):
     parameters: int = Field(ge=0, le=2**62)
     flops_per_token: float = Field(ge=0, description="Forward pass, 2 for a multiply-add.")
     key: FlopsKey
-    times: tuple[TimedCost, ...] = Field(default=(), max_length=40)
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where nothing was timed, so that other files stay the same, byte for byte.
-        return {name: value for name, value in written(self).items() if name != "times" or value}
+    times: tuple[TimedCost, ...] = Field(default=(), max_length=40, exclude_if=_is_empty)
 
 
 class Architecture(Section):
@@ -238,7 +209,9 @@ class Architecture(Section):
         default=None, ge=1, description="Slots so many apart share their weights; null: none do."
     )
     options: WrittenOptions = Field(
-        default=NO_OPTIONS, description="Norms and the like where they are not the default."
+        default=NO_OPTIONS,
+        exclude_if=lambda options: options == NO_OPTIONS,
+        description="Norms and the like where they are not the default.",
     )
     softmax: SoftmaxConfig
     vocabulary_size: int = Field(ge=1, le=2**24)
@@ -279,11 +252,6 @@ class Architecture(Section):
         always = {"version", "d_model", "slots", "softmax", "vocabulary_size"}
         return always | {name for name, is_given in given.items() if is_given}
 
-    @model_serializer(mode="wrap")
-    def _as_written(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where they say nothing, so that older files stay the same, byte for byte.
-        return {name: value for name, value in written(self).items() if name != "options" or value}
-
     @property
     def network(self) -> Network:
         """The layout's canonical form; it is computed and stands in no file."""
@@ -294,17 +262,22 @@ class Architecture(Section):
         return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, source: str) -> "Architecture":
+    def from_json(cls, text: str | bytes, source: str) -> "Architecture":
         """The inverse of `to_json`; ValueError has a line for each problem of the text."""
-        problems = _problems_of_json(text)
-        if not problems:
-            try:
-                return cls.model_validate_json(text, strict=True)
-            except ValidationError as error:
-                errors = error.errors()
-                explained = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
-                lines = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
-                problems = first_problems(lines, len(errors))
+        try:
+            return cls.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            errors = error.errors()
+        first = errors[0]
+        if first["type"] == "json_invalid":
+            problems = [f"not JSON: {first['ctx']['error']} (is the file whole?)"]
+        elif first["loc"] == ("version",):
+            # Only for a version that is known can the rest be judged.
+            problems = [f"version: {first['input']!r:.60} is unknown; this program reads version 1"]
+        else:
+            explained = explain(errors[:_MOST_SHOWN], cls, json.loads(text))
+            lines = [f"{dotted(key)}: {words}" if key else words for key, words in explained]
+            problems = first_problems(lines, len(errors))
         raise ValueError("\n".join(f"{source}: {problem}" for problem in problems))
 
     def letters(self) -> str:
@@ -314,41 +287,8 @@ class Architecture(Section):
 
 def load_architecture(path: Path | str) -> Architecture:
     """Read an architecture file; ValueError has a line for each problem of the file."""
-    path = Path(path)
-    try:
-        content = read_regular(path, MAX_ARCHITECTURE_BYTES, "give the path of an architecture")
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
-    return Architecture.from_json(text, str(path))
-
-
-def _problems_of_json(text: str) -> list[str]:
-    """What the schema cannot see: broken JSON, keys that stand twice, another version."""
-    repeated: list[str] = []
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        counts = Counter(name for name, _ in pairs)
-        repeated.extend(sorted(name for name in counts if counts[name] > 1))
-        return dict(pairs)
-
-    try:
-        value = json.loads(text, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        return [f"{place}: not JSON: {error.msg} (is the file whole?)"]
-    except (RecursionError, ValueError) as error:
-        return [f"not JSON that can be read: {error}"]
-    if repeated:
-        lines = [f"{name:.60}: stands more than once in one object" for name in repeated]
-        return first_problems(lines)
-    # Only for a version that is known can the rest be judged.
-    version = value.get("version") if isinstance(value, dict) else None
-    if version is None:
-        return ["version: missing"]
-    if type(version) is not int or version != 1:
-        return [f"version: {version!r:.60} is unknown; this program reads version 1"]
-    return []
+    content = read_regular(Path(path), MAX_ARCHITECTURE_BYTES, "give the path of an architecture")
+    return Architecture.from_json(content, str(path))
 
 
 def first_problems(

@@ -15,12 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from model.blocks import AddUp, Block, Candidate
 from model.blocks.base import Numbers
-from model.config import SoftmaxConfig
+from model.config import NO_OPTIONS, ModelOptions, SoftmaxConfig
 from model.layout import tied_slots
-from model.norms import NORMS
 from model.ops import NO_DROPOUT, Dropout, drop
-from model.options import NO_OPTIONS, ModelOptions
-from model.slot import BuffersKept, RunSlot, Slot, Terms, run
+from model.slot import NORMS, BuffersKept, RunSlot, Slot, Terms, run
 from model.softmax import AdaptiveSoftmax, ClusterTables
 from model.state import Segment, StreamState
 

@@ -1,4 +1,4 @@
-"""One residual slot: the weighted sum of what its candidates add.
+"""One residual slot: the norms, and the weighted sum of what its candidates add.
 
 B batch   T segment length   M memory length   S = M + T keys   D d_model
 """
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from model.blocks import BLOCKS, Block, Candidate
 from model.blocks.dense import DenseBlock, DenseOptions, DensePart
-from model.norms import NORMS, ReZero
+from model.config import NO_OPTIONS, ModelOptions
 from model.ops import Dropout, add_dropped
-from model.options import NO_OPTIONS, ModelOptions
 from model.state import Segment
 
 # The (candidate index, weight) pairs that are computed in a slot; weight None = 1.
@@ -22,6 +22,44 @@ Terms = Sequence[tuple[int, Tensor | None]]
 # The new residual stream, memory and states, and the auxiliary loss.
 Result = tuple[Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor | None]
 RunSlot = Callable[..., Result]
+
+_EPS = 1e-5
+
+
+class ScaleNorm(nn.Module):
+    """g x / |x| with one trained number g (Nguyen and Salazar 2019, arXiv 1910.05895, Eq. 5).
+
+    g begins as sqrt(D), so that a channel begins with a mean square of 1.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((), d_model**0.5))
+
+    def forward(self, x_D: Tensor) -> Tensor:
+        """The rows at length g."""
+        return self.weight * F.normalize(x_D, dim=-1, eps=_EPS)
+
+
+class ReZero(nn.Module):
+    """The factor of a slot's block, 0 at first (Bachlechner et al. 2020, arXiv 2003.04887)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+
+def _rms(d_model: int) -> nn.Module:
+    # Zhang and Sennrich 2019, arXiv 1910.07467, Eq. 4.
+    return nn.RMSNorm(d_model, eps=_EPS)
+
+
+# By its name in `model.norm`.
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": _rms,
+    "scale": ScaleNorm,
+}
 
 
 class Slot(nn.Module):

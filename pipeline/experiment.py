@@ -31,9 +31,9 @@ from nas.search.config import SearchConfig
 from pipeline import cli
 from pipeline.experiment_sweep import sweep_problems
 from training.config import RetrainConfig, RunConfig
-from utils.strict_yaml import Document, Key, YamlError, dump_yaml, read_text, read_yaml
+from utils.strict_yaml import Document, YamlError, dump_yaml, read_text, read_yaml
 from utils.text import masked, shorten, visible
-from utils.validation import Said, Section, dotted, explain, must_be_one_of, show
+from utils.validation import Key, Said, Section, dotted, explain, must_be_one_of, show
 
 _AFTER_THE_FILE = 10**9  # more than any line number
 

@@ -22,8 +22,8 @@ from model import (
     ModelConfig,
     ModelOptions,
     SoftmaxConfig,
-    optimal_cutoffs,
 )
+from model.cutoffs import optimal_cutoffs
 from model.ops import Dropout
 from model.slot import run as run_slot
 from nas.costs.budget import LayoutCost

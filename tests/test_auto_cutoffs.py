@@ -13,7 +13,8 @@ import compare
 import derive
 import retrain
 import search
-from model import Architecture, load_architecture, load_model, optimal_cutoffs
+from model import Architecture, load_architecture, load_model
+from model.cutoffs import optimal_cutoffs
 from pipeline.derive import derive as derive_layout
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up

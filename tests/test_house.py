@@ -225,6 +225,14 @@ def test_help_is_the_docstring_with_a_real_command_and_imports_no_torch(script):
     assert not imported & heavy
 
 
+def test_a_saved_model_needs_few_modules_of_ours():
+    code = "import sys; from model import load_model; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert len([name for name in done.stdout.split() if name.split(".")[0] in OURS]) <= 30
+
+
 def test_the_lock_is_exact_and_brings_no_accelerator_packages():
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-Key = tuple[str | int, ...]
+from utils.validation import Key
 
 # A few lines of aliases can stand for more values than there is memory.
 MAX_VALUES = 20_000

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from utils.strict_yaml import Key
 from utils.text import masked, shorten
 
+# Where a value stands: keys of mappings, places in lists.
+Key = tuple[str | int, ...]
 Said = tuple[Key, str]
 _MAPPING = "a mapping of keys"
 # A section with so many keys or fewer is told whole where one is unknown.

@@ -13,10 +13,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from export.huggingface.configuration import ParnasConfig
 from model.blocks import BLOCKS
-from model.config import SoftmaxConfig
+from model.config import ModelOptions, SoftmaxConfig
 from model.language_model import LanguageModel
 from model.ops import Dropout
-from model.options import ModelOptions
 from model.state import StreamState
 
 # What transformers calls what is carried from call to call: `cache` from 5.24 on.

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from model.blocks.base import HeadOptions, Label, linear
-from model.linear_recurrence import gated_delta, products
+from model.blocks.linear_attention import gated_delta, products
 from model.ops import Dropout, causal_conv, project, without_autocast
 from model.state import Segment
 

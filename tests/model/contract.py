@@ -21,7 +21,7 @@ from model import (
     SoftmaxConfig,
     StreamState,
 )
-from model.options import NO_OPTIONS
+from model.config import NO_OPTIONS
 from model.saving import with_tensors
 from model.slot import Slot
 from model.state import Segment
@@ -294,17 +294,15 @@ def what_streams_carry_returns_from_a_file(
 def a_loaded_model_is_whole(made: Candidate, options: ModelOptions = NO_OPTIONS) -> None:
     """It moves to a device and computes the same, also with buffers that are in no file."""
     model = language_model([[made]] * 2, options=options)
-
-    def build() -> LanguageModel:
-        return LanguageModel(
+    with torch.device("meta"):
+        empty = LanguageModel(
             [[made]] * 2,
             d_model=D_MODEL,
             vocabulary_size=VOCABULARY,
             softmax=SoftmaxConfig(),
             options=options,
         )
-
-    loaded = with_tensors(build, model.state_dict()).eval().to("cpu")
+    loaded = with_tensors(empty, model.state_dict()).eval().to("cpu")
     buffers = dict(loaded.named_buffers())
     assert buffers.keys() == dict(model.named_buffers()).keys()
     for name, buffer in model.named_buffers():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model import attention_windows
+from model.blocks import attention as attention_windows
 from model.state import Segment
 from tests.model.contract import slot_of
 from tests.model.tiny import D_MODEL, candidate, normal

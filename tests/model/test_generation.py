@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from model import BLOCKS, LanguageModel, ModelOptions
-from model.generation import Reading, generate, read, read_prompts, steps
-from model.sampling import GREEDY, Sampling, draw
+from model.generation import GREEDY, Reading, Sampling, draw, generate, read, read_prompts, steps
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 # Longer than the memory of 6 rows, than a pass of 4 tokens, and of one id alone.

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.linear_recurrence import decayed, gated_delta
+from model.blocks.linear_attention import decayed, gated_delta
 
 B, H, K, V = 2, 3, 5, 4
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.sampling import GREEDY, Sampling, draw, keep_top_p, probabilities
+from model.generation import GREEDY, Sampling, draw, keep_top_p, probabilities
 
 # A few values, so that many are equal; some ids are impossible.
 LOGITS = st.lists(

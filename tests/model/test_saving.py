@@ -26,7 +26,7 @@ from model import (
     load_model,
     save_model,
 )
-from model.saving import _digest, shapes_of, tensors_digest
+from model.saving import _digest, tensors_digest
 from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, VOCABULARY, candidate, randomise, tokens
 
@@ -118,17 +118,6 @@ def test_a_model_of_another_architecture_is_not_saved(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_from_before_the_option_clamp_loads(saved: Path) -> None:
-    """Its two files as they were written then: without the key, and with this hash."""
-    path = saved / "model.safetensors"
-    then = "2c848f22dbcd9091f5e90230f2035cb23876e697620b3186d456849b530a7f9e"
-    save_file(load_file(path), path, metadata={"architecture_sha256": then})
-    assert "clamp" not in (saved / "architecture.json").read_text()
-    assert torch.equal(outputs(load_model(saved)), outputs(pair(cutoffs=(5, 11))[0]))
-    save_file(load_file(path), path, metadata={"architecture_sha256": "0" * 64})
-    assert "another architecture.json" in refused(saved)
-
-
 def test_a_model_loads_with_other_options_and_the_same_weights(saved: Path) -> None:
     _, architecture = pair(cutoffs=(5, 11))
     adjust = {"memory": 2, "window": 4, "clamp": 1}
@@ -190,22 +179,18 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(saved: Path, value: floa
     path = saved / "model.safetensors"
     tensors = load_file(path)
     tensors["norm.bias"][1] = value
-    save_file(tensors, path, {"architecture_sha256": old_digest(saved)})
+    save_file(tensors, path, {"parnas": _digest(load_architecture(saved / "architecture.json"))})
     assert "norm.bias: holds nan or inf" in refused(saved)
     net.norm.bias.data[0] = value
     with pytest.raises(ValueError, match=r"model: norm\.bias: holds nan or inf"):
         save_model(saved, net, architecture)
 
 
-def old_digest(folder: Path) -> str:
-    return _digest(load_architecture(folder / "architecture.json"))
-
-
 @pytest.mark.parametrize(
     "change",
     [
         lambda v: v.update(d_model=2**16, vocabulary_size=2**24, softmax={}),
-        lambda v: v.update(d_model=2**16, slots=v["slots"] * 1024),
+        lambda v: v.update(d_model=2**16, slots=v["slots"] * 64),
         lambda v: v["slots"][1].update(d_ffn=2**20),
         lambda v: v["slots"][0].update(n_heads=4096, d_head=2**16),
         lambda v: v["softmax"].update(cutoffs=list(range(1, 23))[:20], factor=1024),
@@ -213,13 +198,14 @@ def old_digest(folder: Path) -> str:
         lambda v: v["softmax"].update(cutoffs=[5, 11], sizes=[2**16, 2**16]),
     ],
 )
-def test_an_architecture_of_terabytes_builds_nothing(
+def test_for_an_architecture_of_terabytes_no_memory_is_taken(
     saved: Path, change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(*arguments: Any) -> LanguageModel:
-        raise AssertionError("built")
+    def read(*arguments: Any) -> LanguageModel:
+        raise AssertionError("read")
 
-    monkeypatch.setattr("model.saving.build_model", build)
+    monkeypatch.setattr("model.saving.with_tensors", read)
+    monkeypatch.setattr("model.saving._not_finite", read)
     edit(saved, change)
     refused(saved)
 
@@ -298,12 +284,6 @@ def test_what_does_not_fit_is_refused(layout: str, options: dict[str, Any], mess
         adjusted(architecture(layout), options)
 
 
-DTYPES = [
-    torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8,
-    torch.bool,
-]  # fmt: skip
-
-
 def tensors() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     return {
@@ -318,25 +298,6 @@ def test_the_digest_is_of_heads_and_bytes_in_the_order_of_the_names() -> None:
     found = {"b": torch.tensor([1, 258], dtype=torch.int16), "a": torch.tensor(True)}
     spelled = b'["a", "torch.bool", []]\n\x01["b", "torch.int16", [2]]\n\x01\x00\x02\x01'
     assert tensors_digest(found) == hashlib.sha256(spelled).hexdigest()
-
-
-def test_the_order_of_the_tensors_does_not_count() -> None:
-    assert tensors_digest(dict(reversed(tensors().items()))) == tensors_digest(tensors())
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_bit_counts(dtype: torch.dtype) -> None:
-    one = torch.zeros(3, dtype=dtype)
-    digests = {tensors_digest({"x": one})}
-    raw = one.view(torch.uint8)
-    # A bool has one bit; another byte would be no bool.
-    bits = range(8) if dtype != torch.bool else range(1)
-    for byte in range(raw.numel()):
-        for bit in bits:
-            raw[byte] ^= 1 << bit
-            digests.add(tensors_digest({"x": one}))
-            raw[byte] ^= 1 << bit
-    assert len(digests) == 1 + raw.numel() * len(bits)
 
 
 @pytest.mark.parametrize(
@@ -357,46 +318,3 @@ def test_names_types_and_shapes_count(change: Callable[[dict[str, Tensor]], obje
     changed = change(tensors())
     assert isinstance(changed, dict)
     assert tensors_digest(changed) != tensors_digest(tensors())
-
-
-def test_how_a_tensor_lies_in_memory_does_not_count() -> None:
-    lies_otherwise = tensors()["b"].t().contiguous().t()
-    assert not lies_otherwise.is_contiguous()
-    assert tensors_digest({"b": lies_otherwise}) == tensors_digest({"b": tensors()["b"]})
-
-
-def test_a_parameter_is_taken_as_a_tensor() -> None:
-    parameter = torch.nn.Parameter(tensors()["b"])
-    assert tensors_digest({"b": parameter}) == tensors_digest({"b": tensors()["b"]})
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("cutoffs", [(), (5, 11)])
-@pytest.mark.parametrize("tie_slots", [None, 1, 2, 9])
-def test_they_are_those_of_the_model(
-    tied: bool, cutoffs: tuple[int, ...], tie_slots: int | None
-) -> None:
-    attention, dense, identity = map(candidate, ("attention", "dense", "identity"))
-    slots = [[dense], [attention, dense, identity], [dense], [identity], [attention]]
-    sizes: dict[str, Any] = {
-        "d_model": D_MODEL,
-        "vocabulary_size": VOCABULARY,
-        "softmax": SoftmaxConfig(tied=tied, cutoffs=cutoffs),
-        "tie_slots": tie_slots,
-    }
-    model = LanguageModel(slots, **sizes)
-    found = shapes_of(slots, **sizes)
-    assert found.tensors == {name: tuple(t.shape) for name, t in model.state_dict().items()}
-    memory = model.initial_state(1).memory
-    assert found.memory_rows == sum(part.shape[1] for part in memory if part is not None)
-    assert found.memory_rows > 0
-    assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_terabytes_are_counted_and_not_taken() -> None:
-    huge = candidate("dense", d_ffn=2**20)
-    found = shapes_of(
-        [[huge]] * 4096, d_model=2**16, vocabulary_size=2**24, softmax=SoftmaxConfig()
-    )
-    assert found.tensors["slots.4095.blocks.dense.inner.weight"] == (2**20, 2**16)
-    assert ("norm.weight", (2**16,)) in found.tensors.items()

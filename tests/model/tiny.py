@@ -15,8 +15,8 @@ from model import (
     ModelOptions,
     SoftmaxConfig,
 )
+from model.config import NO_OPTIONS
 from model.ops import NO_DROPOUT, keep
-from model.options import NO_OPTIONS
 
 D_MODEL = 8
 VOCABULARY = 23

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from model import SoftmaxConfig, optimal_cutoffs
+from model import SoftmaxConfig
+from model.cutoffs import optimal_cutoffs
 from tests.refusal import refused
 from tools import cutoffs as command
 

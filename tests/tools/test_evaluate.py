@@ -432,7 +432,7 @@ def test_a_model_without_a_finite_number_gives_a_line_and_no_file(
     tensors = {name: torch.full_like(tensor, 3e38) for name, tensor in tensors.items()}
     from model.saving import _digest
 
-    save_file(tensors, path, metadata={"architecture_sha256": _digest(digest)})
+    save_file(tensors, path, metadata={"parnas": _digest(digest)})
     out = tmp_path / "out.json"
     said = refused(command.main, capsys, folder, "--data", text, "--json", out)
     assert "the model gives nan nats" in said

@@ -4,31 +4,20 @@ import hashlib
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from glob import escape
 from pathlib import Path
 from typing import Any
 
 from utils.files import make_durable, named, write_whole
 
 INFO = "info.json"
-# What a killed build left is removed by a later one.
-_ABANDONED_S = 24 * 3600
 
 
 def default_cache() -> Path:
-    """PARNAS_CACHE, or ~/.cache/parnas; ValueError where it names nobody's home folder."""
-    folder = os.environ.get("PARNAS_CACHE") or "~/.cache/parnas"
-    try:
-        return Path(folder).expanduser()
-    except RuntimeError:
-        raise ValueError(
-            f"{folder}: there is no such home folder; set PARNAS_CACHE to a folder for what is "
-            "built"
-        ) from None
+    """PARNAS_CACHE, or ~/.cache/parnas."""
+    return Path(os.environ.get("PARNAS_CACHE") or "~/.cache/parnas").expanduser()
 
 
 @contextmanager
@@ -56,15 +45,15 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
     file cannot be written, what this build made is removed.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    for left in final.parent.glob(f".{escape(final.name)}.*.tmp"):
-        if time.time() - left.stat().st_mtime > _ABANDONED_S:
-            shutil.rmtree(left, ignore_errors=True)
     work = final.with_name(f".{final.name}.{uuid.uuid4().hex[:8]}.tmp")
     with named(final, keep_names=True):
         work.mkdir()
         try:
             entries = fill(work)
-            files = {path.name: _sha256(path) for path in sorted(work.iterdir())}
+            files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
+            # Before the rename, which must not outlive the content in a crash.
+            for name in files:
+                make_durable(work / name)
             content = json.dumps({"key": key, **entries, "files": files}, indent=1) + "\n"
             write_whole(work / INFO, content)
             try:
@@ -77,8 +66,7 @@ def build_folder(final: Path, key: dict[str, Any], fill: Callable[[Path], dict[s
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _sha256(path: Path) -> str:
-    # Before the rename, which must not outlive the content in a crash.
-    make_durable(path)
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,21 +1,7 @@
-"""Text from bytes and back, what is no UTF-8 and its remedy, and how many words a text has."""
+"""Text from bytes and back, what is no UTF-8, and how many words a text has."""
 
-import codecs
 from collections.abc import Iterator
 
-_FILES = {
-    b"\x1f\x8b": "gzip-compressed; unpack it first",
-    b"\x28\xb5\x2f\xfd": "zstd-compressed; unpack it first",
-    b"PK\x03\x04": "a ZIP archive or an office document; unpack it, or export its text",
-    b"%PDF": "a PDF; export its text, for example with `pdftotext`",
-}
-# The longer marks first: that of UTF-32 begins with that of UTF-16.
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 # Byte order marks and blanks of no width, which no strip takes for white space.
 _UNSEEN = "\ufeff\u200b"
 # Each such byte becomes one lone surrogate, U+DC80 to U+DCFF (Python's "surrogateescape").
@@ -23,24 +9,13 @@ STRAY_BYTES = "\udc80-\udcff"
 
 
 def why_no_utf8(raw: bytes) -> str | None:
-    """The reason why the content of a file is no UTF-8 text, with the remedy; None where it is."""
+    """Why the content of a file is no UTF-8 text; None where it is."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        for mark, words in _FILES.items():
-            if raw.startswith(mark):
-                return f"is no text but {words}"
-        for mark, name in _BYTE_ORDER_MARKS.items():
-            if raw.startswith(mark):
-                return f"is {name.upper()}; convert it with `iconv -f {name} -t utf-8`"
         return (
             f"is not UTF-8, byte {error.start} is 0x{raw[error.start]:02x} ({error.reason}); "
             "convert a text from the encoding it has, for example with `iconv -f latin1 -t utf-8`"
-        )
-    if 10 * raw.count(0) > len(raw) > 64:
-        return (
-            "is no text: a byte in ten or more is NUL, as in UTF-16 without its mark; convert it "
-            "with `iconv -f utf-16le -t utf-8`"
         )
     return None
 
@@ -51,10 +26,7 @@ def to_text(raw: bytes) -> str:
 
 
 def to_utf8_text(raw: bytes, source: str) -> str:
-    """Decode the content of a file, which messages call `source`.
-
-    ValueError where it is empty or no UTF-8; the message says what it is instead, and the remedy.
-    """
+    """Decode the content of a file, which messages call `source`; ValueError: it is no text."""
     if not raw:
         raise ValueError(f"{source}: is empty; give a file with text")
     if (why := why_no_utf8(raw)) is not None:

@@ -3,24 +3,21 @@
 V vocabulary   N tokens of a split
 """
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash
+from data.cache import INFO, build_folder, cache_errors, default_cache, key_hash, sha256_of
 from data.config import DataConfig
 from data.corpora import SPLITS, Corpus, Split, load_corpus
 from data.text import to_bytes
 from data.tokenizers import TOKENIZERS, IdArray, Tokenizer, load_tokenizer, train_tokenizer
 from utils.files import read_object
 
-_WORTH_SAYING_S = 0.2
 _SAMPLE_PARTS = 64
 _LARGEST_PART = 1 << 20
 FORMAT = 3
@@ -134,7 +131,7 @@ def prepare_corpus(
         folder = cache / f"{corpus.name}-{key_hash(key)[:16]}"
         if not folder.exists():
             build_folder(folder, key, lambda work: _fill(work, corpus, config, base, progress))
-        return _open(folder, corpus, config, progress)
+        return _open(folder, corpus, config)
 
 
 def encode_documents(tokenizer: Tokenizer, texts: Iterable[str]) -> IdArray:
@@ -237,10 +234,13 @@ def _count(tokens: TokenArray, size: int) -> IdArray:
     return counts_V
 
 
-def _open(folder: Path, corpus: Corpus, config: DataConfig, progress: Progress) -> Prepared:
+def _open(folder: Path, corpus: Corpus, config: DataConfig) -> Prepared:
     try:
-        info = read_object(folder / INFO, "it says what the ids are")
-        _check_hashes(folder, info["files"], progress)
+        info = read_object(folder / INFO)
+        # The cache outlives runs and is shared: a changed id would change results in silence.
+        for name, expected in info["files"].items():
+            if sha256_of(folder / name) != expected:
+                raise ValueError(f"{name} changed after it was written: its SHA-256 is another")
         whole: dict[Split, TokenArray] = {
             split: np.memmap(folder / f"{split}.bin", dtype=info["dtype"], mode="r")
             for split in SPLITS
@@ -260,17 +260,3 @@ def _open(folder: Path, corpus: Corpus, config: DataConfig, progress: Progress) 
         counts_V=counts_V,
         folder=folder,
     )
-
-
-def _check_hashes(folder: Path, files: Mapping[str, str], progress: Progress) -> None:
-    # The cache outlives runs and is shared: a changed id would change results in silence.
-    began_s, size = perf_counter(), 0
-    for name, expected in files.items():
-        with (folder / name).open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != expected:
-                raise ValueError(f"{name} changed after it was written: its SHA-256 is another")
-            size += file.tell()
-    if (took_s := perf_counter() - began_s) > _WORTH_SAYING_S:
-        progress(
-            f"{folder.name}: the SHA-256 of {size / 1e6:,.0f} MB was checked in {took_s:.1f} s"
-        )

@@ -75,7 +75,7 @@ def convert(arguments: argparse.Namespace) -> str:
     import torch
 
     from data.tokenizers import Tokenizer
-    from data.tokenizers.byte_level import Bytes
+    from data.tokenizers.tokenizer import Bytes
     from model import build_model, save_model
     from utils.files import folder_made_whole
 
@@ -201,8 +201,7 @@ def _read(paths: Sequence[Path]) -> Iterator[bytes]:
 def read_corpus(name: str) -> Iterator[bytes]:
     """The three parts of enwik8 or text8, which are downloaded where they are not there."""
     from data.corpora.base import CorpusPaths
-    from data.corpora.downloaded import ARCHIVES, HUTTER_SIZES
-    from data.download import fetch, open_member
+    from data.corpora.downloaded import ARCHIVES, HUTTER_SIZES, fetch, open_member
 
     progress = partial(print, file=sys.stderr)
     archive = fetch(ARCHIVES[name], CorpusPaths().downloads, progress=progress)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, Split
-from data.corpora.builtin import load_pydoc_topics, load_python_stdlib
 from data.corpora.downloaded import load_hutter, load_wikitext
-from data.corpora.local import load_files, load_tree
+from data.corpora.local import load_files, load_pydoc_topics, load_python_stdlib, load_tree
 
 if TYPE_CHECKING:
     from data.config import DataConfig

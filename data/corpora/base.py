@@ -35,10 +35,7 @@ def readable_path(base: Path, path: str, key: str, kind: Literal["file", "folder
 
 def why_unreadable(base: Path, path: str, key: str, kind: Literal["file", "folder"]) -> str | None:
     """Reason why a path of an experiment cannot be read, without the key; None where it can."""
-    try:
-        full = base / Path(path).expanduser()
-    except RuntimeError:
-        return f"{path}: there is no such home folder"
+    full = base / Path(path).expanduser()
     if not full.exists():
         return (
             f"{full}: no such {kind}; relative paths start from {base.resolve()}: start "

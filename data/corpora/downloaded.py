@@ -1,21 +1,53 @@
 """Corpora that others publish: WikiText-2 and -103, enwik8 and text8.
 
 WikiText are Wikipedia's good articles as words (Merity et al. 2016); enwik8 and text8 are the first
-100 million bytes of an English Wikipedia dump of 2006.
+100 million bytes of an English Wikipedia dump of 2006. An archive is downloaded under a temporary
+name and checked by its hash; a member of it is read as a stream, never unpacked to a path.
 """
 
+import http.client
+import os
 import re
-from collections.abc import Iterable, Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, cast
+from urllib.parse import urlsplit
 
+from data.cache import sha256_of
 from data.corpora.base import SPLITS, Corpus, CorpusPaths, Document, ReadAgain, Split
-from data.download import Remote, fetch, open_member
 from data.text import count_words, to_text
+from utils.archives import ArchiveError, opened_archive
+from utils.files import make_durable, named
 
 if TYPE_CHECKING:
     from data.config import DataConfig
+
+# Longest silence of a server.
+TIMEOUT_S = 30.0
+_BLOCK = 1 << 20
+_AGENT = "parnas (https://arxiv.org/abs/2009.04534)"
+_NETWORK = (OSError, http.client.HTTPException, ValueError)
+_LARGEST_ARCHIVE = 2**32
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that others publish: the addresses in the order to try, the hash of its content.
+
+    No more bytes than `limit` are ever taken; `size` is exact, where it is published.
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    sha256: str
+    limit: int
+    size: int | None = None
+
 
 _HOSTS = (
     "https://wikitext.smerity.com",
@@ -119,3 +151,111 @@ def _part(archive: Path, member: str, split: Split) -> Iterator[Document]:
     with open_member(archive, member) as stream:
         stream.seek(before)
         yield Document(split, to_text(stream.read(HUTTER_SIZES[split])))
+
+
+class _Refused(Exception):
+    """An address that did not give the file, and why."""
+
+
+def fetch(
+    remote: Remote,
+    folder: Path,
+    *,
+    addresses: Sequence[str] | None = None,
+    progress: Callable[[str], None] = lambda message: None,
+) -> Path:
+    """The checked file, which is downloaded unless it is there; one put there by hand is used.
+
+    ValueError where a file of another content lies there, or no address gave the file.
+    """
+    final = folder / remote.name
+    if final.exists():
+        # Never removed, since somebody may have put it there.
+        if problem := _difference(final, remote):
+            raise ValueError(
+                f"{final}: {problem}; delete it and run again, or put the right file there"
+            )
+        return final
+    folder.mkdir(parents=True, exist_ok=True)
+    tried = tuple(addresses or remote.addresses)
+    failures: list[str] = []
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    for address in tried:
+        try:
+            with named(temporary, keep_names=True):
+                _download(remote, address, temporary, progress)
+                make_durable(temporary)
+            os.replace(temporary, final)
+            return final
+        except _Refused as refusal:
+            failures.append(f"{urlsplit(address).netloc}: {refusal}")
+            progress(f"{remote.name}: {failures[-1]}")
+        finally:
+            temporary.unlink(missing_ok=True)
+    lines = [
+        f"{remote.name} is not here and could not be downloaded:",
+        *(f"  {failure}" for failure in failures),
+        "By hand, on a machine with a network: get it from",
+        *(f"  {address}" for address in tried),
+        f"and put it at\n  {final}",
+        f"(SHA-256 {remote.sha256}), then run the same command again.",
+    ]
+    raise ValueError("\n".join(lines))
+
+
+def _difference(path: Path, remote: Remote) -> str | None:
+    size = path.stat().st_size
+    if remote.size is not None and size != remote.size:
+        return f"has {size:,} bytes instead of {remote.size:,}"
+    if (sha256 := sha256_of(path)) != remote.sha256:
+        return f"has SHA-256 {sha256[:12]}... instead of {remote.sha256[:12]}..."
+    return None
+
+
+def _download(
+    remote: Remote, address: str, temporary: Path, progress: Callable[[str], None]
+) -> None:
+    """Write what an address gives to a temporary name; _Refused where it is not the file."""
+    request = urllib.request.Request(address, headers={"User-Agent": _AGENT})
+    try:
+        body = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except _NETWORK as error:
+        raise _Refused(_reason(error)) from None
+    most = (remote.size or remote.limit) / 1e6
+    progress(f"{remote.name}: from {urlsplit(address).netloc}, at most {most:,.1f} MB")
+    done, reported = 0, 0.0
+    with body, temporary.open("wb") as file:
+        while block := _read(body, done):
+            file.write(block)
+            done += len(block)
+            if done > remote.limit:
+                raise _Refused(f"sent more than {remote.limit:,} bytes")
+            if done / 1e6 - reported >= max(1.0, most / 10):
+                reported = done / 1e6
+                progress(f"{remote.name}: {reported:,.1f} of {most:,.1f} MB")
+    if problem := _difference(temporary, remote):
+        raise _Refused(f"what it gave {problem}")
+
+
+def _read(body: http.client.HTTPResponse, done: int) -> bytes:
+    try:
+        return body.read1(_BLOCK)
+    except _NETWORK as error:
+        raise _Refused(f"broke off after {done:,} bytes: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP {error.code} {error.reason}"
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+
+
+@contextmanager
+def open_member(archive: Path, member: str) -> Iterator[BinaryIO]:
+    """Read one member of a zip file, by its exact name; ArchiveError where there is none."""
+    with opened_archive(archive, _LARGEST_ARCHIVE) as opened:
+        if member not in opened.namelist():
+            raise ArchiveError(f"{archive}: holds no member called {member}")
+        with opened.open(member) as stream:
+            yield cast(BinaryIO, stream)

@@ -1,9 +1,12 @@
-"""The user's own text: three files, or a folder of files."""
+"""Text that lies on this machine: the user's files or folder, Python's library and its help."""
 
 import hashlib
+import importlib
 import os
+import platform
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import combinations, starmap, zip_longest
@@ -18,6 +21,7 @@ from data.corpora.base import (
     Document,
     ReadAgain,
     Split,
+    long_lines,
     readable_path,
     split_by_hash,
 )
@@ -30,6 +34,29 @@ FILES = "files"
 TREE = "tree"
 TRAIN_SHARE, VALID_SHARE = 0.90, 0.05
 _MOST_NAMED = 5
+
+STDLIB = "python-stdlib"
+STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE = 0.90, 0.05
+SMALLEST_BYTES = 1_000_000
+
+# Tests repeat the library they test, tables are not text, site-packages is not the library.
+_SKIPPED_FOLDERS = frozenset(
+    {
+        "__pycache__",
+        "dist-packages",
+        "encodings",
+        "idle_test",
+        "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
+    }
+)
+_SKIPPED_PATHS = frozenset({"lib2to3/pgen2"})
+# Written when an interpreter is built: holds that machine's paths and compiler flags.
+_SKIPPED_PREFIXES = ("_sysconfigdata_",)
+TOPICS = "pydoc-topics"
+TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE = 0.80, 0.10
 
 
 def load_files(config: "DataConfig", paths: CorpusPaths) -> Corpus:
@@ -66,8 +93,7 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
             f"data.tree.folder: {root}: is itself a run folder or the cache, whose files change "
             "with every command; give a folder of texts, or another --run"
         )
-    links: list[str] = []
-    runs: list[str] = []
+    links, runs = list[str](), list[str]()
     wanted = [
         path
         for path in sorted(_files(root, paths, links, runs))
@@ -75,32 +101,45 @@ def load_tree(config: "DataConfig", paths: CorpusPaths) -> Corpus:
         and not any(matches(path, glob) for glob in config.tree.exclude)
     ]
     if runs:
-        paths.progress(f"data.tree: {root}: run folders and the cache are left out: {_named(runs)}")
-    digests, twins, undecodable, empty = _look_at(root, wanted)
-    for path, why in list(undecodable.items())[:_MOST_NAMED]:
-        paths.progress(f"data.tree: {root / path}: left out, {why}")
-    if len(undecodable) > _MOST_NAMED:
-        paths.progress(f"data.tree: {len(undecodable) - _MOST_NAMED} more files are no UTF-8")
-    if not digests:
+        named = ", ".join(runs[:_MOST_NAMED])
+        paths.progress(f"data.tree: {root}: run folders and the cache are left out: {named}")
+    first: dict[bytes, str] = {}
+    groups: dict[str, str] = {}
+    undecodable, empty = list[str](), 0
+    for path in wanted:
+        raw = (root / path).read_bytes()
+        if why := why_no_utf8(raw):
+            undecodable.append(path)
+            if len(undecodable) <= _MOST_NAMED:
+                paths.progress(f"data.tree: {root / path}: left out, {why}")
+        elif raw:
+            lines = "\n".join(bare_lines(raw.decode()))
+            groups[path] = first.setdefault(hashlib.sha256(lines.encode()).digest(), path)
+        else:
+            empty += 1
+    if not groups:
         raise ValueError(
             f"data.tree: {root} has no text file that matches {', '.join(config.tree.include)} "
-            f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {len(empty)} are "
+            f"({len(wanted)} matched, {len(undecodable)} of them are no UTF-8, {empty} are "
             f"empty); change include or exclude"
         )
-    first: dict[bytes, str] = {}
-    groups = {path: first.setdefault(twin, path) for path, twin in twins.items()}
     splits = {
-        split: ReadAgain(partial(_read, root, names, digests))
+        split: ReadAgain(partial(_read, root, names))
         for split, names in split_by_hash(groups, TRAIN_SHARE, VALID_SHARE).items()
     }
     notes = {
         "tree": config.tree.model_dump(mode="json"),
-        "undecodable_files": list(undecodable),
-        "empty_files": len(empty),
+        "undecodable_files": undecodable,
+        "empty_files": empty,
         "links": len(links),
         "run_folders": len(runs),
     }
     return Corpus(TREE, splits, notes)
+
+
+def _read(root: Path, paths: Sequence[str]) -> Iterator[Document]:
+    for path in paths:
+        yield Document(path, (root / path).read_bytes().decode())
 
 
 def matches(path: str, glob: str) -> bool:
@@ -137,35 +176,83 @@ def _files(root: Path, paths: CorpusPaths, links: list[str], runs: list[str]) ->
                 yield path
 
 
-def _named(paths: Sequence[str]) -> str:
-    more = len(paths) - _MOST_NAMED
-    return ", ".join(paths[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def load_python_stdlib(config: "DataConfig", paths: CorpusPaths) -> Corpus:
+    """Read the running interpreter's own library sources, split by a hash of their paths."""
+    return read_library(Path(sysconfig.get_path("stdlib")))
 
 
-def _look_at(
-    root: Path, paths: Sequence[str]
-) -> tuple[dict[str, bytes], dict[str, bytes], dict[str, str], list[str]]:
-    """Digests of the files and of their lines, which other files are no UTF-8, the empty files."""
-    digests: dict[str, bytes] = {}
-    twins: dict[str, bytes] = {}
-    undecodable: dict[str, str] = {}
-    empty = []
-    for path in paths:
-        raw = (root / path).read_bytes()
-        if why := why_no_utf8(raw):
-            undecodable[path] = why
-        elif raw:
-            digests[path] = hashlib.sha256(raw).digest()
-            lines = "\n".join(bare_lines(raw.decode()))
-            twins[path] = hashlib.sha256(lines.encode()).digest()
-        else:
-            empty.append(path)
-    return digests, twins, undecodable, empty
+def read_library(root: Path) -> Corpus:
+    """Read the library sources under a folder; ValueError where they are less than 1 MB."""
+    documents: dict[str, Document] = {}
+    undecodable = []
+    for path in sorted(_sources(root)):
+        try:
+            # Decoding bytes keeps "\r\n", which reading in text mode would rewrite.
+            text = (root / path).read_bytes().decode()
+        except UnicodeDecodeError:
+            undecodable.append(path)
+            continue
+        documents[path] = Document(path, text)
+    size = sum(len(document.text) for document in documents.values())
+    if size < SMALLEST_BYTES:
+        raise ValueError(
+            f"data.corpus: {STDLIB} needs the Python library's sources, but {root} holds "
+            f"{size:,} characters in {len(documents)} *.py files (at least {SMALLEST_BYTES:,} "
+            f"expected); install them, or use corpus: files with your own texts, "
+            f"or corpus: pydoc-topics"
+        )
+    notes = {"python": platform.python_version(), "undecodable_files": undecodable}
+    paths = {path: path for path in documents}
+    splits = split_by_hash(paths, STDLIB_TRAIN_SHARE, STDLIB_VALID_SHARE)
+    return Corpus(STDLIB, _documents_of(splits, documents), notes)
 
 
-def _read(root: Path, paths: Sequence[str], digests: Mapping[str, bytes]) -> Iterator[Document]:
-    for path in paths:
-        raw = (root / path).read_bytes()
-        if hashlib.sha256(raw).digest() != digests[path]:
-            raise ValueError(f"data.tree: {root / path} changed while it was read; run again")
-        yield Document(path, raw.decode())
+def _sources(root: Path) -> Iterator[str]:
+    for folder, subfolders, files in os.walk(root):
+        here = Path(folder).relative_to(root)
+        subfolders[:] = [
+            name
+            for name in subfolders
+            if name not in _SKIPPED_FOLDERS and (here / name).as_posix() not in _SKIPPED_PATHS
+        ]
+        for name in files:
+            if name.endswith(".py") and not name.startswith(_SKIPPED_PREFIXES):
+                yield (here / name).as_posix()
+
+
+def load_pydoc_topics(config: "DataConfig", paths: CorpusPaths) -> Corpus:
+    """Read the topics, one document each, split by a hash of the topic's name.
+
+    Some topics repeat others word for word. Topics that share a long line go to one split
+    together, by the hash of the first name among them, or a third of the held-out lines would
+    stand in the training text.
+    """
+    try:
+        topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"data.corpus: {TOPICS} needs the module pydoc_data.topics, which this Python "
+            f"{platform.python_version()} does not have; use corpus: python-stdlib or files"
+        ) from error
+    documents = {name: Document(name, topics[name]) for name in sorted(topics)}
+    groups = _group(documents.values())
+    splits = split_by_hash(groups, TOPICS_TRAIN_SHARE, TOPICS_VALID_SHARE)
+    return Corpus(TOPICS, _documents_of(splits, documents), {"python": platform.python_version()})
+
+
+def _documents_of(
+    splits: Mapping[Split, Sequence[str]], documents: Mapping[str, Document]
+) -> dict[Split, list[Document]]:
+    return {split: [documents[name] for name in names] for split, names in splits.items()}
+
+
+def _group(documents: Iterable[Document]) -> dict[str, str]:
+    """Name the first document of the group that each document shares long lines with."""
+    first = {document.name: document.name for document in documents}
+    seen: dict[str, str] = {}
+    for document in documents:
+        for line in long_lines([document]):
+            one, other = sorted((first[document.name], first[seen.setdefault(line, document.name)]))
+            if one != other:
+                first = {name: one if f == other else f for name, f in first.items()}
+    return first

@@ -1,4 +1,4 @@
-"""A tokenizer whose ids are ranked by frequency, how it is saved, and what a kind of them is.
+"""A tokenizer whose ids are ranked by frequency, how it is saved, what a kind is; that of bytes.
 
 A source id is what the underlying scheme calls a piece; an id is its rank by training frequency.
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from data.text import to_bytes
 from utils.validation import first_problem
 
 if TYPE_CHECKING:
@@ -152,7 +153,6 @@ class Tokenizer:
             "kind": self.kind,
             "vocabulary_size": self.vocabulary_size,
             "digest": self.digest,
-            "model_sha256": None if model is None else hashlib.sha256(model).hexdigest(),
             "lower_case": self._scheme.lower_case,
             "came_back": self._came_back,
             "ranks": self._rank_V.tolist(),
@@ -166,20 +166,19 @@ class Tokenizer:
 class TokenizerFile(BaseModel):
     """Content of tokenizer.json, checked: a model folder may come from elsewhere."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, strict=True)
 
     version: int = Field(ge=VERSION, le=VERSION)  # strict; a Literal is not
     kind: str
     vocabulary_size: int = Field(ge=1, le=_LARGEST)
     digest: str = Field(max_length=200)
-    model_sha256: str | None = Field(max_length=64)
     lower_case: bool
     came_back: bool
     ranks: tuple[_Rank, ...]
 
 
 def read_tokenizer_file(folder: Path) -> TokenizerFile:
-    """Read tokenizer.json; ValueError where it is damaged, or of a version not known here."""
+    """Read tokenizer.json; ValueError where it is none of this version."""
     path = folder / FILE
     try:
         return TokenizerFile.model_validate_json(path.read_bytes())
@@ -215,3 +214,24 @@ class TokenizerKind:
     needs: str | None = None
     sample_bytes: int = 0
     exact: bool = True
+
+
+class Bytes(Scheme):
+    """One id a byte."""
+
+    kind = "bytes"
+    source_bytes = (*(bytes([byte]) for byte in range(256)), b"")
+    source_doc = 256
+
+    def encode(self, text: str) -> IdArray:
+        """The bytes themselves."""
+        return np.frombuffer(to_bytes(text), dtype=np.uint8).astype(np.int64)
+
+
+BYTES_KIND = TokenizerKind(
+    make=lambda config, texts, base: Bytes(),
+    load=lambda model, lower_case: Bytes(),
+    key=lambda config, base: {},
+    ids=lambda config: len(Bytes.source_bytes),
+    saves_model=False,
+)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data import Tokenizer
-from data.tokenizers.pieces import LONGEST, SPACE_MARK, SentencePieceModel
+from data.tokenizers.sentencepiece import LONGEST, SPACE_MARK, SentencePieceModel
 from data.tokenizers.tokenizer import MODEL_FILE, read_tokenizer_file
 from utils.text import visible
 

@@ -170,12 +170,6 @@ def test_every_target_is_scored_once_in_intervals_of_nearly_one_length(
     assert score_BN[:, -1].any()
 
 
-def test_a_pass_can_be_repeated() -> None:
-    evaluation = EvaluationStreams(np.arange(50), streams=3, segment=4, context=2)
-    one, other = (torch.cat([b.target_BT for b in evaluation], dim=1) for _ in range(2))
-    assert torch.equal(one, other)
-
-
 def test_a_bigram_model_gets_the_same_total_whatever_the_layout() -> None:
     generator = np.random.default_rng(0)
     tokens = generator.integers(0, 7, 101).astype(np.uint16)

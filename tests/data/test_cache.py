@@ -1,8 +1,6 @@
 """Cache folders are whole or not there, whoever else builds them and however a build ends."""
 
 import errno
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -47,12 +45,3 @@ def test_an_error_that_names_no_file_names_the_folder(final: Path, file: str | N
         build_folder(final, KEY, unreadable)
     assert caught.value.filename == (file or str(final))
     assert names(final.parent) == []
-
-
-def test_what_a_killed_build_left_is_removed_a_day_later(final: Path) -> None:
-    old, young = (final.with_name(f".folder.{name}.tmp") for name in ("old", "young"))
-    for folder in (old, young):
-        folder.mkdir()
-    os.utime(old, (time.time() - 100_000,) * 2)
-    build_folder(final, KEY, fill)
-    assert names(final.parent) == [young.name, "folder"]

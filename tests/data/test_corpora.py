@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from data import SPLITS, DataConfig, load_corpus
-from data.corpora import Corpus, Document, builtin
-from data.corpora.base import hash_share
-from data.corpora.builtin import _group
+from data.corpora import Corpus, Document
+from data.corpora import local as builtin
+from data.corpora.local import _group
 
 HERE = Path()
 
@@ -78,12 +78,6 @@ def test_only_library_text_is_taken_byte_for_byte_and_undecodable_files_are_coun
     # Another file moves no file to another split.
     for split, paths in names(after).items():
         assert [path for path in paths if path in texts] == names(before)[split]
-
-
-def test_the_hash_of_a_name_is_the_same_in_every_process() -> None:
-    # int(`printf argparse.py | sha256sum`[:12], 16) / 16**12
-    assert hash_share("argparse.py") == 0xC93FA5724C1B / 16**12
-    assert all(0 <= hash_share(str(i)) < 1 for i in range(1000))
 
 
 def test_a_library_without_sources_says_what_to_use(tmp_path: Path) -> None:

@@ -94,19 +94,6 @@ def test_a_capped_split_has_no_count_of_words(publish: Callable[..., None], tmp_
     assert words(test_tokens=whole, validation_tokens=9) == [None, 53]
 
 
-def test_a_second_load_asks_no_server_and_is_the_same(
-    server: Server, publish: Callable[..., None], tmp_path: Path
-) -> None:
-    publish("wikitext-2", wikitext_members())
-    told: list[str] = []
-    first = load_corpus(data("wikitext-2"), tmp_path, tmp_path, told.append)
-    assert "wikitext-2-v1.zip: from 127" in told[0]
-    again = load_corpus(data("wikitext-2"), tmp_path, tmp_path)
-    assert again.digest == first.digest
-    assert len(server.asked) == 1
-    assert [path.name for path in tmp_path.rglob("*")] == ["downloads", "wikitext-2-v1.zip"]
-
-
 @pytest.mark.parametrize(
     ("lines", "articles"),
     [
@@ -197,15 +184,6 @@ def test_addresses_of_ones_own_replace_the_published_ones(
     server.answers["/mirror"] = server.answers["/archive"]
     load_corpus(data("wikitext-2", addresses=elsewhere), tmp_path, tmp_path)
     assert server.asked == ["/gone", "/mirror"]
-
-
-def test_offline_the_message_names_the_file_and_the_place(server: Server, tmp_path: Path) -> None:
-    config = data("enwik8", addresses=[server.address("/gone")])
-    with pytest.raises(ValueError, match=r"enwik8\.zip is not here.*") as caught:
-        prepare(config, tmp_path, tmp_path)
-    assert "HTTP 404" in str(caught.value)
-    assert str(tmp_path / "downloads" / "enwik8.zip") in str(caught.value)
-    assert not list((tmp_path / "downloads").iterdir())
 
 
 def test_text8_is_three_documents_whose_ids_do_not_depend_on_chunks(

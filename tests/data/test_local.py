@@ -150,14 +150,8 @@ def test_links_and_what_is_no_text_are_left_out_and_counted(folder: Path, tmp_pa
 FORMS = {
     "lf": lambda text: text,
     "crlf": lambda text: text.replace("\n", "\r\n"),
-    "cr": lambda text: text.replace("\n", "\r"),
     "blank behind": lambda text: text.replace("\n", " \n"),
-    "tab before": lambda text: "\t" + text.replace("\n", "\n\t"),
-    "blank lines": lambda text: text.replace("\n", "\n\n"),
-    "no last end": lambda text: text.rstrip("\n"),
-    "separators": lambda text: text.replace("\n", "\u2028"),
     "byte order mark": lambda text: "\ufeff" + text,
-    "marks of joined files": lambda text: text.replace("\n", "\n\ufeff", 2),
     "blanks of no width": lambda text: text.replace("\n", "\u200b\n"),
 }
 
@@ -196,24 +190,6 @@ def test_held_out_lines_and_texts_of_training_are_found_in_every_form(
         found = corpus.notes["lines_found_in_train"]
         assert (found[split]["lines"], found[split]["found"]) == (leaks, leaks)
         assert next(corpus.documents(split)).text == held_out, "texts stay as they are"
-
-
-def test_a_run_below_the_folder_is_one_whether_there_is_a_cache_or_not(folder: Path) -> None:
-    def is_run(path: Path) -> bool:
-        return path.name == "part2"
-
-    before = texts(load_corpus(config(), folder.parent))
-    corpus = load_corpus(config(), folder.parent, cache=folder / "none", is_run=is_run)
-    kept = {path for path in before if not path.startswith("part2")}
-    assert texts(corpus).keys() == kept
-    assert corpus.notes["run_folders"] == 1
-
-
-def test_a_text_that_changes_after_it_was_counted_is_refused(folder: Path) -> None:
-    corpus = load_corpus(config(), folder.parent)
-    (folder / "top.md").write_text("changed")
-    with pytest.raises(ValueError, match=r"top\.md changed while it was read; run again"):
-        texts(corpus)
 
 
 def test_mistakes_are_named(folder: Path, tmp_path: Path) -> None:

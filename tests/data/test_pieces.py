@@ -1,6 +1,5 @@
 """Models of others: what they lose is found out and said, and a bad file is refused in a line."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data import DataConfig, Tokenizer, TokenizerConfig, load_tokenizer, prepare
+from data import DataConfig, Tokenizer, load_tokenizer, prepare
 from data.text import to_text
-from data.tokenizers.pieces import (
-    LARGEST_MODEL,
+from data.tokenizers.sentencepiece import (
     ExactPieces,
     LossyPieces,
     SentencePieceModel,
@@ -205,15 +203,12 @@ WHOLE = given_model(**EXACT)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "is no sound SentencePiece model: 0 pieces"),
+        (b"", "is no SentencePiece model (0 bytes)"),
         (b"these are words\n", "is no SentencePiece model (16 bytes)"),
-        (bytes(1000), "is no SentencePiece model"),
         (WHOLE[:-1], "is no SentencePiece model"),
         (WHOLE[: len(WHOLE) // 2], "is no SentencePiece model"),
         (WHOLE + b"\x0a\xff\xff\xff\xff\x0f", "is no SentencePiece model"),
         (WHOLE + b"\x0a\x05\x0a\x01\xff\x18\x01", "is no SentencePiece model"),
-        (WHOLE + b"\x80" * 20, "is no SentencePiece model"),
-        (bytes(LARGEST_MODEL + 1), f"is larger than {LARGEST_MODEL} bytes"),
     ],
 )
 def test_a_file_that_is_no_model_is_refused_in_one_line(
@@ -229,14 +224,6 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(
     assert not (tmp_path / "cache").exists()
 
 
-@given(place=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255))
-@settings(max_examples=200, deadline=None, derandomize=True)
-def test_a_changed_byte_gives_a_tokenizer_or_a_value_error(place: int, value: int) -> None:
-    content = WHOLE[:place] + bytes([value]) + WHOLE[place + 1 :]
-    with suppress(ValueError):
-        assert Tokenizer(load_given(content)).vocabulary_size >= 256
-
-
 def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None:
     def refusal(config: DataConfig) -> str:
         with pytest.raises(ValueError, match=r"^data\.tokenizer\.model: ") as caught:
@@ -248,5 +235,3 @@ def test_a_missing_model_is_named(own_files: DataConfig, tmp_path: Path) -> None
     assert "x.model: no such file; relative paths" in refusal(config)
     (tmp_path / "x.model").mkdir()
     assert "x.model: is not a file" in refusal(config)
-    tokenizer = TokenizerConfig(kind="given", model="~nosuchuser/x.model")
-    assert "no such home" in refusal(config.model_copy(update={"tokenizer": tokenizer}))

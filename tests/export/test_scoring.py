@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from data import EvaluationStreams, Tokenizer
-from data.tokenizers.byte_level import Bytes
-from data.tokenizers.pieces import load_given
+from data.tokenizers.sentencepiece import load_given
+from data.tokenizers.tokenizer import Bytes
 from export.scoring import Row, pair_row, score, stream_rows
 from model import LanguageModel
 from tests.data.models import given_model, ranked

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from data import Tokenizer
-from data.tokenizers.byte_level import Bytes
+from data.tokenizers.tokenizer import Bytes
 from export.huggingface.folder import write_folder
 from export.source import Source
 from model import (

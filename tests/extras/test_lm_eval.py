@@ -13,7 +13,7 @@ import torch
 from lm_eval.api.instance import Instance
 
 from data import Tokenizer, load_tokenizer
-from data.tokenizers.byte_level import Bytes
+from data.tokenizers.tokenizer import Bytes
 from export.lm_eval import Cut, ParnasLM, generation_options
 from model import Sampling, generate, load_model
 from pipeline.evaluate import Measurement, read_documents

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from data import EvaluationStreams, Tokenizer, encode_documents
-from data.tokenizers.byte_level import Bytes
+from data.tokenizers.tokenizer import Bytes
 from export import onnx as exporter
 from export.blocks import FORMS
 from export.graph import GraphModel, Memories

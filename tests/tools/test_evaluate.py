@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import retrain
 from data import EvaluationStreams, Tokenizer, encode_documents, load_tokenizer
-from data.tokenizers.byte_level import Bytes
+from data.tokenizers.tokenizer import Bytes
 from model import (
     Architecture,
     LanguageModel,

@@ -201,8 +201,8 @@ def test_the_text_of_a_corpus_is_read_split_by_split(
 ) -> None:
     import io
 
-    from data import download
     from data.corpora import downloaded
+    from data.corpora import downloaded as download
 
     monkeypatch.setattr(downloaded, "HUTTER_SIZES", {"train": 4, "valid": 2, "test": 1})
     monkeypatch.setattr(download, "fetch", lambda remote, *_, **__: Path(remote.name))

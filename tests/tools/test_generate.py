@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from data import Tokenizer, load_tokenizer
-from data.tokenizers.byte_level import Bytes
-from data.tokenizers.pieces import load_given
+from data.tokenizers.sentencepiece import load_given
+from data.tokenizers.tokenizer import Bytes
 from model import Sampling, generate, load_model
 from model.generation import read_prompts, steps
 from tests.data.models import TEXT, given_model, ranked

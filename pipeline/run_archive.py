@@ -1,56 +1,90 @@
-"""A run in one archive: its text files, their hashes, and the commands that made it."""
+"""A run in one archive: its text files, their hashes and the commands that made it; made again."""
 
+import csv
+import io
 import json
 import os
 import shlex
 import stat
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from data import prepare
 from model import load_architecture
 from pipeline.compare import EXPERIMENT as COMPARED
+from pipeline.compare import facts_in
+from pipeline.devices import find_device
 from pipeline.experiment import load_experiment
 from pipeline.pareto import EXPERIMENT as PARETO
 from pipeline.pareto import SUMMARY
-from pipeline.run_files import MODEL_FOLDER, phase_folders, read_result, retrain_folder
+from pipeline.run_files import phase_folders, run_folders
+from training.endings import Stopped
+from training.run_dir import environment
+from training.signals import StopRequest
 from utils.archives import ArchiveError, opened_archive
-from utils.files import named, read_object, write_whole
+from utils.files import folder_made_whole, named, read_object, write_whole
+from utils.screen import announce, say
+from utils.text import shorten, visible
 from utils.validation import first_problem
 
-CHOSEN, COMPARISON, TOGETHER = "architecture.json", "comparison.json", "search/caveats.json"
+CHOSEN, COMPARISON = "architecture.json", "comparison.json"
+MANIFEST, FOLDER, WEIGHTS = "manifest.json", "run/", ".safetensors"
+# Below a run that is made again: what was unpacked.
+FILES = "replay"
+# Settings, results and tables; figures and pages are drawn from them.
+_TEXT = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
+_LEFT_OUT = {"tensorboard", "wandb", "jobs", FILES}
+_MOST_BYTES = 2**36
+# The first time that a zip can hold: the same run gives the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_PROGRAM = Path(__file__).resolve().parents[1]
+_POLL_S = 0.2
+# Settings that say where something lies, and not what is computed.
+_PLACES = ("data.files", "data.tree.folder", "data.addresses", "data.tokenizer.model")
+# Results, in the order in which a run writes them: the first difference is then a cause.
+_RESULTS = (
+    *("search/*/identity.json", "search/*/metrics.jsonl", "search/*/pi.npz", "search/*.csv"),
+    *("architecture.json", "architectures/*.json", "architectures/*.csv"),
+    *("retrain/*/identity.json", "retrain/*/metrics.jsonl", "retrain/*/result.json"),
+    *("retrain/*/model/*", "model/*", "pareto.csv", "pareto.json"),
+    *("comparison.csv", "comparison.json"),
+)
+# What was measured, or says with which commit.
+_TIMES = {
+    *("elapsed_s", "tokens_per_s", "latency_ms", "latency_interval_ms", "train_step_ms"),
+    *("relative_latency", "latency_note", "latency_key", "times", "times_reference", "equal"),
+    *("verdict", "remarks", "commit"),
+}
 
 
 class Command(BaseModel):
-    """One command: a verb, its experiment as a file below the run, and on what it ran.
+    """One command: a verb, files below the run that it reads, and on what it ran.
 
-    `architecture` is a file below the run as `experiment` is; `cost` is that of a front, and
-    `front` says that a comparison has its layouts too.
+    `pareto` is the cost of a front, or nothing for a comparison with the front's layouts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     verb: Literal["search", "derive", "retrain", "compare"]
     experiment: str
-    seeds: tuple[int, ...] = ()
     architecture: str | None = None
-    cost: str | None = Field(default=None, pattern="^[a-z_]{1,40}$")
-    front: bool = False
+    pareto: str | None = Field(default=None, pattern="^[a-z_]{0,40}$")
     threads: int | None = Field(default=None, ge=1, le=4096)
     ranks: int = Field(default=1, ge=1, le=4096)
 
     def arguments(self, files: Path, run: Path, settings: Sequence[str] = ()) -> list[str]:
         """Arguments behind the verb, where the run's own files lie in `files`."""
         given = [str(files / self.experiment), "--run", str(run)]
-        if self.seeds:
-            given += ["--seeds", ",".join(map(str, self.seeds))]
-        if self.cost is not None:
-            given += ["--pareto", self.cost]
-        if self.front:
-            given.append("--pareto")
+        if self.pareto is not None:
+            given += ["--pareto", *filter(None, [self.pareto])]
         if self.architecture is not None:
             given += ["--architecture", str(files / self.architecture)]
         threads = [] if self.threads is None else [f"run.threads={self.threads}"]
@@ -61,119 +95,6 @@ class Command(BaseModel):
         several = ["torchrun", "--nproc_per_node", str(self.ranks), "--"]
         program = several if self.ranks > 1 else ["python"]
         return shlex.join([*program, f"{self.verb}.py", *self.arguments(files, run)])
-
-
-def commands_of(run: Path) -> list[Command]:
-    """The commands in the order that made the run; ValueError where a phase is not done."""
-    found = [*_searches(run), *_derivations(run), *_retrainings(run), *_comparison(run)]
-    if not found:
-        raise ValueError(
-            f"{run}: no search, layout or training of a run in it; a sweep's trials are runs, and "
-            "each can be packed"
-        )
-    return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return read_object(path, "run the command that writes it again")
-
-
-def _command(run: Path, folder: Path, **parts: Any) -> Command:
-    """The command of a phase by its own experiment, on as many threads and processes as it had."""
-    facts = _read(folder / "environment.json")
-    experiment = (folder / "experiment.yaml").relative_to(run).as_posix()
-    threads, ranks = facts.get("threads"), facts.get("ranks", 1)
-    return Command(experiment=experiment, threads=threads, ranks=ranks, **parts)
-
-
-def _searches(run: Path) -> Iterator[Command]:
-    """Each search with the threads it had, then those that were searched together."""
-    for folder in phase_folders(run):
-        if folder.parent.name == "search":
-            if not (folder / "pi.csv").exists():
-                raise ValueError(f"{folder}: not done; go on with search.py, or move it away")
-            yield _command(run, folder, verb="search")
-    entries = _read(run / TOGETHER)["together"] if (run / TOGETHER).exists() else []
-    for seeds in (entry["searches"] for entry in entries):
-        if len(seeds) > 1:
-            folder = run / "search" / f"seed-{seeds[0]}"
-            yield _command(run, folder, verb="search", seeds=tuple(seeds))
-
-
-def _derivations(run: Path) -> Iterator[Command]:
-    # Those of the first phase: a derivation scores layouts on as many as its process has.
-    folders = phase_folders(run)
-    threads = _read(folders[0] / "environment.json").get("threads") if folders else None
-    if (run / SUMMARY).exists():
-        cost = _read(run / SUMMARY)["cost"]
-        yield Command(verb="derive", experiment=PARETO, cost=cost, threads=threads)
-    if (run / CHOSEN).exists():
-        name = load_architecture(run / CHOSEN).name
-        yield Command(verb="derive", experiment=f"architectures/{name}.yaml", threads=threads)
-
-
-def _compared(run: Path) -> list[str]:
-    """The networks of the comparison, the chosen one first; none where there is no comparison."""
-    if not (run / COMPARISON).exists():
-        return []
-    names = list(_read(run / COMPARISON)["results"])
-    chosen = load_architecture(run / CHOSEN).name
-    if names[0] != chosen:
-        raise ValueError(
-            f"{run / COMPARISON}: compares {names[0]}, but {chosen} was chosen since; compare again"
-        )
-    return names
-
-
-def _retrainings(run: Path) -> Iterator[Command]:
-    """The chosen layout's by retrain.py, then those of layouts that no comparison trains."""
-    compared, seeds = _compared(run), set[int]()
-    if compared:
-        seeds = set(load_experiment(run / COMPARED).compare.seeds)
-    carried = _carried(run)
-    if carried is not None:
-        yield _command(run, carried, verb="retrain")
-    for folder in phase_folders(run):
-        if folder.parent.parent.name != "retrain" or folder == carried:
-            continue
-        if not (folder / "result.json").exists():
-            raise ValueError(f"{folder}: not done; go on with retrain.py, or move it away")
-        seed = int(folder.name.removeprefix("seed-"))
-        if folder.parent.name not in compared or seed not in seeds:
-            file = (folder / CHOSEN).relative_to(run).as_posix()
-            yield _command(run, folder, verb="retrain", architecture=file)
-
-
-def _carried(run: Path) -> Path | None:
-    """The training whose model is RUN/model, where that is of the chosen layout."""
-    path = run / MODEL_FOLDER / "result.json"
-    if not path.exists() or not (run / CHOSEN).exists():
-        return None
-    result = read_result(path)
-    folder = retrain_folder(run, result["name"], result["seed"])
-    known = folder in phase_folders(run)
-    return folder if known and result["name"] == load_architecture(run / CHOSEN).name else None
-
-
-def _comparison(run: Path) -> Iterator[Command]:
-    names = _compared(run)
-    if not names:
-        return
-    seed = load_experiment(run / COMPARED).compare.seeds[0]
-    # The last one that was trained by it: of the chosen one retrain.py may have had others.
-    threads = _read(retrain_folder(run, names[-1], seed) / "environment.json").get("threads")
-    front = '"role": "front"' in json.dumps(_read(run / COMPARISON)["rows"])
-    yield Command(verb="compare", experiment=COMPARED, front=front, threads=threads)
-
-
-MANIFEST, FOLDER, WEIGHTS = "manifest.json", "run/", ".safetensors"
-# Settings, results and tables. Figures and pages are drawn from them.
-_TEXT = (".yaml", ".json", ".jsonl", ".csv", ".npz", ".log", ".model")
-# Of no use without the run: what trackers wrote, logs of workers, what a replay unpacked.
-_LEFT_OUT = {"tensorboard", "wandb", "jobs", "replay"}
-_MOST_BYTES = 2**36
-# The first time that a zip can hold: the same run gives the same bytes.
-_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class Manifest(BaseModel):
@@ -192,6 +113,81 @@ class Manifest(BaseModel):
                 if name is not None and name not in self.files:
                     raise ValueError(f"commands need {name!r:.200}, which the archive lacks")
         return self
+
+
+def commands_of(run: Path) -> list[Command]:
+    """The commands in the order that made the run; ValueError where a phase is not done."""
+    phases = phase_folders(run)
+    searches = [folder for folder in phases if folder.parent.name == "search"]
+    found = [_command(run, folder, "pi.csv", verb="search") for folder in searches]
+    # A derivation scores layouts on as many threads as the first phase had.
+    threads = _threads(phases[0]) if phases else None
+    if (run / SUMMARY).exists():
+        cost = read_object(run / SUMMARY)["cost"]
+        found.append(Command(verb="derive", experiment=PARETO, pareto=cost, threads=threads))
+    chosen = load_architecture(run / CHOSEN).name if (run / CHOSEN).exists() else None
+    if chosen is not None:
+        experiment = f"architectures/{chosen}.yaml"
+        found.append(Command(verb="derive", experiment=experiment, threads=threads))
+    comparison = _comparison(run, chosen)
+    found += _retrainings(run, phases[len(searches) :], chosen, compared=bool(comparison))
+    found += comparison
+    if not found:
+        raise ValueError(
+            f"{run}: no search, layout or training of a run in it; a sweep's trials are runs, and "
+            "each can be packed"
+        )
+    return found
+
+
+def _threads(folder: Path) -> int | None:
+    threads: int | None = read_object(folder / "environment.json").get("threads")
+    return threads
+
+
+def _command(run: Path, folder: Path, last: str, **parts: Any) -> Command:
+    """The command of a phase, which ends with writing `last`, with its threads and processes."""
+    if not (folder / last).exists():
+        raise ValueError(f"{folder}: not done; go on with {parts['verb']}.py, or move it away")
+    ranks = read_object(folder / "environment.json").get("ranks", 1)
+    experiment = (folder / "experiment.yaml").relative_to(run).as_posix()
+    return Command(experiment=experiment, threads=_threads(folder), ranks=ranks, **parts)
+
+
+def _retrainings(
+    run: Path, folders: Sequence[Path], chosen: str | None, *, compared: bool
+) -> Iterator[Command]:
+    """The chosen layout's by retrain.py, then those of layouts that no comparison trains."""
+    names, seeds = set[str](), set[int]()
+    if compared:
+        names = set(read_object(run / COMPARISON)["results"])
+        seeds = set(load_experiment(run / COMPARED).compare.seeds)
+    carried = run / "model" / "result.json"
+    first = str(read_object(carried)["seed"]) if carried.exists() else None
+    of_the_model = run / "retrain" / str(chosen) / f"seed-{first}"
+    for folder in sorted(folders, key=lambda folder: folder != of_the_model):
+        if folder == of_the_model:
+            yield _command(run, folder, "result.json", verb="retrain")
+        elif folder.parent.name not in names or int(folder.name[len("seed-") :]) not in seeds:
+            file = (folder / CHOSEN).relative_to(run).as_posix()
+            yield _command(run, folder, "result.json", verb="retrain", architecture=file)
+
+
+def _comparison(run: Path, chosen: str | None) -> list[Command]:
+    if not (run / COMPARISON).exists():
+        return []
+    content = read_object(run / COMPARISON)
+    first, *_ = names = list(content["results"])
+    if first != chosen:
+        raise ValueError(
+            f"{run / COMPARISON}: compares {first}, but {chosen} was chosen since; compare again"
+        )
+    # The last one was trained by it: of the chosen one retrain.py may have had other threads.
+    seed = load_experiment(run / COMPARED).compare.seeds[0]
+    threads = _threads(run / "retrain" / names[-1] / f"seed-{seed}")
+    front = any(row.get("role") == "front" for row in content["rows"])
+    pareto = "" if front else None
+    return [Command(verb="compare", experiment=COMPARED, pareto=pareto, threads=threads)]
 
 
 def write_archive(run: Path, out: Path, *, weights: bool) -> Manifest:
@@ -280,6 +276,157 @@ def unpack(path: Path, folder: Path) -> Manifest:
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an archive that was unpacked."""
-    return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+def begin(archive: Path, manifest: Manifest, run: Path) -> None:
+    """Unpack an archive into the folder of its replay, or go on with a replay of the same archive.
+
+    Raises:
+        ValueError: the folder holds something else.
+    """
+    files = run / FILES
+    if files.exists():
+        if Manifest.model_validate_json((files / MANIFEST).read_bytes()) != manifest:
+            raise ValueError(f"{run}: a replay of another archive; give another --run")
+        return
+    if run.exists() and any(run.iterdir()):
+        raise ValueError(f"{run}: is not empty; a replay needs a folder of its own, give --run")
+    with folder_made_whole(files) as work:
+        unpack(archive, work)
+
+
+def expectations(files: Path, settings: Sequence[str]) -> list[str]:
+    """Reasons against the same numbers here from unpacked files; empty where there are none.
+
+    The text of every phase is read, and may be downloaded, since its hash is asked for.
+
+    Raises:
+        ValueError: an experiment of the archive, or a setting, is not valid here.
+    """
+    found, texts = list[str](), dict[str, dict[str, str]]()
+    for folder in phase_folders(files):
+        experiment = load_experiment(folder / "experiment.yaml", settings, Path.cwd())
+        before = facts_in(read_object(folder / "environment.json"))
+        now = facts_in(json.loads(environment(find_device(experiment.run.device), {})))
+        # What the commands set.
+        now |= {name: before[name] for name in ("threads", "ranks")}
+        found += [
+            f"{name} was {was}, is {now[name]}"
+            for name, was in before.items()
+            if now[name] != was or (name == "commit" and was.endswith("-changed"))
+        ]
+        key = experiment.data.model_dump_json()
+        if key not in texts:
+            say(f"{experiment.data.corpus}: reading the text")
+            ready = prepare(experiment.data, Path.cwd(), progress=say, is_run=run_folders(Path()))
+            texts[key] = {"corpus": ready.corpus_digest, "tokenizer": ready.tokenizer.digest}
+        identity = read_object(folder / "identity.json")
+        found += [
+            f"{name} hash was {identity[name][:12]}, is {here[:12]}"
+            for name, here in texts[key].items()
+            if identity[name] != here
+        ]
+    found += [
+        f"--set {shorten(text, 200)}: is another experiment"
+        for text in settings
+        if not text.startswith(_PLACES)
+    ]
+    return [visible(line) for line in dict.fromkeys(found)]
+
+
+def remake(manifest: Manifest, run: Path, settings: Sequence[str]) -> None:
+    """Run the commands, each in a process of its own; what is done already they find done.
+
+    Ends this process, with the command's exit code, where a command fails.
+
+    Raises:
+        Stopped: a signal came; the command has saved its state.
+    """
+    with StopRequest().listening() as stop:
+        for command in manifest.commands:
+            line = visible(command.line(run / FILES, run))
+            announce(f"\n{line}")
+            script = [str(_PROGRAM / f"{command.verb}.py")]
+            script += command.arguments(run / FILES, run, settings)
+            several = ["-m", "torch.distributed.run", "--standalone"]
+            several += ["--nproc_per_node", str(command.ranks), "--"]
+            code = _run(several + script if command.ranks > 1 else script, stop)
+            if stop.number is not None:
+                raise Stopped(stop.number)
+            if code:
+                say(f"{line}\nended with exit code {code}; the replay goes no further")
+                # Of a process that a signal killed, as a shell has it.
+                raise SystemExit(code if code > 0 else 128 - code)
+
+
+def _run(arguments: Sequence[str], stop: StopRequest) -> int:
+    # A session of its own: Ctrl-C reaches this process alone, which hands it on once.
+    with subprocess.Popen([sys.executable, *arguments], start_new_session=True) as process:
+        while process.poll() is None and stop.number is None:
+            time.sleep(_POLL_S)
+        process.terminate()
+        return process.wait()
+
+
+def differences(manifest: Manifest, run: Path) -> tuple[list[str], int]:
+    """One line for each result that came out otherwise, the earliest first, and how many were seen.
+
+    A layout that the commands do not derive again is no difference.
+    """
+    hashes, found, seen = manifest.files | manifest.weights, list[str](), 0
+    for name in in_order([*hashes]):
+        path = run / name
+        if not path.is_file():
+            if name.startswith(("search/", "retrain/", "comparison.")):
+                found.append(f"{name}: is missing here")
+            continue
+        seen += 1
+        if _sha256(path) != hashes[name]:
+            place = "its bytes are others"
+            if name.endswith((".json", ".jsonl", ".csv")):
+                place = first_difference(run / FILES / name, path) or ""
+            found += [f"{name}: {place}"] if place else []
+    return found, seen
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """The results among a run's files, in the order in which a run writes them."""
+    places = dict[str, int]()
+    for name in names:
+        fitting = (at for at, pattern in enumerate(_RESULTS) if fnmatchcase(name, pattern))
+        if (at := next(fitting, None)) is not None:
+            places[name] = at
+    return sorted(places, key=lambda name: (places[name], len(name), name))
+
+
+def first_difference(there: Path, here: Path) -> str | None:
+    """First place where two tables or JSON files differ, times excepted, or None."""
+    one, other = (dict(_values(_content(path), "")) for path in (there, here))
+    for place in [*one, *(place for place in other if place not in one)]:
+        pair = one.get(place, "nothing"), other.get(place, "nothing")
+        if pair[0] != pair[1]:
+            shown = [shorten(visible(text), 80) for text in (place, *pair)]
+            return f"{shown[0]}: {shown[1]} there, {shown[2]} here"
+    return None
+
+
+def _content(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    if path.suffix != ".csv":
+        return json.loads(text)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    measured = {"cost"} if path.name == "pareto.csv" else set()
+    return [{key: text for key, text in row.items() if key not in measured} for row in rows]
+
+
+def _values(content: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Each value of a file as JSON, by the dotted place where it stands; rows count from 1."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key not in _TIMES:
+                yield from _values(value, f"{place}.{key}" if place else key)
+    elif isinstance(content, list):
+        for at, value in enumerate(content, 1):
+            yield from _values(value, f"{place}[{at}]" if place else f"row {at}")
+    else:
+        yield place, json.dumps(content)

@@ -12,8 +12,7 @@ import compare
 import derive
 import retrain
 import search
-from pipeline.replay import in_order
-from pipeline.run_archive import read_manifest, write_archive
+from pipeline.run_archive import FILES, MANIFEST, Manifest, in_order, write_archive
 from tests.conftest import write_experiment
 from tests.runs import Capture, code_of, run, settings
 from tools import replay
@@ -44,7 +43,8 @@ def test_a_run_is_made_again_byte_for_byte_by_processes_of_its_own(
     out = capsys.readouterr().out
     assert "differs: " not in out
     assert re.search(r"again: of \d\d files equal, times excepted\n$", out)
-    weights = read_manifest(tmp_path / "again" / "replay").weights
+    manifest = (tmp_path / "again" / FILES / MANIFEST).read_bytes()
+    weights = Manifest.model_validate_json(manifest).weights
     assert "retrain/argmax-0/seed-0/model/model.safetensors" in in_order([*weights])
 
 
@@ -61,7 +61,7 @@ def test_another_setting_is_named_by_the_rows_that_it_changes(
             return 130
         return code_of(importlib.import_module(verb), *arguments[1:])
 
-    monkeypatch.setattr("pipeline.replay._run", run_here)
+    monkeypatch.setattr("pipeline.run_archive._run", run_here)
     arguments = [archive, "--run", tmp_path / "again", "--set", "retrain.optimiser.lr=0.004"]
     assert code_of(replay, *arguments) == 2
     assert not (tmp_path / "again").exists()

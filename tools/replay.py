@@ -48,8 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def replay(arguments: argparse.Namespace) -> int:
     """Say what differs here, run the commands, and compare."""
-    from pipeline.replay import Ended, begin, differences, expectations, remake
-    from pipeline.run_archive import unpack
+    from pipeline.run_archive import begin, differences, expectations, remake, unpack
 
     archive, settings = arguments.archive, arguments.set
     with tempfile.TemporaryDirectory() as folder:
@@ -69,15 +68,9 @@ def replay(arguments: argparse.Namespace) -> int:
             "above); --anyway makes the run all the same"
         )
     begin(archive, manifest, cli.check_run(run))
-    try:
-        remake(manifest, run, settings)
-    except Ended as ended:
-        print(ended, file=sys.stderr)
-        return ended.code
+    remake(manifest, run, settings)
     found, seen = differences(manifest, run)
-    print()
-    for line in found[:_MOST_SHOWN]:
-        print(line)
+    print("", *found[:_MOST_SHOWN], sep="\n")
     if len(found) > _MOST_SHOWN:
         print(f"and {len(found) - _MOST_SHOWN} more files")
     verdict = f"{len(found)} differ, the first is the first line" if found else "equal"

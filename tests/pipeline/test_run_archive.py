@@ -1,22 +1,132 @@
-"""Runs packed: the commands that made them, the same bytes each time, and hostile archives."""
+"""Runs packed: the commands that made them, hostile archives, and how a replay differs."""
 
 import json
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from pipeline.run_archive import commands_of, unpack, write_archive
+from data import prepare
+from model import Architecture, SoftmaxConfig
+from pipeline.experiment import dump_experiment, load_experiment
+from pipeline.run_archive import (
+    FILES,
+    Manifest,
+    begin,
+    commands_of,
+    differences,
+    expectations,
+    in_order,
+    unpack,
+    write_archive,
+)
 from tests.conftest import write_experiment
-from tests.packs import CHOSEN, FACTS, RIVAL, made_up_run, members_of, write_json
-from tests.runs import Capture, refused
+from tests.runs import Capture, code_of, refused
+from tests.tiny import candidates
 from tools import pack, replay
+from training.run_dir import environment
 
 Members = dict[str, bytes]
+FACTS = {"torch": "2.0", "processor": "p", "device": "cpu", "threads": 2, "commit": "c0ffee"}
+SCORES = {"nats_per_token": 1.5, "perplexity": 4.5, "bits_per_byte": 1.0, "tokens": 9, "bytes": 9}
+CHOSEN, RIVAL = "argmax-0-1", "interleaved"
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1))
+
+
+def architecture(name: str) -> Architecture:
+    return Architecture(
+        name=name, d_model=8, slots=candidates("attention", "dense"), softmax=SoftmaxConfig(),
+        vocabulary_size=23, tokenizer={"digest": "0" * 64}, provenance={"commit": "c0ffee"},
+    )  # fmt: skip
+
+
+def write_phase(folder: Path, experiment_file: Path, seed: int, rows: Sequence[Any]) -> None:
+    """What a search and a training have alike."""
+    write_json(folder / "environment.json", FACTS)
+    write_json(folder / "identity.json", {"corpus": "1" * 64, "tokenizer": "2" * 64})
+    experiment = load_experiment(experiment_file, [f"run.seed={seed}"])
+    (folder / "experiment.yaml").write_text(dump_experiment(experiment))
+    lines = [json.dumps({**row, "elapsed_s": 1.5}) + "\n" for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    weights = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(2)}
+    save_file(weights, folder / "last.safetensors")
+
+
+def write_search(folder: Path, experiment_file: Path, seed: int) -> None:
+    rows = [
+        {"kind": "train", "step": 5, "loss_nats": 2.5, "lr": 0.1},
+        {"kind": "valid", "step": 5, "net": "soft", "nats_per_token": 2.25},
+    ]
+    write_phase(folder, experiment_file, seed, rows)
+    pi = np.full((4, 3, 2), 0.5, dtype=np.float32)
+    labels = np.array(["attention", "dense"])
+    arrays = {"pi": pi, "alpha": pi * 0, "step": np.arange(1, 5), "labels": labels}
+    np.savez_compressed(folder / "pi.npz", **arrays)
+    (folder / "pi.csv").write_text("step,slot,pi\n1,0,0.5\n1,1,0.5\n")
+
+
+def write_training(run: Path, experiment_file: Path, name: str, seed: int) -> None:
+    folder = run / "retrain" / name / f"seed-{seed}"
+    row = {"kind": "train", "step": 5, "loss_nats": 2.0}
+    write_phase(folder, experiment_file, seed, [row])
+    (folder / "architecture.json").write_text(architecture(name).to_json())
+    write_json(folder / "result.json", {
+        "name": name, "seed": seed, "layout": "a d", "steps": 5, "best_step": 5, "parameters": 1,
+        "flops_per_token": 1.0, "validations": 1, "valid": SCORES, "test": SCORES,
+        "elapsed_s": 3.0,
+    })  # fmt: skip
+    (folder / "model").mkdir()
+    save_file({"a": torch.zeros(2)}, folder / "model" / "model.safetensors")
+
+
+def made_up_run(run: Path, experiment_file: Path) -> Path:
+    """Searches of two seeds, a layout derived from both, two more trainings, and a comparison."""
+    for seed in (0, 1):
+        write_search(run / "search" / f"seed-{seed}", experiment_file, seed)
+    for name in (CHOSEN, RIVAL):
+        folder = run / "architectures"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(architecture(name).to_json())
+        write_training(run, experiment_file, name, 0)
+    write_training(run, experiment_file, "layout-aa", 3)
+    (run / "architecture.json").write_text(architecture(CHOSEN).to_json())
+    text = dump_experiment(load_experiment(experiment_file, ["derive.searches=[0, 1]"]))
+    (run / "architectures" / f"{CHOSEN}.yaml").write_text(text)
+    (run / "comparison.yaml").write_text(dump_experiment(load_experiment(experiment_file)))
+    rows = [
+        {"name": name, "nats_per_token": 1.5, "latency_ms": 3.0, "equal": equal}
+        for name, equal in ((CHOSEN, "FLOPs latency"), (RIVAL, ""))
+    ]
+    results = {name: [{"seed": 0, "elapsed_s": 2.0}] for name in (CHOSEN, RIVAL)}
+    remarks = ["not trained under equal conditions: program c0ffee (x), 0c0ffee (the others)"]
+    content = {"verdict": "none", "remarks": remarks, "rows": rows, "results": results}
+    content["latency_interval_ms"] = {CHOSEN: [3.0, 3.5]}
+    write_json(run / "comparison.json", content)
+    table = f"name,nats_per_token,latency_ms,equal\n{CHOSEN},1.5,3.0,latency\n{RIVAL},1.5,,\n"
+    (run / "comparison.csv").write_text(table)
+    result = (run / "retrain" / CHOSEN / "seed-0/result.json").read_text()
+    write_json(run / "model" / "result.json", json.loads(result))
+    (run / "report.html").write_text("drawn")
+    (run / "lock").write_text("")
+    (run / "search/seed-0/tensorboard").mkdir()
+    (run / "search/seed-0/tensorboard/events").write_text("x")
+    return run
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +134,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     made_up_run(folder / "run", write_experiment(folder))
     write_archive(folder / "run", folder / "run.zip", weights=False)
+    unpack(folder / "run.zip", folder / "unpacked")
     return folder
 
 
@@ -47,21 +158,12 @@ def test_the_commands_are_those_that_made_the_run(made: Path) -> None:
     assert lines(made) == [
         "python search.py f/search/seed-0/E --run r --set run.threads=2",
         "python search.py f/search/seed-1/E --run r --set run.threads=2",
-        "python search.py f/search/seed-0/E --run r --seeds 0,1 --set run.threads=2",
         f"python derive.py f/architectures/{CHOSEN}.yaml --run r --set run.threads=2",
         f"python retrain.py f/retrain/{CHOSEN}/seed-0/E --run r --set run.threads=2",
         "python retrain.py f/retrain/layout-aa/seed-3/E --run r --architecture "
         "f/retrain/layout-aa/seed-3/architecture.json --set run.threads=2",
         "python compare.py f/comparison.yaml --run r --set run.threads=2",
     ]
-
-
-def test_a_derivation_has_the_threads_of_the_search_whatever_its_trainings_had(made: Path) -> None:
-    """It scores the SuperNet in its process; what it trains has one thread each at any setting."""
-    for kind in ("probes", "finals"):
-        training = made / kind / "a d" / "seed-1000/retrain/layout-ad/seed-1000"
-        write_json(training / "environment.json", FACTS | {"threads": 1})
-    assert lines(made)[3].endswith("--run r --set run.threads=2")
 
 
 def test_searches_have_their_own_threads_and_several_processes_come_by_torchrun(made: Path) -> None:
@@ -76,8 +178,6 @@ def test_searches_have_their_own_threads_and_several_processes_come_by_torchrun(
     [
         (lambda run: (run / "search/seed-1/pi.csv").unlink(), "search/seed-1: not done"),
         (lambda run: (run / "retrain/layout-aa/seed-3/result.json").unlink(), "not done"),
-        (lambda run: (run / "search/seed-0/environment.json").unlink(), "No such file"),
-        (lambda run: (run / "search/seed-0/environment.json").write_text("{"), "environment.json"),
         (lambda run: write_json(run / "comparison.json", {"results": {RIVAL: []}}), "chosen since"),
         (shutil.rmtree, "no run directory"),
         (lambda run: [shutil.rmtree(run), run.mkdir()], "no search, layout or training"),
@@ -116,14 +216,6 @@ def test_the_same_run_gives_the_same_bytes_and_weights_only_where_they_are_asked
     assert (tmp_path / "unpacked" / name).read_bytes() == (made / name).read_bytes()
 
 
-def test_other_files_are_no_archive(archive: Path, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "x.zip").write_text("words " * 50)
-    assert "x.zip: damaged (File is not a zip file)" in refused(replay, capsys, tmp_path / "x.zip")
-    assert "nothing.zip: No such file" in refused(replay, capsys, tmp_path / "nothing.zip")
-    archive.write_bytes(archive.read_bytes()[:-100])
-    assert f"{archive}: damaged" in refused(replay, capsys, archive)
-
-
 def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Callable[[Members], None]:
     def changed(members: Members) -> None:
         manifest = json.loads(members["manifest.json"])
@@ -136,8 +228,6 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Callable[[Members]
 FILE = "search/seed-0/experiment.yaml"
 HOSTILE: dict[str, tuple[Callable[[Members], Any], str]] = {
     "above": (lambda m: m.update({"run/../../evil": b"x"}), "unsafe name 'run/../../evil'"),
-    "absolute": (lambda m: m.update({"/tmp/evil": b"x"}), "unsafe name '/tmp/evil'"),
-    "windows": (lambda m: m.update({"c:evil": b"x"}), "unsafe name 'c:evil'"),
     "extra": (lambda m: m.update({"run/extra.json": b"x"}), "'run/extra.json' is not a file that"),
     "missing": (lambda m: m.pop(f"run/{FILE}"), f"lacks '{FILE}'"),
     "no manifest": (lambda m: m.pop("manifest.json"), "no archive of tools.pack"),
@@ -182,3 +272,176 @@ def test_a_bomb_is_refused_unread(
 ) -> None:
     monkeypatch.setattr("pipeline.run_archive._MOST_BYTES", 1000)
     assert "more than 1,000" in refused(replay, capsys, archive)
+
+
+@pytest.fixture
+def manifest(original: Path) -> Manifest:
+    return Manifest.model_validate_json((original / "unpacked/manifest.json").read_bytes())
+
+
+@pytest.fixture
+def remade(original: Path, tmp_path: Path) -> Path:
+    """A run that came out equal, but for its times and its program."""
+    folder = shutil.copytree(original / "run", tmp_path / "run")
+    shutil.copytree(original / "unpacked", folder / FILES)
+    for path in folder.glob("*.json*"):
+        path.write_text(path.read_text().replace('"latency_ms": 3.0', '"latency_ms": 4.0'))
+    for path in folder.rglob("*.json*"):
+        if FILES not in path.relative_to(folder).parts:
+            text = path.read_text().replace('"elapsed_s": ', '"elapsed_s": 9')
+            path.write_text(text.replace("c0ffee", "beef").replace("3.5", "4.5"))
+    rows = (folder / "comparison.csv").read_text().replace("3.0,latency", "4.0,")
+    (folder / "comparison.csv").write_text(rows)
+    return folder
+
+
+def test_times_and_the_program_are_no_difference(manifest: Manifest, remade: Path) -> None:
+    found, seen = differences(manifest, remade)
+    assert found == []
+    assert seen > 20
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        text = (run / name).read_text()
+        assert old in text
+        (run / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def change_pi(run: Path) -> None:
+    path = run / "search/seed-1/pi.npz"
+    with np.load(path) as saved:
+        arrays = dict(saved)
+    arrays["pi"][2, 1, 1] += 0.25
+    np.savez_compressed(path, **arrays)
+
+
+def change_weights(run: Path) -> None:
+    save_file({"a": torch.tensor([0.0, -0.0])}, run / WEIGHTS)
+
+
+METRICS, RESULT = "search/seed-0/metrics.jsonl", f"retrain/{CHOSEN}/seed-0/result.json"
+WEIGHTS = f"retrain/{CHOSEN}/seed-0/model/model.safetensors"
+CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "metrics": (
+        edit(METRICS, '"lr": 0.1', '"lr": 0.2'),
+        f"{METRICS}: row 1.lr: 0.1 there, 0.2 here",
+    ),
+    "a row less": (
+        lambda run: (run / METRICS).write_text((run / METRICS).read_text().splitlines()[0] + "\n"),
+        f'{METRICS}: row 2.kind: "valid" there, nothing here',
+    ),
+    "pi": (change_pi, "search/seed-1/pi.npz: its bytes are others"),
+    "result": (
+        edit(RESULT, '"best_step": 5', '"best_step": 5.0'),
+        f"{RESULT}: best_step: 5 there, 5.0 here",
+    ),
+    "layout": (
+        edit("architecture.json", '"dense"', '"attention"'),
+        'architecture.json: slots[2].kind: "dense" there, "attention" here',
+    ),
+    "comparison": (
+        edit("comparison.csv", "interleaved,1.5", "interleaved,1.6"),
+        'comparison.csv: row 2.nats_per_token: "1.5" there, "1.6" here',
+    ),
+    "a file": (lambda run: (run / RESULT).unlink(), f"{RESULT}: is missing here"),
+    "weights": (change_weights, f"{WEIGHTS}: its bytes are others"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_differs_is_named_by_its_first_place(
+    manifest: Manifest, remade: Path, kind: str
+) -> None:
+    change, line = CHANGES[kind]
+    change(remade)
+    assert differences(manifest, remade)[0] == [line]
+
+
+def test_the_first_file_is_the_one_that_a_run_writes_first(
+    manifest: Manifest, remade: Path
+) -> None:
+    for kind in ("comparison", "layout", "result", "pi", "metrics"):
+        CHANGES[kind][0](remade)
+    files = [line.partition(":")[0] for line in differences(manifest, remade)[0]]
+    wanted = [METRICS, "search/seed-1/pi.npz", "architecture.json", RESULT, "comparison.csv"]
+    assert files == wanted
+    names = [f"search/seed-{seed}/pi.npz" for seed in (10, 2)]
+    others = ["train.log", "search/seed-2/environment.json", "search/seed-2/last.safetensors"]
+    assert in_order([*names, *others]) == names[::-1]
+
+
+@pytest.fixture
+def inputs(original: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The hashes of the made-up run's text, and no commit that other work changes meanwhile."""
+    monkeypatch.setenv("PARNAS_CACHE", str(original / "cache"))
+    monkeypatch.setattr("training.run_dir.commit", lambda: "abc")
+    data = load_experiment(original / "tiny.yaml").data
+    text = prepare(data, Path.cwd(), progress=print, is_run=lambda folder: False)
+    return {"corpus": text.corpus_digest, "tokenizer": text.tokenizer.digest}
+
+
+def expected_of(
+    original: Path, folder: Path, inputs: dict[str, str], facts: dict[str, Any], *sets: str
+) -> list[str]:
+    """What a replay of the made-up run says, had it been made on this machine but for `facts`."""
+    files = shutil.copytree(original / "unpacked", folder / "files")
+    here = json.loads(environment(torch.device("cpu"), {})) | {"threads": 1}
+    for path in files.rglob("environment.json"):
+        write_json(path, here | facts)
+    for path in files.rglob("identity.json"):
+        write_json(path, inputs)
+    return expectations(files, sets)
+
+
+def test_nothing_is_said_where_nothing_differs(
+    original: Path, tmp_path: Path, inputs: dict[str, str]
+) -> None:
+    assert expected_of(original, tmp_path, inputs, {}) == []
+
+
+def test_what_differs_here_is_said_beforehand(
+    original: Path, tmp_path: Path, inputs: dict[str, str]
+) -> None:
+    facts: dict[str, Any] = {"torch": "1.0", "commit": "abc-changed"}
+    (tmp_path / "train.txt").write_text((original / "train.txt").read_text()[1:])
+    texts = f"data.files.train={tmp_path / 'train.txt'}"
+    lines = expected_of(original, tmp_path, inputs, facts, texts, "retrain.steps=9")
+    assert lines[0] == "commit was abc-changed, is abc"
+    assert lines[1].startswith("torch was 1.0, is 2.")
+    assert lines[2].startswith(f"corpus hash was {inputs['corpus'][:12]}, is ")
+    assert lines[-1] == "--set retrain.steps=9: is another experiment"
+    assert not any("data.files" in line for line in lines)
+
+
+def test_a_replay_needs_anyway_where_something_differs_and_check_runs_nothing(
+    original: Path, tmp_path: Path, inputs: dict[str, str], capsys: Capture
+) -> None:
+    arguments = [original / "run.zip", "--run", tmp_path / "new"]
+    capsys.readouterr()
+    assert code_of(replay, *arguments, "--check") == 0
+    out = capsys.readouterr().out
+    assert f"differs: torch was {FACTS['torch']}, is " in out
+    assert "python search.py run/search/seed-0/experiment.yaml --run " in out
+    assert code_of(replay, *arguments) == 2
+    assert "--anyway makes the run all the same" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_replay_takes_an_empty_folder_and_goes_on_in_its_own_alone(
+    original: Path, tmp_path: Path, manifest: Manifest
+) -> None:
+    archive = original / "run.zip"
+    begin(archive, manifest, tmp_path / "new")
+    begin(archive, manifest, tmp_path / "new")
+    saved = tmp_path / "new" / FILES / "comparison.yaml"
+    assert saved.read_bytes() == (original / "run/comparison.yaml").read_bytes()
+    other = manifest.model_copy(update={"name": "other"})
+    with pytest.raises(ValueError, match="a replay of another archive"):
+        begin(archive, other, tmp_path / "new")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/x").touch()
+    with pytest.raises(ValueError, match="is not empty"):
+        begin(archive, manifest, tmp_path / "mine")

@@ -54,22 +54,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = set_up(experiment, run_dir, ranks)
         architecture = find_architecture(plan, arguments.architecture, arguments.layout)
         trainer = open_retraining(plan, architecture)
-    with closing(trainer), exit_codes.run_errors() as ending:
-        trainer.run(experiment.run)
-        ranks.leave()
-        if ranks.is_first:
-            result = finish_retrain(plan, trainer, architecture)
-            show_result(result)
-            if arguments.architecture is None and arguments.layout is None:
-                print(copy_chosen(result, run_dir))
-                show_report(plan)
-                print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
-            else:
-                print(f"model: {result.parent / 'model'}")
-            if arguments.layout is not None:
-                settings = (*settings_of(arguments.layout), *carried(arguments))
-                print(f"to choose it: {cli.command('derive.py', run_dir, *settings)}")
-    return ending.code
+        with closing(trainer):
+            trainer.run(experiment.run)
+            ranks.leave()
+            if ranks.is_first:
+                result = finish_retrain(plan, trainer, architecture)
+                show_result(result)
+                if arguments.architecture is None and arguments.layout is None:
+                    print(copy_chosen(result, run_dir))
+                    show_report(plan)
+                    print(f"next: {cli.command('compare.py', run_dir, *carried(arguments))}")
+                else:
+                    print(f"model: {result.parent / 'model'}")
+                if arguments.layout is not None:
+                    settings = (*settings_of(arguments.layout), *carried(arguments))
+                    print(f"to choose it: {cli.command('derive.py', run_dir, *settings)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ A script parses its arguments before it imports anything heavy, so that `--help`
 
 import argparse
 import math
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,8 +36,6 @@ _BEGUN = ("probes/key.json", "finals/key.json", "replay/manifest.json")
 # Where these lie, a folder is a part of a run.
 _PARTS = ("identity.json", "seed-*/identity.json")
 _MOST_WORKERS = 1024
-# What may follow `--seeds 0`: numbers with commas between, before or behind them.
-_MORE_SEEDS = re.compile(r"[\s,]*-?\d+([\s,]+-?\d+)*[\s,]*|[\s,]+")
 
 
 def command(
@@ -96,23 +92,12 @@ def interpreter_typed() -> str:
     A process that another one started was given an absolute path. It stays, because a plain
     `python` may be another one, without the packages.
     """
-    typed = Path(sys.orig_argv[0])
-    shown = _from_here(typed)
-    # Without a folder the shell would look for it elsewhere.
-    return f"./{shown}" if typed.is_absolute() and len(shown.parts) == 1 else str(shown)
+    return str(_from_here(Path(sys.orig_argv[0])))
 
 
 def _from_here(path: Path) -> Path:
     """The path without the current folder, where it lies inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-@dataclass(frozen=True)
-class RunTarget:
-    """The experiment file that a command reads and the run directory that it writes to."""
-
-    file: Path
-    run: Path
 
 
 def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED) -> "Parser":
@@ -148,32 +133,11 @@ def parser(doc: str | None, *, writes: bool = True, saved: Sequence[str] = SAVED
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one line, and whose --seeds may have blanks between them."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, but `--seeds 0 1 FILE` gives FILE to the next argument."""
-        arguments = sys.argv[1:] if args is None else args
-        return super().parse_known_args(list(_with_seeds_joined(arguments)), namespace)
+    """A parser whose refusals are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2 and one line."""
         self.exit(2, f"{self.prog}: {message}; --help says more\n")
-
-
-def _with_seeds_joined(arguments: Sequence[str]) -> Iterator[str]:
-    """Join the numbers behind --seeds; argparse would take FILE for a seed."""
-    waiting = list(arguments)
-    while waiting:
-        argument = waiting.pop(0)
-        yield argument
-        if argument == "--":
-            yield from waiting
-            return
-        seeds = []
-        while argument == "--seeds" and waiting and _MORE_SEEDS.fullmatch(waiting[0]):
-            seeds.append(waiting.pop(0))
-        if seeds:
-            yield " ".join(seeds)
 
 
 def tool_parser(name: str, doc: str | None) -> Parser:
@@ -193,7 +157,7 @@ def add_trackers(parser: Parser) -> None:
         parser.add_argument(f"--{name}", dest="set", action=_Track, nargs=0, help=words)
 
 
-def locate(arguments: argparse.Namespace) -> RunTarget:
+def locate(arguments: argparse.Namespace) -> tuple[Path, Path]:
     """The experiment file and the run directory of parsed arguments.
 
     Raises:
@@ -202,7 +166,7 @@ def locate(arguments: argparse.Namespace) -> RunTarget:
     """
     path: Path = arguments.experiment
     if path.is_dir() and (saved := next(_saved(path, arguments.saved), None)) is not None:
-        return RunTarget(saved, check_run(arguments.run or path))
+        return saved, check_run(arguments.run or path)
     if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
         for folder in path.parents:
             if any(_saved(folder, SAVED)):
@@ -214,7 +178,7 @@ def locate(arguments: argparse.Namespace) -> RunTarget:
             f"{path}: a directory without {' or '.join(SAVED)}; "
             "give a YAML file, or run search.py or retrain.py first"
         )
-    return RunTarget(path, check_run(arguments.run or Path("runs") / path.stem))
+    return path, check_run(arguments.run or Path("runs") / path.stem)
 
 
 def check_run(run: Path) -> Path:
@@ -234,16 +198,10 @@ def check_run(run: Path) -> Path:
 
 
 def _why_no_run(folder: Path) -> str | None:
-    if folder.is_symlink() and not folder.exists():
-        return "is a link to nothing"
-    if (folder / ".git").exists():
-        return "is a git repository"
     if any(any(folder.glob(glob)) for glob in _PARTS):
         return "is a part of a run"
     if is_run_folder(folder) or any(any(folder.glob(glob)) for glob in _BEGUN):
         return None
-    if folder.resolve() == Path.cwd():
-        return "is the current folder, as it is where --run is empty"
     files = (path for path in folder.rglob("*") if not path.is_dir())
     other = next((path for path in files if not _may_be_ours(path, folder)), None)
     return None if other is None else f"holds {other.relative_to(folder)}, and is no run"
@@ -278,11 +236,10 @@ def _seed_then_name(folder: Path) -> tuple[float, str]:
 
 
 def add_seeds(parser: Parser, words: str, default: Sequence[int] | None = None) -> None:
-    """The option of several seeds: `0,1,2` or `0 1 2`."""
+    """The option of several seeds: `0,1,2`."""
     parser.add_argument(
         "--seeds",
         type=_seeds,
-        action=_Once,
         default=None if default is None else list(default),
         metavar="N,N",
         help=words,
@@ -308,15 +265,6 @@ def add_workers(parser: Parser, help_text: str = "runs at a time") -> None:
     parser.add_argument("--workers", type=kind, default=1, metavar="N", help=help_text)
 
 
-class _Once(argparse.Action):
-    """Refuses an option that is given twice, where argparse would forget the first one."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        if getattr(namespace, self.dest) is not self.default:
-            raise argparse.ArgumentError(self, f"given twice; give all at once, {option} 0,1,2")
-        setattr(namespace, self.dest, values)
-
-
 class _Track(argparse.Action):
     """Adds a tracker to those that the flags of this command line name."""
 
@@ -328,7 +276,7 @@ class _Track(argparse.Action):
 
 
 def _seeds(text: str) -> list[int]:
-    parts = re.split(r"\s*,\s*|\s+", text.strip())
+    parts = [part.strip() for part in text.split(",")]
     seeds = [int(part) for part in parts if part.isdecimal()]
     if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
         raise argparse.ArgumentTypeError(
@@ -353,21 +301,9 @@ class HelpWithDefaults(argparse.RawDescriptionHelpFormatter):
     """
 
     def add_argument(self, action: argparse.Action) -> None:
-        """As argparse, which leaves out the default of an option without help."""
-        if action.help is None:
-            action.help = _default_words(action)
+        """As argparse, with the default of an option that has a value."""
+        words, default = action.help or "", action.default
+        no_value = default in (None, [], argparse.SUPPRESS) or action.nargs == 0
+        if not no_value and "default" not in words and words != argparse.SUPPRESS:
+            action.help = f"{words} (default: %(default)s)".strip()
         super().add_argument(action)
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        words = action.help or ""
-        return words if "default" in words else f"{words} {_default_words(action)}".strip()
-
-
-def _default_words(action: argparse.Action) -> str:
-    """`(default: 1)`; nothing for a flag, and where there is no value."""
-    value = action.default
-    if value is None or value == [] or value == argparse.SUPPRESS or action.nargs == 0:
-        return ""
-    between = "," if action.nargs is None else " "
-    shown = between.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return f"(default: {shown.replace('%', '%%')})"

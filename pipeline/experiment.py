@@ -389,14 +389,14 @@ def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:
         ValueError: the experiment is not valid or names a file that is not there, or a run
             directory holds none.
     """
-    target = cli.locate(arguments)
-    return load_experiment(target.file, arguments.set, Path.cwd()), target.run
+    file, run = cli.locate(arguments)
+    return load_experiment(file, arguments.set, Path.cwd()), run
 
 
 def text_experiment_of(arguments: Namespace) -> tuple[TextExperiment, Path]:
     """As `experiment_of`, of a file that needs no other section than `data`."""
-    target = cli.locate(arguments)
-    return _load(TextExperiment, target.file, arguments.set, Path.cwd()), target.run
+    file, run = cli.locate(arguments)
+    return _load(TextExperiment, file, arguments.set, Path.cwd()), run
 
 
 def carried(arguments: Namespace) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model import BLOCKS
-from pipeline import cli, exit_codes
+from pipeline import cli
 from pipeline.experiment import ExperimentError, dump_experiment, load_experiment
 from utils.strict_yaml import dump_yaml, read_yaml
 
@@ -340,7 +340,7 @@ def test_what_a_run_has_written_names_the_run(tmp_path):
             cli.locate(cli.parser("").parse_args([str(run / name)]))
         assert str(caught.value).endswith(f" {run}")
     saved = cli.parser("").parse_args([str(run / "search/seed-0/experiment.yaml")])
-    assert cli.locate(saved).file == saved.experiment
+    assert cli.locate(saved)[0] == saved.experiment
 
 
 def test_yaml_1_2_core_and_nothing_else():
@@ -445,8 +445,8 @@ def arguments(experiment, run=None):
 
 
 def test_a_files_run_directory_has_its_name():
-    assert cli.locate(arguments("configs/a b.yaml")).run == Path("runs/a b")
-    assert cli.locate(arguments("configs/a.yaml", "r")).run == Path("r")
+    assert cli.locate(arguments("configs/a b.yaml"))[1] == Path("runs/a b")
+    assert cli.locate(arguments("configs/a.yaml", "r"))[1] == Path("r")
 
 
 @pytest.mark.parametrize(
@@ -462,38 +462,7 @@ def test_a_run_directory_gives_its_saved_experiment(tmp_path, phases, taken):
     for name in phases:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "experiment.yaml").touch()
-    place = cli.locate(arguments(tmp_path))
-    assert (place.file, place.run) == (tmp_path / taken / "experiment.yaml", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ExperimentError(["a", "b"]), "a\nb\n"),
-        (
-            FileNotFoundError(2, "No such file or directory", "x y"),
-            "x y: No such file or directory\n",
-        ),
-        (OSError("full"), "full\n"),
-    ],
-)
-def test_a_users_error_is_lines_and_exit_code_2(capsys, error, line):
-    with pytest.raises(SystemExit) as stop, exit_codes.user_errors():
-        raise error
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == line
-
-
-def test_our_own_errors_keep_their_traceback():
-    with pytest.raises(TypeError), exit_codes.user_errors():
-        raise TypeError
-
-
-def test_the_traceback_is_there_for_who_wants_it(capsys, monkeypatch):
-    monkeypatch.setenv("PARNAS_TRACEBACK", "1")
-    with pytest.raises(SystemExit), exit_codes.user_errors():
-        raise ValueError("x")
-    assert "Traceback" in capsys.readouterr().err
+    assert cli.locate(arguments(tmp_path)) == (tmp_path / taken / "experiment.yaml", tmp_path)
 
 
 def test_options_are_not_abbreviated(capsys):

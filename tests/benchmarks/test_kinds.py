@@ -129,7 +129,7 @@ def test_what_has_a_row_is_not_trained_again(
     given += ["--run", str(tmp_path / "run"), "--seeds"]
     count = len(entries(["ad"]))
     kinds_alone.main([*given, "0"])
-    kinds_alone.main([*given, "0", "1"])
+    kinds_alone.main([*given, "0,1"])
     assert len(trained) == len(set(trained)) == 2 * count
     assert (tmp_path / "k.csv").read_text().count(",inf,inf,") == 2
     for setting, words in (

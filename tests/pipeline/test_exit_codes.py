@@ -1,5 +1,6 @@
 """How scripts end: where memory runs out one line says what saves it, and the run goes on."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import torch
 
 import search
 from nas.search.step import SearchStep
-from pipeline.exit_codes import run_errors, user_errors
+from pipeline.exit_codes import user_errors
 from tests.runs import SEARCH, Capture, assert_same, refused, run, settings
+from training.endings import Diverged, Stopped
 
 
 def too_much() -> None:
@@ -30,24 +32,58 @@ def in_python() -> None:
 
 @pytest.mark.parametrize("allocate", [too_much, far_too_much, on_a_gpu, in_python])
 def test_where_memory_runs_out_one_line_says_what_saves_it(capsys: Capture, allocate: Any) -> None:
-    with run_errors() as ending:
-        allocate()
-    assert ending.code == 3
     with pytest.raises(SystemExit) as stop, user_errors():
         allocate()
     assert stop.value.code == 3
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == second
-    assert first.startswith("out of memory (")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("out of memory (")
     for remedy in ("micro_batches", "recompute=true", "precision=bfloat16"):
-        assert f"run.{remedy}" in first
-    assert "lower data.batch" in first
+        assert f"run.{remedy}" in line
+    assert "lower data.batch" in line
 
 
 def test_other_errors_of_torch_keep_their_traceback() -> None:
-    for context in (run_errors, user_errors):
-        with pytest.raises(RuntimeError, match="must match the size"), context():
-            torch.zeros(2) + torch.zeros(3)
+    with pytest.raises(RuntimeError, match="must match the size"), user_errors():
+        torch.zeros(2) + torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ValueError("a\nb"), 2, "a\nb"),
+        (FileNotFoundError(2, "No such file or directory", "x y"), 2, "x y: No such file or"),
+        (OSError("full"), 2, "full"),
+        (Diverged("all 3 trainings diverged"), 3, "all 3 trainings diverged"),
+        (Stopped(15), 143, "stopped by SIGTERM; the state is saved. Go on with:"),
+        (KeyboardInterrupt(), 130, "interrupted; what was written until then is kept. Go on with:"),
+    ],
+)
+def test_a_known_ending_is_a_line_and_a_code(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    """The command that goes on shows no password."""
+    url = "sweep.storage=postgresql://u:secret@h/db"
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "x.yaml", "--set", url])
+    with pytest.raises(SystemExit) as stop, user_errors():
+        raise error
+    assert stop.value.code == code
+    said = capsys.readouterr().err
+    assert said.startswith(line)
+    assert "secret" not in said
+    if "Go on with" in line:
+        assert "sweep.py x.yaml --set 'sweep.storage=postgresql://u:***@h/db'" in said
+        assert "# put the password in the place of ***" in said
+
+
+def test_our_own_errors_keep_their_traceback(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TypeError), user_errors():
+        raise TypeError
+    monkeypatch.setenv("PARNAS_TRACEBACK", "1")
+    with pytest.raises(SystemExit), user_errors():
+        raise ValueError("x")
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_run_that_ran_out_of_memory_goes_on_with_the_remedy(

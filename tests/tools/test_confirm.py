@@ -76,7 +76,7 @@ def test_files_of_one_name_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--seeds", "1", "1"], ["--seeds", "-1"], ["--workers", "0"], ["--seeds", "x"]],
+    [["--seeds", "1,1"], ["--seeds", "-1"], ["--workers", "0"], ["--seeds", "x"]],
 )
 def test_what_makes_no_sense_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -124,7 +124,7 @@ def test_seeds_of_a_sweep_are_refused(
     files = [experiment_file, tmp_path / "other.yaml"]
     files[1].write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     add_sweep(files[place], trials=2, more="  seeds: [4, 6]\n")
-    arguments = [*files, "--run", tmp_path / "run", "--seeds", "5", "6"]
+    arguments = [*files, "--run", tmp_path / "run", "--seeds", "5,6"]
     said = refused(confirm.main, capsys, *arguments).splitlines()[-1]
     name = files[place].stem
     assert said.startswith(f"--seeds 5, 6: 6 is one of the sweep.seeds of {name} (4, 6), which ")
@@ -179,7 +179,7 @@ def test_both_sides_train_with_every_seed_and_stand_in_one_table(
     other = tmp_path / "three.yaml"
     other.write_text(experiment_file.read_text().replace("slots: 4", "slots: 3"))
     arguments = [str(experiment_file), str(other), "--run", str(tmp_path / "run"), *SMALL]
-    arguments += ["--seeds", "7", "8", "--workers", "2"]
+    arguments += ["--seeds", "7,8", "--workers", "2"]
     assert confirm.main(arguments) == 0
     with (tmp_path / "run" / "confirm.csv").open(newline="") as file:
         table = list(csv.DictReader(file))

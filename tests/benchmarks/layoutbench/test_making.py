@@ -82,7 +82,7 @@ def test_a_table_is_made_timed_checked_and_searched(
 
     found = tmp_path / "found"
     arguments = ["search", *base, "--run", str(found), "--table", str(run / "layoutbench.csv")]
-    assert layoutbench.main([*arguments, "--seeds", "5", "6", "--workers", "2"]) == 0
+    assert layoutbench.main([*arguments, "--seeds", "5,6", "--workers", "2"]) == 0
     said = capsys.readouterr().out
     weighed = json.loads((found / "regret.json").read_text())
     means = {layout: statistics.fmean(nats) for layout, nats in table.nats("test").items()}
@@ -234,7 +234,7 @@ def test_what_searches_propose_is_replayed_too(
 @pytest.mark.slow
 def test_searches_propose_layouts_within_each_budget(experiment_file: Path, tmp_path: Path) -> None:
     run = tmp_path / "propose"
-    base = ["propose", str(experiment_file), *FOUR, "--run", str(run), "--seeds", "10", "11"]
+    base = ["propose", str(experiment_file), *FOUR, "--run", str(run), "--seeds", "10,11"]
     assert layoutbench.main([*base, "--within", "1x", "0.95x"]) == 0
     rows = [row.split(",") for row in (run / "proposals.csv").read_text().splitlines()[1:]]
     plan = set_up(load_experiment(experiment_file, FOUR[1::2]), run)

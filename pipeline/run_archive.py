@@ -27,7 +27,7 @@ from pipeline.experiment import load_experiment
 from pipeline.pareto import EXPERIMENT as PARETO
 from pipeline.pareto import SUMMARY
 from pipeline.run_files import phase_folders, run_folders
-from training.endings import Stopped
+from training.signals import Stopped
 from training.run_dir import environment
 from training.signals import StopRequest
 from utils.archives import ArchiveError, opened_archive

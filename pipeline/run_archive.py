@@ -27,9 +27,8 @@ from pipeline.experiment import load_experiment
 from pipeline.pareto import EXPERIMENT as PARETO
 from pipeline.pareto import SUMMARY
 from pipeline.run_files import phase_folders, run_folders
-from training.signals import Stopped
 from training.run_dir import environment
-from training.signals import StopRequest
+from training.signals import Stopped, StopRequest
 from utils.archives import ArchiveError, opened_archive
 from utils.files import folder_made_whole, named, read_object, write_whole
 from utils.screen import announce, say

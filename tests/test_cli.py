@@ -12,7 +12,6 @@ import search
 from pipeline import cli
 from tests.runs import Capture, refused
 from training.run_dir import environment, record_resume
-from training.signals import Diverged
 
 URL = "sweep.storage=postgresql://u:secret@h/db"
 

@@ -1,12 +1,12 @@
 """What is said of trainings that ran on unlike machines or programs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.compare import unlike_conditions
-from tests.packs import write_json
 
 COMMITS = ["0" * 40, "f" * 40]
 HERE = {"commit": COMMITS[0], "torch": "2.13.0", "packages": {"numpy": "2.0"}, "device": "cpu",
@@ -21,7 +21,8 @@ def said(folder: Path, **environments: list[dict[str, Any]]) -> str:
                  for name, each in environments.items()}  # fmt: skip
     for name, each in environments.items():
         for path, changed in zip(trainings[name], each, strict=True):
-            write_json(path / "environment.json", HERE | changed)
+            path.mkdir(parents=True)
+            (path / "environment.json").write_text(json.dumps(HERE | changed))
     return unlike_conditions(trainings)
 
 

@@ -55,7 +55,7 @@ def test_a_damaged_architecture_is_kept_until_it_is_removed(
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     said = refused(derive.main, capsys, *by_rule).splitlines()[-1]
-    assert said.startswith(f"{path}: line ")
+    assert said.startswith(f"{path}: not JSON: ")
     assert said.endswith("(is the file whole?); remove it, and it is made again")
     assert path.read_bytes() == whole[: len(whole) // 2]
     path.unlink()

@@ -11,7 +11,7 @@ import search
 from nas.search.step import SearchStep
 from pipeline.exit_codes import user_errors
 from tests.runs import SEARCH, Capture, assert_same, refused, run, settings
-from training.endings import Diverged, Stopped
+from training.signals import Diverged, Stopped
 
 
 def too_much() -> None:

@@ -23,7 +23,7 @@ from pipeline.retrain import retrain_trainer
 from pipeline.search import _locked, finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
-from tests.test_pipeline import run
+from tests.runs import code_of, run
 from tests.training.test_trainer import others_may_have
 from training.console import Screen
 from training.run_dir import FolderLock, claim
@@ -162,7 +162,7 @@ def test_a_signal_in_the_last_step_still_stops(
 
     with monkeypatch.context() as patched:
         patched.setattr(Screen, "advance", interrupting)
-        assert search.main([str(experiment_file), "--run", str(tmp_path / "run")]) == 130
+        assert code_of(search, experiment_file, "--run", tmp_path / "run") == 130
     run(search, experiment_file, "--run", tmp_path / "run")
 
 

@@ -86,11 +86,16 @@ def clip_gradients(parameters: Iterable[nn.Parameter], config: OptimiserConfig) 
     if config.clip_value is not None:
         nn.utils.clip_grad_value_(trained, config.clip_value)
     if config.clip_each_norm is not None:
-        for parameter in trained:
-            nn.utils.clip_grad_norm_(parameter, config.clip_each_norm)
+        _clip_each([p.grad for p in trained if p.grad is not None], config.clip_each_norm)
     if config.clip_norm is not None:
         nn.utils.clip_grad_norm_(trained, config.clip_norm)
     return norm
+
+
+def _clip_each(gradients: list[Tensor], limit: float) -> None:
+    """Bring every tensor whose norm is above the limit down to it."""
+    norm_N = torch.stack(torch._foreach_norm(gradients))
+    torch._foreach_mul_(gradients, list((limit / (norm_N + 1e-6)).clamp(max=1.0).unbind()))
 
 
 class Lamb(torch.optim.Optimizer):
@@ -115,29 +120,42 @@ class Lamb(torch.optim.Optimizer):
         """Move every tensor that has a gradient."""
         assert closure is None
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._move(weight, group)
+            if weights := [weight for weight in group["params"] if weight.grad is not None]:
+                self._move(weights, group)
 
-    def _move(self, weight: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[weight]
+    def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        # All tensors of a group in one call: on a GPU one by one is bound by the calls.
+        states = [self._state_of(weight) for weight in weights]
+        gradients = [weight.grad for weight in weights]
+        firsts, seconds = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        steps = [float(state["step"].add_(1)) for state in states]
+        first, second = group["betas"]
+        torch._foreach_lerp_(firsts, gradients, 1 - first)
+        torch._foreach_mul_(seconds, second)
+        torch._foreach_addcmul_(seconds, gradients, gradients, 1 - second)
+        roots = torch._foreach_div(seconds, [1 - second**step for step in steps])
+        torch._foreach_sqrt_(roots)
+        torch._foreach_add_(roots, group["eps"])
+        directions = torch._foreach_div(firsts, [1 - first**step for step in steps])
+        torch._foreach_div_(directions, roots)
+        torch._foreach_add_(directions, weights, alpha=group["weight_decay"])
+        w_N, r_N = (torch.stack(torch._foreach_norm(each)) for each in (weights, directions))
+        ratio_N = torch.where((w_N > 0) & (r_N > 0), w_N / r_N, torch.ones_like(w_N))
+        # A single number that begins at 0 (ReZero) would grow by factors alone, and never arrive.
+        ratios = [
+            ratio if weight.ndim else torch.ones_like(ratio)
+            for weight, ratio in zip(weights, ratio_N.unbind(), strict=True)
+        ]
+        torch._foreach_mul_(directions, [group["lr"] * ratio for ratio in ratios])
+        torch._foreach_sub_(weights, directions)
+
+    def _state_of(self, weight: Tensor) -> dict[str, Tensor]:
+        state: dict[str, Tensor] = self.state[weight]
         if not state:
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(weight)
             state["exp_avg_sq"] = torch.zeros_like(weight)
-        first, second = group["betas"]
-        state["step"] += 1
-        steps = float(state["step"])
-        state["exp_avg"].lerp_(weight.grad, 1 - first)
-        state["exp_avg_sq"].mul_(second).addcmul_(weight.grad, weight.grad, value=1 - second)
-        root = (state["exp_avg_sq"] / (1 - second**steps)).sqrt_().add_(group["eps"])
-        direction = (state["exp_avg"] / (1 - first**steps)).div_(root)
-        direction.add_(weight, alpha=group["weight_decay"])
-        w_norm, r_norm = weight.norm(), direction.norm()
-        # A single number that begins at 0 (ReZero) would grow by factors alone, and never arrive.
-        both = (w_norm > 0) & (r_norm > 0) & (weight.ndim > 0)
-        ratio = torch.where(both, w_norm / r_norm, torch.ones_like(w_norm))
-        weight.sub_(direction * (group["lr"] * ratio))
+        return state
 
 
 def decay(schedule: str, progress: float, final: float) -> float:

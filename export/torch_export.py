@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
-from export.check import check_program
 from export.graph import GraphModel, Memories
-from export.manifest import write_manifest
+from export.manifest import check_program, write_manifest
 from export.source import Source
 
 FILE = "model.pt2"

@@ -9,7 +9,7 @@ import pytest
 import compare
 import derive
 import retrain
-from export.huggingface.card import card_of
+from export.huggingface.folder import card_of
 from model import load_architecture
 from tests.runs import Capture, refused, run, settings
 from tools.export import read_source

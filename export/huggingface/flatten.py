@@ -7,7 +7,6 @@ taken from `values.py`; the registry holds the kinds of the layout.
 """
 
 import ast
-import hashlib
 import importlib
 import json
 import types
@@ -25,7 +24,6 @@ from model.blocks import BLOCKS, BlockKind
 
 ROOT = Path(__file__).resolve().parents[2]
 START = "export.huggingface.modeling"
-CONFIGURATION = "export.huggingface.configuration"
 _REGISTRY = "model.blocks"
 # Names that need other packages, and what stands for them.
 REPLACED = {
@@ -117,7 +115,7 @@ class _File:
             self.add(module, name)
         elif name in known.imported:
             origin, original = known.imported[name]
-            if origin.split(".")[0] in _OURS and origin != CONFIGURATION:
+            if origin.split(".")[0] in _OURS:
                 if original != name:
                     raise ValueError(f"{module}: {original} is imported as {name}")
                 self._follow(origin, name)
@@ -180,14 +178,6 @@ def modelling_source(kinds: Iterable[str]) -> str:
     return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def configuration_source(modelling: str) -> str:
-    """The text of the file of the config's class, beside this text of the modelling file."""
-    digest = hashlib.sha256(modelling.encode()).hexdigest()
-    # In one process transformers takes the first model's code for every config of the same file.
-    mark = f"# Belongs to the modeling_parnas.py of sha256 {digest}."
-    return "\n".join([*read_module(CONFIGURATION).lines, "", "", mark]) + "\n"
-
-
 def _heading(kinds: Iterable[str]) -> str:
     return (
         f'"""A Parnas language model for transformers, of the kinds {", ".join(kinds)}.\n\n'
@@ -201,8 +191,6 @@ def _imports(outside: dict[str, Place]) -> str:
     whole: list[str] = []
     parts: dict[str, list[str]] = {}
     for name, (module, original) in sorted(outside.items()):
-        if module == CONFIGURATION:
-            module = ".configuration_parnas"
         if not original:
             whole.append(f"import {module}" + ("" if name == module else f" as {name}"))
             continue

@@ -1,18 +1,71 @@
 """The folder that transformers loads: weights, config, code, tokenizer and a model card."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 
-from export.huggingface.card import card_of
-from export.huggingface.config import config_of
-from export.huggingface.flatten import configuration_source, modelling_source
+from export.huggingface.flatten import modelling_source
 from export.huggingface.tokenizer import write_tokenizer
 from export.source import Source
+from model import Architecture, Candidate, reads_context
+from utils.text import NO_CONTEXT, visible
 
 _DTYPES = ("float32", "bfloat16", "float16")
+
+# By kind, how a slot mixes tokens. Where it does not, `moe` stands: transformers refuses other
+# names, and takes it for a layer without attention, for which it keeps nothing.
+LAYER_TYPES = {
+    "attention": "full_attention",
+    "all_attention": "full_attention",
+    "routing": "full_attention",
+    "adaptive_span": "sliding_attention",
+    "gated_delta": "linear_attention",
+    "linear_attention": "linear_attention",
+    "short_conv": "conv",
+}
+NOT_MIXING = "moe"
+_SPARSE = {"mixture_of_experts", "product_key_memory"}
+# Our options of a slot, by their names in transformers.
+OPTIONS = {
+    "num_attention_heads": "n_heads",
+    "num_key_value_heads": "n_kv_heads",
+    "head_dim": "d_head",
+    "sliding_window": "window",
+    "intermediate_size": "d_ffn",
+    "hidden_act": "activation",
+    "num_local_experts": "n_experts",
+}
+
+_MEASURES = {
+    "nats_per_token": "nats per token",
+    "perplexity": "perplexity",
+    "bits_per_byte": "bits per byte",
+    "word_perplexity": "perplexity per word",
+    "tokens": "scored tokens",
+}
+_HEAD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [parnas, custom_code]
+---"""
+_USE = """## Use
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("DIR", trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained("DIR", trust_remote_code=True)
+inputs = tokenizer("def add(", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=40)[0]))
+```
+
+`trust_remote_code` runs `modeling_parnas.py`, which lies in this folder and imports torch,
+transformers and the standard library. Training texts began with `<doc>`
+(`tokenizer.bos_token_id`); no text becomes that id, so put it before a prompt yourself where a
+document begins."""
 
 
 def write_folder(source: Source, folder: Path) -> list[str]:
@@ -30,10 +83,8 @@ def write_folder(source: Source, folder: Path) -> list[str]:
     _write_json(folder / "config.json", config_of(architecture, doc, dtype))
     ids = {"bos_token_id": doc, "eos_token_id": doc, "pad_token_id": doc}
     _write_json(folder / "generation_config.json", ids)
-    modelling = modelling_source(slot.kind for slot in architecture.slots)
     texts = {
-        "modeling_parnas.py": modelling,
-        "configuration_parnas.py": configuration_source(modelling),
+        "modeling_parnas.py": modelling_source(slot.kind for slot in architecture.slots),
         "README.md": card_of(source),
     }
     for name, text in texts.items():
@@ -48,3 +99,149 @@ def write_folder(source: Source, folder: Path) -> list[str]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def config_of(architecture: Architecture, doc_id: int, dtype: str) -> dict[str, Any]:
+    """The content of config.json."""
+    softmax = architecture.softmax
+    head_width = architecture.options.d_embedding or architecture.d_model
+    layers = [_layer(slot) for slot in architecture.slots]
+    # A value of the whole model must stand for each name; a layer that has one says its own.
+    common: dict[str, Any] = {}
+    for layer in layers:
+        common = {name: value for name, value in layer.items() if name != "skip"} | common
+    return {
+        "architectures": ["ParnasForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "modeling_parnas.ParnasConfig",
+            "AutoModelForCausalLM": "modeling_parnas.ParnasForCausalLM",
+        },
+        "model_type": "parnas",
+        "dtype": dtype,
+        "vocab_size": architecture.vocabulary_size,
+        "hidden_size": architecture.d_model,
+        "num_hidden_layers": len(architecture.slots),
+        "slots": [_every_option(slot) for slot in architecture.slots],
+        "tie_slots": architecture.tie_slots,
+        "options": architecture.options.model_dump(mode="json"),
+        "softmax": {
+            "cutoffs": list(softmax.cutoffs),
+            "sizes": list(softmax.tail_widths(head_width)),
+            "tied": softmax.tied,
+        },
+        "dropout": {"residual": 0.0, "embedding": 0.0, "attention": 0.0, "dense": 0.0},
+        "bos_token_id": doc_id,
+        "eos_token_id": doc_id,
+        "pad_token_id": doc_id,
+        "use_cache": True,
+        "tie_word_embeddings": False,
+        "layer_types": [layer_type(slot) for slot in architecture.slots],
+        "mlp_layer_types": [
+            "sparse" if slot.kind in _SPARSE else "dense" for slot in architecture.slots
+        ],
+        **common,
+        "per_layer_config": {str(number): layer for number, layer in enumerate(layers)},
+    }
+
+
+def _every_option(slot: Candidate) -> dict[str, Any]:
+    return {name: getattr(slot, name) for name in type(slot).model_fields}
+
+
+def layer_type(slot: Candidate) -> str:
+    """The layer's type in transformers' words."""
+    known = LAYER_TYPES.get(slot.kind, NOT_MIXING)
+    windowed = getattr(slot, "window", None) is not None
+    return "sliding_attention" if known == "full_attention" and windowed else known
+
+
+def _layer(slot: Candidate) -> dict[str, Any]:
+    """What a slot's options are called in transformers, and which half of a layer it lacks."""
+    options = _every_option(slot)
+    layer = {theirs: options[ours] for theirs, ours in OPTIONS.items() if ours in options}
+    if "span" in options:
+        layer["sliding_window"] = options["span"]
+    if layer.get("num_key_value_heads", 0) is None:
+        layer["num_key_value_heads"] = layer["num_attention_heads"]
+    layer["skip"] = ["attention"] if layer_type(slot) == NOT_MIXING else ["mlp"]
+    if slot.kind == "identity":
+        layer["skip"] = ["attention", "mlp"]
+    return layer
+
+
+def card_of(source: Source) -> str:
+    """The text of README.md."""
+    architecture = source.architecture
+    parameters = sum(parameter.numel() for parameter in source.model.parameters())
+    tokenizer = source.tokenizer
+    sees = any(map(reads_context, architecture.slots))
+    parts = [
+        _HEAD,
+        f"# {architecture.name}",
+        *([] if sees else [f"**Warning: {NO_CONTEXT}, so this is no Transformer.**"]),
+        f"A {'Transformer-XL' if sees else 'context-free'} language model of {parameters:,} "
+        f"parameters whose blocks were chosen slot by slot: {len(architecture.slots)} slots, width "
+        f"{architecture.d_model}, layout `{architecture.letters()}`. The tokenizer "
+        f"is {tokenizer.kind} with {tokenizer.vocabulary_size:,} ids.",
+        _USE,
+        "## Layout",
+        _layout(source),
+        "## Results",
+        _results(source.result),
+        "## Where it comes from",
+        _provenance(source),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _layout(source: Source) -> str:
+    rows = []
+    for number, slot in enumerate(source.architecture.slots):
+        names = [name for name in type(slot).model_fields if name not in ("kind", "label")]
+        shown = ", ".join(f"{name} {_shown(getattr(slot, name))}" for name in names)
+        rows.append([str(number), slot.label, slot.kind, shown])
+    return _table(["slot", "label", "kind", "options"], rows)
+
+
+def _results(result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return "No `result.json` lay beside the model."
+    rows = []
+    for name, title in _MEASURES.items():
+        values = [result[split].get(name) for split in ("valid", "test")]
+        if any(value is not None for value in values):
+            rows.append([title, *map(_shown, values)])
+    said = (
+        f"Seed {result['seed']}, best of {result['validations']} validations at step "
+        f"{result['best_step']} of {result['steps']}. Every token was scored once, with memory "
+        "carried over; the test text was used once."
+    )
+    return f"{_table(['', 'validation', 'test'], rows)}\n\n{said}"
+
+
+def _provenance(source: Source) -> str:
+    architecture = source.architecture
+    rows = [[_cell(name), _cell(value)] for name, value in architecture.provenance.items()]
+    if architecture.evidence is not None:
+        rows.append(["derivation", _cell(architecture.evidence.method)])
+        rows += [["caveat", _cell(caveat)] for caveat in architecture.evidence.caveats]
+    rows.append(["tokenizer", f"{source.tokenizer.kind}, digest {source.tokenizer.digest[:16]}"])
+    return _table(["", ""], rows)
+
+
+def _cell(text: str) -> str:
+    """Text of a file in a table: nothing of it ends a cell, or is markup."""
+    return visible(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if value else "0"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -46,7 +46,7 @@ def test_a_model_is_exported_into_a_new_folder_or_an_empty_one(
         assert command.main([str(model), "--to", "hf", str(out)]) == 0
         assert capsys.readouterr().out.endswith(f"written: {out}\n")
         assert sorted(path.name for path in out.iterdir()) == [
-            "README.md", "config.json", "configuration_parnas.py", "generation_config.json",
+            "README.md", "config.json", "generation_config.json",
             "model.safetensors", "modeling_parnas.py", "tokenizer.json", "tokenizer_config.json",
         ]  # fmt: skip
         assert [path.name for path in out.parent.iterdir() if path.name.startswith(".")] == []
@@ -84,12 +84,11 @@ def test_a_pickle_in_the_place_of_the_weights_is_refused(model: Path, capsys: Ca
     assert "not a safetensors file" in refusal(capsys, model, model.parent / "out")
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_changed_byte_is_seen(model: Path, capsys: Capture, name: str) -> None:
-    whole = bytearray((model / name).read_bytes())
+def test_a_changed_tokenizer_is_seen(model: Path, capsys: Capture) -> None:
+    whole = bytearray((model / "tokenizer.json").read_bytes())
     whole[-3] ^= 1
-    (model / name).write_bytes(whole)
-    assert f"{name}: " in refusal(capsys, model, model.parent / "out")
+    (model / "tokenizer.json").write_bytes(whole)
+    assert "tokenizer.json: " in refusal(capsys, model, model.parent / "out")
 
 
 def test_shapes_that_no_tensor_has_take_no_memory(model: Path, capsys: Capture) -> None:

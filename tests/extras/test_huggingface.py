@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from export.huggingface.flatten import configuration_source, modelling_source
+from export.huggingface.flatten import modelling_source
 from model import BLOCKS, Candidate, ModelOptions, SoftmaxConfig
 from tests.extras.huggingface import DOC, IDS, Exported, export, greedy, load, tokens
 from tests.model.tiny import candidate
@@ -248,7 +248,6 @@ def test_the_code_is_what_our_sources_give(exported: Any, kind: str) -> None:
     folder = exported(kind).folder
     wanted = modelling_source({"attention", kind})
     assert (folder / "modeling_parnas.py").read_text() == wanted
-    assert (folder / "configuration_parnas.py").read_text() == configuration_source(wanted)
 
 
 def test_the_folder_loads_where_parnas_is_not(exported: Any, tmp_path: Path) -> None:

@@ -97,13 +97,6 @@ def test_evidence_of_scores_is_written_where_there_is_some_and_then_read() -> No
     assert json.loads(Architecture.from_json(json.dumps(bare), "x").to_json()) == bare
 
 
-def test_a_clamp_is_written_and_read() -> None:
-    made = architecture(slots=(candidate("attention", clamp=4),), evidence=None)
-    assert json.loads(made.to_json())["slots"][0]["clamp"] == 4
-    assert Architecture.from_json(made.to_json(), "x") == made
-    assert made != architecture(slots=(candidate("attention"),), evidence=None)
-
-
 def refusal(change: Any) -> list[str]:
     """What is said of a file in which `change` altered something."""
     value = json.loads(architecture().to_json())

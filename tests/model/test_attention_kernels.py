@@ -97,37 +97,6 @@ def test_a_block_takes_the_kernel_that_is_asked_for(monkeypatch: pytest.MonkeyPa
     assert taken == ["fused", "fused", "with_bias"]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_in_bfloat16_values_and_gradients_stay_close(kernel: str) -> None:
-    wide, low = Reading("long_memory", "full"), Reading("long_memory", "full")
-    for reading in (wide, low):
-        for parameter in reading.block.parameters():
-            # Scores of the size that training has: an error of one of 10 would be 0.03.
-            parameter.data.mul_(0.5)
-    wanted = wide.output("fused")
-    low.block.bfloat16()
-    low.c_BSD = low.c_BSD.detach().bfloat16().requires_grad_()
-    found = low.output(kernel)
-    assert found.dtype == torch.bfloat16
-    assert (found.double() - wanted).norm() < 0.03 * wanted.norm()
-    for a, b in zip(low.gradients(found), wide.gradients(wanted), strict=True):
-        assert (a.double() - b).norm() < 0.04 * b.norm()
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_model_reads_on_by_any_kernel(kernel: str) -> None:
-    """Memories fill up over the segments: the first ones have rows that are not valid."""
-    slots = [[candidate("attention", memory=4)], [candidate("attention", memory=3)]]
-    model, ids_BT = language_model(slots), tokens(2, 12)
-    states = [model.initial_state(2), model.initial_state(2)]
-    for start in range(0, 12, 3):
-        ids = ids_BT[:, start : start + 3]
-        wanted, states[0], _ = model(ids, states[0])
-        found, states[1], _ = model(ids, states[1], attention=kernel)
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-    assert states[0].least_seen == 12
-
-
 def parts_of(segment: int, memory: int, seen: list[int]) -> AttentionInputs:
     batch, heads, width, keys = len(seen), 2, 5, memory + segment
     mask_BTS = Segment(torch.tensor(seen), segment).mask(memory, None, torch.float64)
@@ -149,13 +118,6 @@ def explicit(inputs: AttentionInputs, rate: float) -> Tensor:
 def value_and_gradients(out: Tensor, parts: AttentionInputs) -> list[Tensor]:
     weight = normal(*out.shape, seed=11)
     return [out, *torch.autograd.grad((out * weight).sum(), parts[:-1])]
-
-
-def test_a_mask_is_shared_only_where_all_streams_are_alike() -> None:
-    old, young = (Segment(torch.tensor([7, seen]), 3, full=seen == 4) for seen in (4, 3))
-    assert old.mask(4, None, torch.float32).shape == (1, 3, 7)
-    assert young.mask(4, None, torch.float32).shape == (2, 3, 7)
-    assert old.mask(4, None, torch.float32) is old.mask(4, None, torch.float32)
 
 
 def test_gradients_with_dropped_weights_are_finite_differences() -> None:
@@ -246,14 +208,6 @@ def test_several_threads_give_the_explicit_gradients(
 
 # --- keys and values that an evaluation keeps ----------------------------------------------------
 
-ATTENTION = {
-    "all_keys": {"memory": 6},
-    "window": {"memory": 6, "window": 4},
-    "window_of_one": {"memory": 6, "window": 1},
-    "clamp": {"memory": 6, "clamp": 3},
-    "no_memory": {"memory": 0},
-}
-
 
 def read(model: LanguageModel, lengths: list[int], cached: bool, mix: Mix | None = None) -> Tensor:
     """The hidden states of 19 tokens in segments; the second stream starts anew after two."""
@@ -265,28 +219,6 @@ def read(model: LanguageModel, lengths: list[int], cached: bool, mix: Mix | None
         h_BTD, state, _ = model(ids, state, mix)
         out.append(h_BTD)
     return torch.cat(out, dim=1)
-
-
-@pytest.mark.parametrize("lengths", [[1] * 19, [3, 3, 3, 3, 3, 3, 1], [7, 7, 5], [19]], ids=len)
-@pytest.mark.parametrize("options", ATTENTION.values(), ids=ATTENTION)
-def test_keys_and_values_stand_for_the_inputs(options: dict[str, int], lengths: list[int]) -> None:
-    attention = candidate("attention", **options)
-    model = language_model([[attention], [candidate("dense")], [attention]])
-    found, wanted = (read(model, lengths, cached) for cached in (True, False))
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("length", "most"), [(1, 1.125), (16, 1.25), (64, 2.0)])
-def test_the_room_behind_what_is_kept_is_small(length: int, most: float) -> None:
-    """An eighth of the rows, or a segment: else what a cache costs would not be what is told."""
-    model = language_model([[candidate("attention", memory=64)]])
-    state = model.initial_state(2, cached=True)
-    for ids in tokens(2, 256).split(length, dim=1):
-        _, state, _ = model(ids, state)
-    ((kept,),) = state.blocks
-    assert kept is not None
-    assert kept.shape[3] == 64
-    assert kept.untyped_storage().nbytes() <= most * kept.nbytes
 
 
 def test_few_tokens_copy_what_is_kept() -> None:
@@ -302,25 +234,6 @@ def test_few_tokens_copy_what_is_kept() -> None:
     assert 0 < copies <= (256 - 64) // 8
 
 
-def test_a_supernet_keeps_those_of_each_candidate() -> None:
-    near, far = (candidate("attention", label=f"reach_{m}", memory=m) for m in (2, 6))
-    model = language_model([[near, far, candidate("dense")]] * 3)
-    weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    mixes: list[Mix] = [
-        [list(enumerate(weights.unbind()))] * 3,
-        [[(1, None)], [(2, None)], [(0, None)]],
-    ]
-    for mix in mixes:
-        found, wanted = (read(model, [4, 4, 4, 7], cached, mix) for cached in (True, False))
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-
-
-def test_nothing_is_kept_while_weights_may_move() -> None:
-    model = language_model([[candidate("attention")]]).train()
-    with pytest.raises(AssertionError, match="stand still"):
-        model(tokens(2, 3), model.initial_state(2, cached=True))
-
-
 def test_distances_are_projected_once() -> None:
     model = language_model([[candidate("attention")], [candidate("attention")]])
     calls = []
@@ -328,37 +241,3 @@ def test_distances_are_projected_once() -> None:
         slot.blocks["attention"].position.register_forward_hook(lambda *_: calls.append(1))
     read(model, [5, 5, 5, 4], cached=True)
     assert len(calls) == 2 * 2  # two slots, two lengths
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 19])
-@pytest.mark.parametrize("at_once", [2, 3, 19])
-@pytest.mark.parametrize("options", ATTENTION.values(), ids=ATTENTION)
-def test_segments_read_at_once_are_those_read_in_turn(
-    options: dict[str, int], at_once: int, length: int
-) -> None:
-    """Also where memories are not full yet, and where the last segment is shorter."""
-    model = language_model([[candidate("attention", **options)], [candidate("dense")]] * 2)
-    ids_BT = tokens(2, 19)
-    found, state = [], model.initial_state(2, cached=True)
-    for ids in ids_BT.split(length * at_once, dim=1):
-        h_BTD, state, _ = model(ids, state, chunk=length)
-        found.append(h_BTD)
-    wanted, one = [], model.initial_state(2, cached=False)
-    for ids in ids_BT.split(length, dim=1):
-        h_BTD, one, _ = model(ids, one)
-        wanted.append(h_BTD)
-    torch.testing.assert_close(torch.cat(found, 1), torch.cat(wanted, 1), rtol=0, atol=1e-12)
-
-
-def test_a_chunk_changes_what_is_seen() -> None:
-    model = language_model([[candidate("attention", memory=2)]])
-    ids_BT, state = tokens(2, 9), model.initial_state(2, cached=True)
-    whole, chunked = (model(ids_BT, state, chunk=length)[0] for length in (None, 3))
-    torch.testing.assert_close(chunked[:, :3], whole[:, :3], rtol=0, atol=1e-12)
-    assert (chunked[:, 6:] - whole[:, 6:]).abs().min(dim=-1).values.max() > 1e-6
-
-
-def test_a_chunk_needs_keys_that_are_kept() -> None:
-    model = language_model([[candidate("attention", memory=2)]])
-    with pytest.raises(AssertionError, match="read anew"):
-        model(tokens(2, 4), model.initial_state(2), chunk=2)

@@ -44,11 +44,3 @@ def test_blocks_change_neither_values_nor_gradients(
     assert len(cut) == len(whole) > 4
     for one, other in zip(cut, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-def test_a_segment_is_cut_where_that_saves_products() -> None:
-    assert attention_windows.pairs_of(4, 3, 4) == (4, 7)
-    assert attention_windows.pairs_of(4, 3, 6) == (6, 9)
-    assert attention_windows.pairs_of(4, 3, 9) == (12, 7)
-    assert attention_windows.pairs_of(4, 2, 9) == (9, 11)
-    assert attention_windows.pairs_of(None, 3, 9) == (9, 12)

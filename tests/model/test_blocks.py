@@ -87,15 +87,6 @@ def test_a_gated_block_activates_the_first_half() -> None:
     assert block.inner.bias is None
 
 
-def test_a_relu_block_is_two_affine_maps() -> None:
-    block = slot_of(candidate("dense", activation="relu", d_ffn=3)).blocks["dense"]
-    assert isinstance(block, DenseBlock)
-    c_BSD, none_BM = normal(2, 4, D_MODEL), Segment(torch.zeros(2), 4)
-    inner = (c_BSD @ block.inner.weight.T + block.inner.bias).clamp(min=0)
-    wanted = inner @ block.outer.weight.T + block.outer.bias
-    torch.testing.assert_close(block(c_BSD, none_BM, None)[0], wanted, rtol=0, atol=1e-12)
-
-
 def test_every_kind_has_a_letter_and_a_label_of_its_own() -> None:
     assert len({kind.letter for kind in BLOCKS.values()}) == len(BLOCKS)
     for name, kind in BLOCKS.items():
@@ -117,10 +108,3 @@ def test_no_weight_depends_on_an_adjustable_option(kind: str) -> None:
             other = Slot([candidate(kind, **{name: value})], D_MODEL, Dropout()).state_dict()
             assert made.keys() == other.keys()
             assert all(torch.equal(made[key], other[key]) for key in made)
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_what_was_added_to_a_kind_has_a_meaning_in_older_files(kind: str) -> None:
-    options = BLOCKS[kind].options
-    for name, value in options.added.items():
-        assert getattr(candidate(kind, **{name: value}), name) == value

@@ -4,7 +4,6 @@ V vocabulary   J tails
 """
 
 import random
-from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model import cutoffs as module
-from model.cutoffs import MEASURED, ClusterCosts, CostConstants, optimal_cutoffs
+from model.cutoffs import ClusterCosts, CostConstants, optimal_cutoffs
 
 # Powers of two: with counts that sum to one, every cost is exact and ties are true ties.
 EXACT = CostConstants(launch_s=8.0, multiply_add_s=1.0, logit_s=2.0, threshold=0.0)
@@ -112,46 +110,6 @@ def test_the_cost_of_a_cluster_is_monge(
     assert costs.tail(0, a, c) + costs.tail(0, b, d) <= nested * (1 + 1e-12) + 1e-9
 
 
-@pytest.mark.parametrize("seed", [None, *range(6)])
-@pytest.mark.parametrize("threshold", [0.0, 1e5])
-def test_the_best_starts_are_those_of_a_full_search(
-    monkeypatch: pytest.MonkeyPatch, seed: int | None, threshold: float
-) -> None:
-    """Layer by layer, ties of equal counts included, and never falling."""
-    layers = []
-    inner = module._best_starts
-
-    def spying(value: Any, first: int, last: int) -> Any:
-        best_W, start_W = inner(value, first, last)
-        for end in range(first, last + 1):
-            start = np.arange(first - 1, end)
-            found = value(start, np.full(len(start), end))
-            assert best_W[end] == found.min()
-            assert start_W[end] == start[found.argmin()]
-        layers.append(start_W[first : last + 1])
-        return best_W, start_W
-
-    monkeypatch.setattr(module, "_best_starts", spying)
-    options: dict[str, Any] = {"d_model": 4, "widths": (4, 2, 1), "tokens": 64}
-    constants, count_V = replace(EXACT, threshold=threshold), [1.0] * 64
-    if seed is not None:
-        count_V = list(np.random.default_rng(seed).pareto(1.0, size=150))
-    optimal_cutoffs(count_V, **options, constants=constants, least_head_mass=0.1)
-    if seed is None:
-        assert [len(layer) for layer in layers] == [64 - 2 - 7, 64 - 1 - 8]
-    assert len(layers) == 2
-    assert all((np.diff(layer) >= 0).all() for layer in layers)
-
-
-def test_all_starts_alike_or_one_best_start_for_all_ends() -> None:
-    _, start_W = module._best_starts(lambda start, end: 0.0 * start, 3, 40)
-    assert start_W[3:].tolist() == [2] * 38
-    _, start_W = module._best_starts(lambda start, end: abs(start - 9.0), 3, 40)
-    assert start_W[3:].tolist() == [2, 3, 4, 5, 6, 7, 8] + [9] * 31
-    _, start_W = module._best_starts(lambda start, end: abs((start - 9) // 4) * 1.0, 3, 40)
-    assert start_W[10:].tolist() == [9] * 31
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_ties_go_to_the_smallest_last_cutoff_then_the_one_before(seed: int) -> None:
     rng = random.Random(seed)
@@ -193,17 +151,6 @@ def test_a_half_is_held_by_half_of_equal_words() -> None:
     assert optimal_cutoffs([0.1] * 20, **options) == (10,)
 
 
-def test_without_tails_there_are_no_cutoffs() -> None:
-    assert optimal_cutoffs([3, 2, 1], d_model=4, widths=(), tokens=1) == ()
-
-
-def test_words_that_never_occur_are_allowed() -> None:
-    found = optimal_cutoffs([5, 3, 1, 1, 0, 0, 0], d_model=4, widths=(2, 1), tokens=8)
-    assert len(found) == 2
-    assert found[0] >= 1
-    assert found[1] < 7
-
-
 @pytest.mark.parametrize(
     ("count_V", "options", "said"),
     [
@@ -224,11 +171,3 @@ def test_what_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         optimal_cutoffs(count_V, d_model=8, widths=(4, 2, 1), tokens=4, **options)
-
-
-def test_a_large_vocabulary_gives_growing_clusters() -> None:
-    found = optimal_cutoffs(
-        1 / np.arange(1, 50001), d_model=256, widths=(64, 16, 4), tokens=1024, constants=MEASURED
-    )
-    sizes = [high - low for low, high in pairwise((0, *found, 50000))]
-    assert sizes == sorted(sizes)

@@ -1,14 +1,11 @@
 """Generated ids are those of a model that reads everything anew for each of them."""
 
-from collections.abc import Iterator
-from itertools import islice
-
 import pytest
 import torch
 from torch import Tensor
 
 from model import BLOCKS, LanguageModel, ModelOptions
-from model.generation import GREEDY, Reading, Sampling, draw, generate, read, read_prompts, steps
+from model.generation import GREEDY, Sampling, draw, generate, read
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 # Longer than the memory of 6 rows, than a pass of 4 tokens, and of one id alone.
@@ -96,18 +93,6 @@ def test_no_token_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made[0]) == 5
 
 
-def test_a_reading_can_be_gone_on_from_again_when_a_step_was_given_up() -> None:
-    model = small()
-    whole = generate(model, PROMPTS[:1], 6)[0]
-    going = steps(model, read_prompts(model, PROMPTS[:1]))
-    for _ in range(3):
-        reading, id_B = next(going)
-    next(going)  # read, and then forgotten
-    again = read(model, id_B[:, None], reading.state)
-    rest = [int(new) for _, new in islice(steps(model, again), 3)]
-    assert rest == whole[3:]
-
-
 def test_a_stream_ends_before_the_id_that_ends_it_and_the_others_go_on() -> None:
     model = small()
     free = generate(model, PROMPTS, 12, sampling=Sampling(), seeds=[0, 1, 2])
@@ -117,16 +102,6 @@ def test_a_stream_ends_before_the_id_that_ends_it_and_the_others_go_on() -> None
     assert any(len(ids) < 12 for ids in made)
 
 
-def test_generation_stops_when_all_streams_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    def two_steps(*_: object) -> Iterator[tuple[None, Tensor]]:
-        yield None, torch.tensor([4, 1])
-        yield None, torch.tensor([2, 4])
-        raise AssertionError("went on")
-
-    monkeypatch.setattr("model.generation.steps", two_steps)
-    assert generate(small(), [[0], [0]], 9, stop_id=4) == [[], [1]]
-
-
 def test_prompts_that_cannot_be_read_are_refused() -> None:
     for prompts in ([], [[1], []]):
         with pytest.raises(ValueError, match="a prompt holds no id"):
@@ -134,13 +109,3 @@ def test_prompts_that_cannot_be_read_are_refused() -> None:
     with pytest.raises(ValueError, match=f"id {VOCABULARY} is not below"):
         generate(small(), [[VOCABULARY]], 3)
     assert generate(small(), [[1]], 0) == [[]]
-
-
-def test_what_is_kept_does_not_grow_with_the_lengths_of_prompts() -> None:
-    model = small()
-    state = model.initial_state(1, cached=True)
-    for length in (2, 3, 5, 1, 1, 7, 1):
-        reading = read(model, tokens(1, length), state)
-        state = reading.state
-    assert isinstance(reading, Reading)
-    assert len(state.cache or {}) == 1

@@ -3,7 +3,6 @@
 B batch   T segment length   S = M + T keys   D d_model   H heads   K head dim   N vectors
 """
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model import Architecture, Candidate, Dropout
+from model import Candidate
 from model.attention_kernels import AttentionInputs, with_bias
 from model.blocks.adaptive_span import AdaptiveSpanBlock
-from model.blocks.all_attention import AllAttentionBlock, _beside
+from model.blocks.all_attention import _beside
 from model.blocks.attention import AttentionBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.linear_attention import LinearAttentionBlock
@@ -28,7 +27,6 @@ from model.blocks.short_conv import ShortConvBlock
 from model.slot import Slot
 from model.state import Segment
 from tests.model.contract import apply, read, slot_of
-from tests.model.test_architecture import architecture
 from tests.model.tiny import D_MODEL, candidate, language_model, normal, tokens
 
 LENGTH = 7
@@ -40,11 +38,6 @@ def alone_in_training(tensors: Sequence[Tensor]) -> None:
 
 def block_of(slot: Slot, kind: str) -> Any:
     return slot.blocks[kind]
-
-
-def fresh(made: Candidate) -> Any:
-    """A block as training begins with it."""
-    return block_of(Slot([made], D_MODEL, Dropout()), made.label)
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -71,23 +64,6 @@ def test_short_conv_is_a_gated_sum_of_its_last_inputs() -> None:
             block.kernel_WD[2 - back] * u_BTD[:, t - back] for back in range(min(3, t + 1))
         )
         close(delta_BTD[:, t], (gate_BTD[:, t] * sums_BD) @ block.outer.weight.T)
-
-
-def test_heads_that_share_keys_are_heads_with_equal_ones() -> None:
-    shared = slot_of(candidate("attention", n_heads=4, n_kv_heads=2))
-    whole = slot_of(candidate("attention", n_heads=4))
-    ours, theirs = block_of(shared, "attention"), block_of(whole, "attention")
-    with torch.no_grad():
-        for name, tensor in whole.state_dict().items():
-            weight = shared.state_dict()[name]
-            if weight.shape != tensor.shape:
-                parts = 2 if "key_value" in name else 1
-                groups = weight.view(parts, 2, 2, D_MODEL)
-                weight = groups.repeat_interleave(2, dim=1).reshape(tensor.shape)
-            tensor.copy_(weight)
-    assert (ours.n_kv_heads, theirs.n_kv_heads) == (2, 4)
-    x_BTD = normal(2, LENGTH, D_MODEL)
-    close(apply(shared, x_BTD), apply(whole, x_BTD))
 
 
 @pytest.mark.parametrize("first_span", [1.0, 5.0])
@@ -177,16 +153,6 @@ def test_a_query_may_leave_out_its_own_key_and_distances_may_be_learned(
         close(delta_TD[t], attention.output.weight @ wanted_K)
 
 
-def test_an_architecture_without_the_later_options_of_spans_means_what_it_meant() -> None:
-    made = architecture(slots=[candidate("adaptive_span")], evidence=None)
-    (slot,) = json.loads(made.to_json())["slots"]
-    assert not {"positions", "sees_itself"} & set(slot)
-    assert Architecture.from_json(made.to_json(), "x").slots[0] == candidate("adaptive_span")
-    learned = candidate("adaptive_span", positions="learned", sees_itself=False)
-    made = architecture(slots=[learned], evidence=None)
-    assert Architecture.from_json(made.to_json(), "x").slots[0] == learned
-
-
 def test_trimming_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     slot = slot_of(candidate("adaptive_span", span=9, ramp=2))
     block = block_of(slot, "adaptive_span")
@@ -226,17 +192,6 @@ def test_without_persistent_vectors_it_is_attention() -> None:
     close(_beside(inputs, 0.0, key_NHK=none, value_NHK=none), with_bias(inputs, 0.0))
 
 
-def test_where_nothing_else_is_seen_the_persistent_vectors_are() -> None:
-    inputs = AttentionInputs(
-        normal(2, 3, 2, 4), normal(2, 5, 2, 4, seed=3), normal(2, 5, 2, 4, seed=4),
-        normal(5, 2, 4, seed=5), normal(2, 4, seed=6), normal(2, 4, seed=7),
-        torch.full((1, 3, 5), -math.inf, dtype=torch.float64),
-    )  # fmt: skip
-    value_NHK = normal(1, 2, 4, seed=8)
-    out_BTHK = _beside(inputs, 0.0, key_NHK=normal(1, 2, 4, seed=9), value_NHK=value_NHK)
-    close(out_BTHK, value_NHK.expand_as(out_BTHK))
-
-
 @pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(1, None), (3, None), (4, 2), (4, 1)])
 @pytest.mark.parametrize("window", [None, 3])
 def test_persistent_vectors_stand_beside_cached_keys_as_beside_copies_of_keys(
@@ -256,25 +211,6 @@ def test_persistent_vectors_stand_beside_cached_keys_as_beside_copies_of_keys(
         with torch.no_grad():
             found_BTD = read(model, ids_BT, segments, cached=True)
         torch.testing.assert_close(found_BTD, wanted_BTD, rtol=0, atol=1e-10)
-
-
-def test_the_order_of_persistent_vectors_means_nothing() -> None:
-    slot, x_BTD = slot_of(candidate("all_attention", n_vectors=5)), normal(2, LENGTH, D_MODEL)
-    vectors = block_of(slot, "all_attention").vectors
-    before = apply(slot, x_BTD)
-    order = torch.tensor([3, 0, 4, 2, 1])
-    with torch.no_grad():
-        vectors.key_NHK.copy_(vectors.key_NHK[order])
-        vectors.value_NHK.copy_(vectors.value_NHK[order])
-    close(apply(slot, x_BTD), before)
-
-
-def test_persistent_vectors_have_variance_one_when_they_are_used() -> None:
-    torch.manual_seed(0)
-    block = fresh(candidate("all_attention", n_vectors=4096))
-    assert isinstance(block, AllAttentionBlock)
-    for rows in block.vectors():
-        assert rows.var().item() == pytest.approx(1.0, rel=0.1)
 
 
 def test_persistent_vectors_are_a_softmax_over_keys_of_their_own() -> None:
@@ -334,13 +270,6 @@ def test_linear_attention_is_a_decayed_sum() -> None:
             normed_K = o_K / (o_K.square().mean() + 1e-5).sqrt() * block.norm.weight
             found = _head_inputs(block.outer.weight, delta_BTD[0, t])[part]
             torch.testing.assert_close(found, normed_K * F.silu(gate[t, part]), rtol=0, atol=1e-10)
-
-
-def test_decays_begin_as_in_retention() -> None:
-    block = fresh(candidate("linear_attention", n_heads=4))
-    assert isinstance(block, LinearAttentionBlock)
-    wanted = [1 - 1 / 32, 1 - 1 / 64, 1 - 1 / 128, 1 - 1 / 256]
-    assert torch.sigmoid(block.decay_logit_H).tolist() == pytest.approx(wanted)
 
 
 def routed(made: Candidate, c_BTD: Tensor) -> tuple[Any, Tensor]:
@@ -460,26 +389,6 @@ def test_a_pass_that_trains_no_weights_moves_no_centre() -> None:
     assert not block.count_HC.any()
 
 
-def test_routing_by_the_best_tokens_of_each_cluster_would_see_the_future() -> None:
-    """Why the paper's own form is not registered: who is among the best depends on later ones."""
-
-    def topk_routed(x_TK: Tensor, mu_CK: Tensor, keys: int) -> Tensor:
-        k_TK = F.normalize(x_TK, dim=1)
-        out_TK = torch.zeros_like(x_TK)
-        for mu_K in mu_CK:
-            chosen = (k_TK @ mu_K).topk(keys).indices.sort().values
-            for t in chosen:
-                read = chosen[chosen <= t]
-                weight = (k_TK[read] @ x_TK[t]).softmax(dim=0)
-                out_TK[t] += weight @ x_TK[read]
-        return out_TK
-
-    x_TK, mu_CK = normal(16, 4), F.normalize(normal(2, 4, seed=3), dim=1)
-    other_TK = torch.cat([x_TK[:10], normal(6, 4, seed=4)])
-    one, other = (topk_routed(rows, mu_CK, 6) for rows in (x_TK, other_TK))
-    assert (one[:10] - other[:10]).abs().max() > 0.1
-
-
 def test_a_mixture_of_all_experts_is_their_weighted_sum() -> None:
     c_BTD = normal(2, LENGTH, D_MODEL)
     block, delta_BTD = alone(candidate("mixture_of_experts", n_experts=3, k=3), c_BTD)
@@ -571,18 +480,3 @@ def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:
         best, place = (q_BTHE[:, :, head] @ key_PE.T).topk(3, dim=2)
         out_BTD += (best.softmax(dim=2)[..., None] * block.value_ND[place]).sum(dim=2)
     close(delta_BTD, out_BTD)
-
-
-def test_which_values_a_token_reads_does_not_depend_on_the_precision() -> None:
-    block = fresh(candidate("product_key_memory", n_keys=32, k=4))
-    c_BTD, segment = normal(2, 40, D_MODEL).float(), Segment(torch.zeros(2), 40)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found_BTD = block(c_BTD, segment, None)[0]
-    assert torch.equal(found_BTD, block(c_BTD, segment, None)[0])
-
-
-def test_attention_blocks_name_their_biases() -> None:
-    for kind in ("all_attention", "adaptive_span"):
-        inner = block_of(slot_of(candidate(kind)), kind).attention
-        assert isinstance(inner, AttentionBlock)
-        assert inner.head_biases == ("u_HK", "v_HK")

@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 
 from model import (
     Architecture,
     Dropout,
     LanguageModel,
-    ModelConfig,
     SoftmaxConfig,
     build_model,
     load_model,
@@ -55,18 +53,6 @@ def test_all_layouts_of_a_seed_begin_with_the_same_embedding_and_softmax(
     assert len(first) > 2, "the norm and a table or more"
     for name, tensor in first.items():
         assert torch.equal(tensor, other[name]), name
-
-
-@every_softmax
-def test_a_gradient_reaches_every_parameter(softmax: dict[str, Any]) -> None:
-    model = language_model(LAYERS, **softmax)
-    ids_BT = torch.arange(VOCABULARY)[None]
-    h_BTD, _, aux = model(ids_BT, model.initial_state(1))
-    assert aux is None
-    model.nll(h_BTD, ids_BT.flip(1)).sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
 
 
 def test_a_tied_table_learns_from_both_ends() -> None:
@@ -113,14 +99,6 @@ def test_each_place_has_its_own_dropout(monkeypatch: pytest.MonkeyPatch) -> None
     attention = [((3 * heads, 7, keys), 0.3), (delta, 0.1)]
     dense = [((3, 7, d_ffn), 0.4), (delta, 0.1)]
     assert seen == [(delta, 0.2), *attention, *dense, (delta, 0.1)]
-
-
-def test_evaluation_drops_nothing_anywhere() -> None:
-    rates = Dropout(residual=0.5, embedding=0.5, attention=0.5, dense=0.5)
-    one, two = (language_model(LAYERS, dropout=dropout) for dropout in (rates, Dropout()))
-    ids_BT = tokens(2, 7)
-    found, wanted = (model(ids_BT, model.initial_state(2))[0] for model in (one, two))
-    assert torch.equal(found, wanted)
 
 
 @every_softmax
@@ -208,19 +186,6 @@ def test_a_tied_model_is_the_untied_one_with_copies_and_its_gradient_their_sum(p
         torch.testing.assert_close(found[name].grad, gradient, rtol=0, atol=1e-10)
 
 
-def test_only_slots_that_read_it_have_memory() -> None:
-    memory = tied(1).initial_state(2).memory
-    assert [rows is not None for rows in memory] == [True, False, True, False, False]
-
-
-def test_costs_are_those_of_each_slots_own_candidate() -> None:
-    one, two = (tied(period).flops_per_token(2, 4, [1.0]) for period in (1, None))
-    assert one == two
-    assert sum(p.numel() for p in tied(1).parameters()) < sum(
-        p.numel() for p in tied(None).parameters()
-    )
-
-
 def test_one_label_must_mean_one_candidate() -> None:
     slots = [[candidate("dense")], [candidate("dense", d_ffn=7)]]
     with pytest.raises(ValueError, match=r"slots\[1\]: dense has other options than in slot 0"):
@@ -242,8 +207,3 @@ def test_a_tied_model_is_saved_and_loaded(tmp_path: Path) -> None:
     (tmp_path / "architecture.json").write_text(untied.to_json())
     with pytest.raises(ValueError, match=r"slots\.2\..*: missing"):
         load_model(tmp_path)
-
-
-def test_a_period_that_ties_nothing_is_refused() -> None:
-    with pytest.raises(ValidationError, match="tie_slots: 3 of 3 slots ties nothing"):
-        ModelConfig(slots=3, d_model=8, d_ffn=8, tie_slots=3)

@@ -1,7 +1,6 @@
 """Layouts as text, and which layouts are one network."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
@@ -40,11 +39,6 @@ CANDIDATES = [candidate("attention"), candidate("dense"), candidate("identity"),
 )
 def test_letters_and_labels_name_candidates(text: str, labels: list[str]) -> None:
     assert [made.label for made in parse_layout(text, CANDIDATES)] == labels
-
-
-def test_a_label_made_of_letters_is_that_label() -> None:
-    made = parse_layout("ad a", [*CANDIDATES, candidate("dense", label="ad")])
-    assert [choice.label for choice in made] == ["ad", "attention"]
 
 
 @pytest.mark.parametrize(
@@ -127,23 +121,6 @@ def test_layouts_are_one_network_where_they_give_the_same_nats_and_nowhere_else(
 ) -> None:
     alike = network_of(one, tie_slots) == network_of(two, tie_slots)
     assert alike == (nats_of(one, tie_slots) == nats_of(two, tie_slots))
-
-
-@given(LAYOUTS, st.randoms(use_true_random=False), st.sampled_from([None, 2, 3]))
-@settings(derandomize=True, max_examples=40, deadline=None)
-def test_what_adds_nothing_may_stand_elsewhere_where_no_weights_are_shared(
-    layout: list[Candidate], random: Any, tie_slots: int | None
-) -> None:
-    idle = [candidate("identity", label=f"idle_{index}") for index in range(random.randrange(4))]
-    moved = [slot for slot in layout if slot.kind != "identity"]
-    for slot in idle:
-        moved.insert(random.randint(0, len(moved)), slot)
-    if not moved:
-        return
-    assert network_of(moved, None) == network_of(layout, None)
-    assert nats_of(moved, None) == nats_of(layout, None)
-    alike = network_of(moved, tie_slots) == network_of(layout, tie_slots)
-    assert alike == (nats_of(moved, tie_slots) == nats_of(layout, tie_slots))
 
 
 def parsed(letters: str) -> tuple[Candidate, ...]:

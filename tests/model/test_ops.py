@@ -1,8 +1,5 @@
 """Dropout, products and dense layers on a CPU against torch's own operations and float64."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,21 +10,6 @@ from torch import Tensor
 from model import ops
 from model.ops import add_dropped, drop, keep, project, relu_layers
 from tests.model.tiny import keep_mask, normal
-
-
-def test_neighbours_streams_and_calls_are_independent() -> None:
-    torch.manual_seed(0)
-    one, two = (keep_mask(torch.empty(300, 300), 0.5) - 1 for _ in range(2))
-    for a, b in ((one, two), (one[1:], one[:-1]), (one[:, 1:], one[:, :-1]), (one, one.T)):
-        assert abs((a * b).mean().item()) < 4 / 300 * 1.5
-
-
-@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 4)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_any_size_and_dtype(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    mask, factor = keep(torch.empty(shape, dtype=dtype), 0.25)
-    assert (mask.shape, mask.dtype, factor) == (shape, dtype, 4 / 3)
-    assert set(mask.flatten().tolist()) <= {0.0, 1.0}
 
 
 class EveryNumber:
@@ -134,14 +116,6 @@ def test_what_is_added_is_dropped_and_weighted(weight: float | None, rate: float
     torch.testing.assert_close(*gradients, rtol=1e-13, atol=1e-14)
 
 
-def test_bfloat16_is_added_to_float32_with_the_exact_mean() -> None:
-    torch.manual_seed(0)
-    x, delta = torch.zeros(300, 300), torch.ones(300, 300, dtype=torch.bfloat16)
-    found = add_dropped(x, delta, 0.1, True)
-    assert found.dtype == torch.float32
-    assert found.max().item() == pytest.approx(65536 / (65536 - 6554), rel=1e-6)
-
-
 def inputs(case: str) -> Tensor:
     x_BTD = normal(3, 8, 12)
     return {
@@ -171,23 +145,6 @@ def test_value_and_gradients_are_those_of_the_product(case: str, bias: bool) -> 
         torch.testing.assert_close(a.double(), e, rtol=0, atol=1e-4)
 
 
-def test_what_needs_no_gradient_gets_none() -> None:
-    x, weight = normal(4, 12).float(), normal(7, 12).float().requires_grad_()
-    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [weight])
-    torch.testing.assert_close(gradient, x.sum(0).expand(7, 12), rtol=0, atol=1e-4)
-    x.requires_grad_()
-    weight = weight.detach()
-    (gradient,) = torch.autograd.grad(project(x, weight).sum(), [x])
-    torch.testing.assert_close(gradient, weight.sum(0).expand(4, 12), rtol=0, atol=1e-4)
-
-
-def test_autocast_decides_the_dtype() -> None:
-    x, weight = normal(4, 12).float(), normal(7, 12).float()
-    with torch.autocast("cpu", torch.bfloat16):
-        assert project(x, weight).dtype == torch.bfloat16
-    assert project(x, weight).dtype == torch.float32
-
-
 @pytest.mark.skipif(not ops._HAS_ONEDNN, reason="this torch was built without oneDNN")
 def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*given: Any) -> Tensor:
@@ -198,35 +155,6 @@ def test_float32_takes_onednn_and_float64_does_not(monkeypatch: pytest.MonkeyPat
     torch.autograd.grad(project(x, weight).sum(), [x])
     with pytest.raises(AssertionError, match="own product"):
         project(x.double(), weight.double())
-
-
-ON_A_SMALLER_PROCESSOR = """
-import torch
-from model.ops import relu_layers
-
-torch.manual_seed(0)
-x, w1, b1 = torch.randn(4, 8, 16, requires_grad=True), torch.randn(32, 16), torch.randn(32)
-w2, b2 = torch.randn(16, 32), torch.randn(16)
-wide = torch.relu(x @ w1.T + b1) @ w2.T + b2
-with torch.autocast("cpu", torch.bfloat16):
-    found = relu_layers(x, w1, b1, w2, b2, 0.0, True)
-assert found.dtype == torch.bfloat16
-assert (found - wide).norm() < 0.02 * wide.norm()
-found_grad, grad = (torch.autograd.grad(out.float().sum(), [x])[0] for out in (found, wide))
-assert (found_grad - grad).norm() < 0.1 * grad.norm()
-"""
-
-
-@pytest.mark.slow
-def test_bfloat16_is_multiplied_where_onednn_does_not_know_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ON_A_SMALLER_PROCESSOR],
-        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 SHAPES = [(3, 8, 12), (20, 12), (20,), (12, 20), (12,)]
@@ -267,18 +195,6 @@ def test_gradients_are_finite_differences() -> None:
     assert torch.autograd.gradcheck(out, tuple(given()), atol=1e-7)
 
 
-@pytest.mark.parametrize("asked", range(5))
-def test_one_gradient_alone_is_the_same(asked: int) -> None:
-    tensors = given()
-    weight = normal(3, 8, 12, seed=9)
-    everything = torch.autograd.grad((by_torch(*tensors, 0.0) * weight).sum(), tensors)
-    alone = [tensor.detach() for tensor in tensors]
-    alone[asked].requires_grad_()
-    out = relu_layers(*alone, 0.0, True)
-    (found,) = torch.autograd.grad((out * weight).sum(), [alone[asked]])
-    torch.testing.assert_close(found, everything[asked], rtol=0, atol=1e-12)
-
-
 def test_under_autocast_products_are_bfloat16_and_gradients_float32() -> None:
     tensors, wide = given(torch.float32), given()
     for inner_F in (tensors[2], wide[2]):
@@ -294,18 +210,6 @@ def test_under_autocast_products_are_bfloat16_and_gradients_float32() -> None:
     for a, b in zip(found[1:], wanted[1:], strict=True):
         assert a.dtype == torch.float32
         assert (a.double() - b).norm() < 0.02 * b.norm()
-
-
-def test_the_mean_of_what_dropout_keeps_is_exact_in_bfloat16() -> None:
-    one = torch.ones(1, 1)
-    x = torch.ones(40_000, 1)
-    torch.manual_seed(0)
-    with torch.autocast("cpu", torch.bfloat16):
-        out = relu_layers(
-            x, one, torch.zeros(1), torch.full((1, 1), 0.9), torch.zeros(1), 0.1, True
-        )
-    # 0.9 / 0.9 is a number of bfloat16; a mask of 1 / 0.9 is not, and would give 0.9984.
-    assert out.float().max().item() == pytest.approx(1.0, rel=1e-4)
 
 
 def test_without_training_nothing_is_dropped_nor_drawn() -> None:

@@ -4,7 +4,6 @@ B batch   T segment length   M memory length   D d_model   E width of the embedd
 """
 
 import json
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import (
     BLOCKS,
@@ -21,7 +19,6 @@ from model import (
     LanguageModel,
     ModelConfig,
     ModelOptions,
-    SoftmaxConfig,
     build_model,
     load_model,
     network_of,
@@ -140,25 +137,6 @@ def test_identity_adds_nothing_and_a_mixture_is_the_sum_of_deltas(options: Model
     torch.testing.assert_close(out(*enumerate(weight_C)), wanted_BTD, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", SINGLE, ids=words)
-def test_how_a_model_begins(options: ModelOptions) -> None:
-    """ReZero passes its input on, ScaleNorm gives rows the size of the others', logits are near."""
-    model = LanguageModel(
-        [[candidate("dense")]] * 2,
-        d_model=D_MODEL,
-        vocabulary_size=VOCABULARY,
-        softmax=SoftmaxConfig(),
-        options=options,
-    )
-    ids_BT = tokens(2, 5)
-    h_BTD = model(ids_BT, model.initial_state(2))[0]
-    if options.rezero:
-        assert torch.equal(h_BTD, model.tables.embed(ids_BT))
-    else:
-        assert torch.allclose(h_BTD.square().mean(2), torch.ones(2, 5), atol=0.05)
-    assert model.log_prob(h_BTD).exp().max() < 0.2
-
-
 def test_a_state_that_was_lost_is_made_of_rows_that_know_the_one_before_them() -> None:
     made = [candidate("linear_attention"), candidate("attention", memory=4)]
     model = language_model([made], options=ModelOptions(token_shift=True))
@@ -251,48 +229,8 @@ def test_options_without_meaning_are_refused(given: dict[str, Any], said: str) -
         architecture(options=rest, d_model=sizes["d_model"])
 
 
-class Ledger(TorchDispatchMode):
-    """Counts the bytes of the storages that operations make while it is entered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.live = self.most = 0
-        self.known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for made in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(made, Tensor):
-                self.count(made.untyped_storage())
-        self.most = max(self.most, self.live)
-        return result
-
-    def count(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in self.known:
-            return
-
-        def freed() -> None:
-            self.live -= size
-            self.known.remove(key)
-
-        self.live += size
-        self.known.add(key)
-        weakref.finalize(storage, freed)
-
-
-def _peak(model: LanguageModel, *, training: bool) -> int:
-    """Most bytes of tensors that live at once in a pass."""
-    ids_BT, state = tokens(2, 64), model.initial_state(2, cached=not training)
-    with Ledger() as ledger, torch.set_grad_enabled(training):
-        h_BTD = model(ids_BT, state)[0]
-        if training:
-            h_BTD.sum().backward()
-    return ledger.most
-
-
 @pytest.mark.parametrize("activation", ["relu", "geglu"])
-def test_a_dense_block_in_parts_is_the_same_with_less_memory(activation: str) -> None:
+def test_a_dense_block_in_parts_is_the_same(activation: str) -> None:
     whole, parts = (candidate("dense", activation=activation, d_ffn=400, chunk=n) for n in (1, 8))
     models = [language_model([[made]]) for made in (whole, parts)]
     h, grads = [], []
@@ -303,7 +241,4 @@ def test_a_dense_block_in_parts_is_the_same_with_less_memory(activation: str) ->
         grads.append([parameter.grad for parameter in model.slots[0].parameters()])
     torch.testing.assert_close(*h, rtol=0, atol=1e-11)
     torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
-    for training, least in ((False, 3.0), (True, 1.3)):
-        before, after = (_peak(model, training=training) for model in models)
-        assert before > least * after, (training, before, after)
     assert network_of([whole], None) == network_of([parts], None)

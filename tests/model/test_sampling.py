@@ -85,23 +85,6 @@ def test_of_equal_ids_the_lower_ones_are_kept() -> None:
     assert draw(equal, GREEDY).tolist() == [0]
 
 
-def test_at_its_bound_a_filter_keeps_no_more_than_it_must() -> None:
-    equal = torch.zeros(1, 4, dtype=torch.float64)
-    assert probabilities(equal, Sampling(top_p=0.5))[0].tolist() == [0.5, 0.5, 0, 0]
-    three = probabilities(equal - torch.eye(4)[:1], Sampling(min_p=1.0))[0]
-    assert three.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3])
-
-
-def test_a_number_that_meets_a_bound_draws_what_is_behind_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log_p = torch.tensor([[0.0, 0.5, 0.0, 0.5]]).log()
-    for number, wanted in ((0.0, 1), (0.499, 1), (0.5, 3), (1 - 2**-53, 3)):
-        drawn = torch.tensor([number], dtype=torch.float64)
-        monkeypatch.setattr(torch, "rand", lambda *_, value=drawn, **__: value)
-        assert draw(log_p, Sampling(), [torch.Generator()]).tolist() == [wanted]
-
-
 def test_a_nucleus_is_never_empty_and_a_cold_draw_is_the_likeliest() -> None:
     log_p = torch.tensor([[-3.0, -0.1, -2.9]], dtype=torch.float64)
     assert keep_top_p(log_p, 1e-300).isfinite().tolist() == [[False, True, False]]

@@ -61,18 +61,6 @@ def segment_of(x_BTD: Tensor) -> Segment:
 NO_STATES = (None, None, None)
 
 
-def test_each_candidate_has_its_own_norm_and_identity_none() -> None:
-    slot = slot_of(*THREE)
-    assert set(slot.norms) == {"attention", "dense"}
-    assert [name for name, _ in slot.named_parameters() if "identity" in name] == []
-    block, norm = slot.block("dense"), slot.norms["dense"]
-    x_BTD, segment = normal(2, 4, D_MODEL), Segment(torch.zeros(2), 4)
-    memory_BMD = normal(2, 6, D_MODEL, seed=4)
-    wanted = x_BTD + block(norm(x_BTD), segment, None)[0]
-    found = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(1, None)])[0]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("segment", [1, 4, 6, 9])
 @pytest.mark.parametrize("drawn", [0, 1, 2])
 def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> None:
@@ -96,19 +84,6 @@ def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
     ]
     memory = language_model(slots).initial_state(1).memory
     assert [0 if rows is None else rows.shape[1] for rows in memory] == [2, 3, 0, 0]
-
-
-def test_a_candidate_reads_the_tail_that_it_needs() -> None:
-    short = candidate("attention", label="short", memory=2)
-    both, alone = slot_of(candidate("attention"), short), slot_of(short)
-    weights = both.state_dict()
-    alone.load_state_dict({name: weights[name] for name in alone.state_dict()})
-    x_BTD, memory_BMD = normal(2, 4, D_MODEL), normal(2, 6, D_MODEL, seed=4)
-    for seen in (0, 1, 4, 9):
-        segment = Segment(torch.full((2,), seen), x_BTD.shape[1])
-        found = both(x_BTD, memory_BMD, segment, (None, None), [(1, None)])[0]
-        wanted = alone(x_BTD, memory_BMD[:, -2:], segment, (None,), [(0, None)])[0]
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_on_the_delta_and_only_in_training() -> None:

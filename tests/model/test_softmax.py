@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -82,13 +81,6 @@ def test_probabilities_sum_to_one_and_agree_with_nll(
     torch.testing.assert_close(softmax.nll(h_BTD, EVERY_ID), -picked, rtol=0, atol=1e-12)
 
 
-def test_without_cutoffs_it_is_cross_entropy() -> None:
-    softmax, h_BTD = softmax_of(()), normal(2, V, D)
-    wanted = F.cross_entropy((h_BTD @ softmax.head.T).flatten(0, 1), EVERY_ID.flatten())
-    torch.testing.assert_close(softmax.nll(h_BTD, EVERY_ID).mean(), wanted)
-    assert softmax.head.shape == (V, D)
-
-
 @pytest.mark.parametrize("ids", [[0, 1, 2], [5, 6, 19], [0]], ids=str)
 def test_a_cluster_without_targets_gets_a_gradient_of_zero(ids: list[int]) -> None:
     softmax = softmax_of((4, 9, 15))
@@ -103,14 +95,6 @@ def test_a_cluster_without_targets_gets_a_gradient_of_zero(ids: list[int]) -> No
         hit = any(low <= target < high for target in ids)
         assert table.grad is not None
         assert (table.grad.abs().max() > 0) == hit
-
-
-def test_results_are_float32_at_least() -> None:
-    softmax = softmax_of((5,)).bfloat16()
-    h_BTD = normal(2, V, D).bfloat16()
-    assert softmax.nll(h_BTD, EVERY_ID).dtype == torch.float32
-    assert softmax.log_prob(h_BTD).dtype == torch.float32
-    assert softmax_of((5,)).nll(normal(2, V, D), EVERY_ID).dtype == torch.float64
 
 
 @every_cut
@@ -158,17 +142,6 @@ def test_declared_flops_are_those_that_torch_counts(
     assert softmax.embedding_flops(mass) * 10 == pytest.approx(counter.get_total_flops(), rel=1e-12)
 
 
-@pytest.mark.parametrize("d_embedding", [None, 32])
-def test_all_clusters_start_at_one_scale(d_embedding: int | None) -> None:
-    torch.manual_seed(0)
-    config = SoftmaxConfig(cutoffs=(1000, 2000), factor=4)
-    softmax = AdaptiveSoftmax(3000, 64, config, d_embedding)
-    embedded = softmax.embed(torch.arange(3000)[None])[0]
-    head, first, second = (part.std().item() for part in embedded.split(1000))
-    assert first == pytest.approx(head, rel=0.15)
-    assert second == pytest.approx(head, rel=0.35)
-
-
 @pytest.mark.parametrize(
     ("options", "widths"),
     [
@@ -183,14 +156,6 @@ def test_tail_widths_follow_factor_or_sizes(
     options: dict[str, Any], widths: tuple[int, ...]
 ) -> None:
     assert SoftmaxConfig(**options).tail_widths(128) == widths
-
-
-def test_cutoffs_beyond_the_vocabulary_are_refused() -> None:
-    for vocabulary in (2000, 2500):
-        with pytest.raises(
-            ValueError, match=rf"softmax\.cutoffs: 2500 is not below the vocabulary {vocabulary};"
-        ):
-            AdaptiveSoftmax(vocabulary, D, SoftmaxConfig(cutoffs=(100, 2500)))
 
 
 @pytest.mark.parametrize(

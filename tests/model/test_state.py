@@ -41,49 +41,6 @@ def test_a_memory_one_row_too_short_is_seen(options: dict[str, int]) -> None:
     assert difference.abs().max() > 1e-3
 
 
-def test_streams_are_taken_apart_and_joined_again() -> None:
-    model, ids_BT = language_model(layers(memory=6)), tokens(5, 8)
-    _, state, _ = model(ids_BT[:, :4], model.initial_state(5))
-    state = state.reset(torch.tensor([True, False, False, False, True]))
-    parts = [state.rows(slice(0, 2)), state.rows(slice(2, 5))]
-    joined = StreamState.join(parts).tensors()
-    assert joined.keys() == state.tensors().keys()
-    assert all(torch.equal(joined[name], tensor) for name, tensor in state.tensors().items())
-    alone = [model(ids_BT[rows, 4:], state.rows(rows))[0] for rows in (slice(0, 2), slice(2, 5))]
-    whole = model(ids_BT[:, 4:], state)[0]
-    torch.testing.assert_close(torch.cat(alone), whole, rtol=0, atol=1e-12)
-
-
-def test_streams_of_an_evaluation_go_on_from_their_cache_when_joined() -> None:
-    model, ids_BT = language_model(layers(memory=6)).eval(), tokens(5, 8)
-    with torch.no_grad():
-        _, state, _ = model(ids_BT[:, :4], model.initial_state(5, cached=True))
-        joined = StreamState.join([state.rows(slice(0, 2)), state.rows(slice(2, 5))])
-        whole, again = (model(ids_BT[:, 4:], one)[0] for one in (state, joined))
-    assert torch.equal(whole, again)
-
-
-def test_one_stream_is_reset_alone() -> None:
-    model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
-    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
-    reset = state.reset(torch.tensor([False, True]))
-    h_BTD = model(ids_BT[:, 4:], reset)[0]
-    went_on = model(ids_BT[:, 4:], state)[0]
-    fresh = model(ids_BT[:, 4:], model.initial_state(2))[0]
-    torch.testing.assert_close(h_BTD[0], went_on[0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(h_BTD[1], fresh[1], rtol=0, atol=1e-12)
-    assert reset.seen_B.tolist() == [4, 0]
-    assert state.seen_B.tolist() == [4, 4]
-
-
-def test_resetting_all_streams_is_starting_anew() -> None:
-    model = language_model(layers(memory=6))
-    _, state, _ = model(tokens(2, 4), model.initial_state(2))
-    fresh, reset = model.initial_state(2).tensors(), state.reset().tensors()
-    assert fresh.keys() == reset.keys()
-    assert all(torch.equal(fresh[name], reset[name]) for name in fresh)
-
-
 def test_a_reset_forgets_even_what_is_not_a_number() -> None:
     state = StreamState(
         memory=(torch.full((2, 3, 4), float("nan")),),
@@ -116,24 +73,6 @@ def test_weights_learn_through_memory_rows() -> None:
     assert slope == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-6)
 
 
-def test_memory_stands_only_where_it_is_read() -> None:
-    model = language_model(layers(memory=6))
-    state = model.initial_state(3)
-    for _ in range(2):
-        assert [m if m is None else tuple(m.shape) for m in state.memory] == [
-            (3, 6, 8), None, None, (3, 6, 8), (3, 6, 8)
-        ]  # fmt: skip
-        _, state, _ = model(tokens(3, 4), state)
-
-
-def test_state_returns_from_its_tensors() -> None:
-    model, ids_BT = language_model(layers(memory=6)), tokens(2, 8)
-    _, state, _ = model(ids_BT[:, :4], model.initial_state(2))
-    tensors = state.tensors()
-    back = StreamState.from_tensors(tensors, like=model.initial_state(2))
-    assert torch.equal(model(ids_BT[:, 4:], back)[0], model(ids_BT[:, 4:], state)[0])
-
-
 def test_tensors_of_a_state_share_no_storage() -> None:
     """Where identity is drawn two slots remember one tensor, which safetensors would refuse."""
     model = language_model([[candidate("attention", memory=4), candidate("identity")]] * 2)
@@ -141,17 +80,6 @@ def test_tensors_of_a_state_share_no_storage() -> None:
     tensors = state.tensors()
     assert torch.equal(tensors["memory.0"], tensors["memory.1"])
     assert len({tensor.data_ptr() for tensor in tensors.values()}) == len(tensors)
-
-
-def test_own_states_of_candidates_return_from_their_tensors() -> None:
-    fresh = StreamState(memory=(None,), seen_B=torch.zeros(2).long(), blocks=((None, None),))
-    state = StreamState(
-        memory=(None,), seen_B=torch.tensor([1, 2]), blocks=((None, torch.ones(2, 3)),)
-    )
-    back = StreamState.from_tensors(state.tensors(), like=fresh)
-    assert back.blocks[0][0] is None
-    assert back.blocks[0][1] is not None
-    assert torch.equal(back.blocks[0][1], torch.ones(2, 3))
 
 
 def test_the_host_knows_how_much_every_stream_has_seen() -> None:

@@ -39,23 +39,6 @@ def test_rows_of_consecutive_batches_rejoin_to_the_stream_and_only_the_remainder
 
 @sizes
 @properties
-def test_lengths_first_flags_and_the_wrap(extra: int, batch: int, segment: int) -> None:
-    batches = ContextBatches(stream(extra, batch), batch=batch, segment=segment)
-    widths = set()
-    for index in range(3 * batches.per_epoch):
-        b, place = batches.batch(index), index % batches.per_epoch
-        assert b.first == (place == 0)
-        assert torch.equal(b.input_BT, batches.batch(place).input_BT)
-        assert b.input_BT.shape[0] == batch
-        widths.add(b.input_BT.shape[1])
-    assert max(widths) <= segment
-    assert max(widths) - min(widths) <= 1
-    row = (len(stream(extra, batch)) - 1) // batch
-    assert batches.per_epoch == -(-row // segment)
-
-
-@sizes
-@properties
 def test_random_offsets_turn_the_text_in_every_epoch(extra: int, batch: int, segment: int) -> None:
     tokens = stream(extra, batch)
     batches = ContextBatches(tokens, batch=batch, segment=segment, offset_seed=3)

@@ -4,7 +4,6 @@ import hashlib
 import random
 import re
 import socket
-import stat
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -200,17 +199,6 @@ def test_unsafe_names_are_refused(tmp_path: Path, unsafe: str) -> None:
     with pytest.raises(ArchiveError, match="holds the unsafe name "):
         read(archive)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [archive]
-
-
-@pytest.mark.parametrize("mode", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO])
-@pytest.mark.parametrize("member", ["box/text", "box/other"])
-def test_links_and_devices_are_refused(tmp_path: Path, mode: int, member: str) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as opened:
-        info = zipfile.ZipInfo(member)
-        info.external_attr = (mode | 0o777) << 16
-        opened.writestr(info, "/etc/passwd")
-    with pytest.raises(ArchiveError, match="a link or a device"):
-        read(tmp_path / "a.zip")
 
 
 def test_a_zip_that_says_it_is_large_is_refused_unread(

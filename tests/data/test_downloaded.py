@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from data import SPLITS, DataConfig, load_corpus, prepare
@@ -166,16 +165,6 @@ def test_enwik8_splits_at_exact_bytes_and_comes_back_with_both_tokenizers(
         assert (ready.tokens[split] == ready.tokenizer.doc_id).sum() == 1
 
 
-def test_the_published_splits_are_90_5_5_million_bytes() -> None:
-    sizes = downloaded.HUTTER_SIZES
-    assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    for archive in downloaded.ARCHIVES.values():
-        assert len(archive.sha256) == 64
-        assert archive.addresses
-        assert all(address.startswith("https://") for address in archive.addresses)
-        assert all(address.endswith("/" + archive.name) for address in archive.addresses)
-
-
 def test_addresses_of_ones_own_replace_the_published_ones(
     server: Server, publish: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -184,22 +173,3 @@ def test_addresses_of_ones_own_replace_the_published_ones(
     server.answers["/mirror"] = server.answers["/archive"]
     load_corpus(data("wikitext-2", addresses=elsewhere), tmp_path, tmp_path)
     assert server.asked == ["/gone", "/mirror"]
-
-
-def test_text8_is_three_documents_whose_ids_do_not_depend_on_chunks(
-    publish: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    letters = b"anarchism originated as a term of abuse " * 5000
-    monkeypatch.setattr(downloaded, "HUTTER_SIZES", {"train": 190_000, "valid": 5000, "test": 5000})
-    publish("text8", {"text8": letters})
-    config = data("text8", tokenizer={"vocabulary": 310})
-    corpus = load_corpus(config, tmp_path, tmp_path / "whole")
-    assert corpus.name == "text8"
-    assert corpus.notes["documents"] == {"train": 1, "valid": 1, "test": 1}
-    text = "".join(document.text for split in SPLITS for document in corpus.documents(split))
-    assert text.encode() == letters
-    whole = prepare(config, tmp_path, tmp_path / "whole")
-    monkeypatch.setattr("data.tokens._CHUNK", 1000)
-    monkeypatch.setattr("data.tokens._LONGEST_CHUNK", 1 << 16)
-    cut = prepare(config, tmp_path, tmp_path / "cut")
-    assert np.array_equal(whole.tokens["train"], cut.tokens["train"])

@@ -6,11 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from data import DataConfig, Tokenizer, load_tokenizer, prepare
-from data.text import to_text
 from data.tokenizers.sentencepiece import (
     ExactPieces,
     LossyPieces,
@@ -80,21 +77,6 @@ def test_a_model_like_that_of_repository_a_keeps_its_pieces(
     assert tokenizer.decode(tokenizer.encode("The QUICK  fox\n")) == " the quick fox"
 
 
-@given(raw=st.binary(), text=st.text())
-@settings(max_examples=100, deadline=None, derandomize=True)
-def test_any_text_has_ids_in_a_lossy_model_and_none_is_doc(raw: bytes, text: str) -> None:
-    tokenizer = ranked(LOSSY)
-    ids = tokenizer.encode(to_text(raw) + text + "\n" + text)
-    assert tokenizer.doc_id not in ids
-    assert ((ids >= 0) & (ids < tokenizer.vocabulary_size)).all()
-    cut = np.concatenate([tokenizer.encode(part) for part in (to_text(raw) + text + "\n", text)])
-    assert np.array_equal(ids, cut)
-    tokenizer.decode(ids)
-
-
-LOSSY = load_given(given_model(**REPOSITORY_A))
-
-
 @pytest.mark.parametrize(
     ("options", "losses"),
     [
@@ -120,23 +102,6 @@ def test_what_a_model_loses_follows_from_its_rules(
     assert (tokenizer.unknown_id is None) is options.get("byte_fallback", True)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"normalization_rule_name": "nfkc"},
-        {"remove_extra_whitespaces": True},
-        {"byte_fallback": False, "vocab_size": 320},
-        {"model_type": "unigram"},
-        {"treat_whitespace_as_suffix": True},
-        {"vocab_size": 330},
-        {"user_defined_symbols": ["fox"]},
-    ],
-)
-def test_another_rule_is_another_digest(other: dict[str, Any]) -> None:
-    one, two = (Tokenizer(load_given(given_model(**EXACT | each))) for each in ({}, other))
-    assert one.digest != two.digest
-
-
 def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
     model = SentencePieceModel(given_model(**REPOSITORY_A))
 
@@ -153,22 +118,6 @@ def test_the_digest_sees_rules_and_scores_but_no_names() -> None:
     assert changed(name="x").digest == one.digest
     assert len({one.digest, cased.digest, changed(score=-2.0).digest}) == 3
     assert cased.decode(cased.encode("FOX fox")) != one.decode(one.encode("FOX fox"))
-
-
-def test_a_moved_model_has_the_same_digest_and_the_same_cached_tokens(
-    own_files: DataConfig, tmp_path: Path
-) -> None:
-    model = given_model(**REPOSITORY_A)
-    one = prepare(of_model(own_files, tmp_path, model), tmp_path, tmp_path / "cache")
-    (tmp_path / "x.model").unlink()
-    told: list[str] = []
-    moved = of_model(own_files, tmp_path, model, "y.model")
-    two = prepare(moved, tmp_path, tmp_path / "cache", told.append)
-    assert two.folder == one.folder
-    assert two.tokenizer.digest == one.tokenizer.digest
-    assert not told
-    other = of_model(own_files, tmp_path, given_model(**EXACT), "y.model")
-    assert prepare(other, tmp_path, tmp_path / "cache").folder != one.folder
 
 
 @pytest.mark.parametrize("split", ["train.txt", "valid.txt", "test.txt"])

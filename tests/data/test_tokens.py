@@ -16,11 +16,9 @@ from data import (
     Split,
     Tokenizer,
     TokenizerConfig,
-    encode_documents,
     prepare,
     train_tokenizer,
 )
-from data.tokens import chunks
 
 from .models import TEXT, given_model
 
@@ -92,19 +90,6 @@ def test_doc_stands_before_every_document_and_nowhere_else(tmp_path: Path) -> No
         assert ready.tokenizer.byte_length_V[tokens].sum() == ready.notes["bytes"][split]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "bytes"])
-def test_documents_are_encoded_as_a_split_is(
-    own_files: DataConfig, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = own_files if kind == "bpe" else with_tokenizer(own_files, kind="bytes")
-    ready = prepare(config, tmp_path, tmp_path / "cache")
-    texts = [(tmp_path / f"{split}.txt").read_bytes().decode() for split in ("valid", "test")]
-    wanted = np.concatenate([ready.tokens["valid"], ready.tokens["test"]])
-    assert np.array_equal(encode_documents(ready.tokenizer, texts), wanted)
-    monkeypatch.setattr("data.tokens._CHUNK", 20)
-    assert np.array_equal(encode_documents(ready.tokenizer, texts), wanted)
-
-
 def test_words_are_given_where_they_are_counted_and_no_text_is_lost(
     own_files: DataConfig, tmp_path: Path
 ) -> None:
@@ -162,13 +147,6 @@ def test_a_large_text_trains_the_tokenizer_on_an_even_part_of_it(
     assert numbers[-1] > 975
 
 
-def test_chunks_are_bounded_also_without_newlines() -> None:
-    for text in ("x" * 9_000_000, "a line\n" * 400_000 + "x" * 9_000_000):
-        parts = list(chunks(text, 1 << 20, 1 << 22))
-        assert "".join(parts) == text
-        assert max(map(len, parts)) <= 1 << 22
-
-
 def test_validation_and_test_end_where_the_config_says(
     own_files: DataConfig, tmp_path: Path
 ) -> None:
@@ -178,19 +156,6 @@ def test_validation_and_test_end_where_the_config_says(
     assert cut.folder == whole.folder
     assert np.array_equal(cut.tokens["valid"], whole.tokens["valid"][:9])
     assert len(cut.tokens["test"]) == len(whole.tokens["test"])
-
-
-def test_another_tokenizer_has_another_folder(own_files: DataConfig, tmp_path: Path) -> None:
-    folders = {
-        prepare(with_tokenizer(own_files, **tokenizer), tmp_path, tmp_path / "cache").folder
-        for tokenizer in (
-            {"vocabulary": 340},
-            {"vocabulary": 330},
-            {"vocabulary": 340, "lower_case": True},
-            {"kind": "bytes"},
-        )
-    }
-    assert len(folders) == 4
 
 
 @pytest.mark.parametrize("name", ["train.bin", "tokenizer.model", "info.json"])

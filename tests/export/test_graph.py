@@ -11,7 +11,6 @@ from export.attention import check_room
 from export.blocks import FORMS, form_of
 from export.graph import GraphModel
 from model import BLOCKS, Candidate, LanguageModel, ModelOptions, SoftmaxConfig
-from model.state import Segment
 from tests.model.tiny import VOCABULARY, candidate, language_model, tokens
 
 LENGTHS = (5, 1, 17, 3)
@@ -149,11 +148,3 @@ def test_a_memory_that_no_graph_holds_is_refused_before_it_is_made() -> None:
     huge: Candidate = candidate("attention", memory=2**20, d_head=2**10, n_heads=2)
     with pytest.raises(ValueError, match=r"^memory: 1,048,576 rows"):
         graph_of(language_model([[huge]]))
-
-
-def test_the_form_of_a_recurrence_leaves_later_blocks_alone() -> None:
-    made = candidate("gated_delta")
-    graph_of(language_model([[made]]))
-    fresh = BLOCKS["gated_delta"].block(made, 8, None)
-    assert "recurrence" not in vars(fresh)
-    fresh(torch.zeros(1, 3, 8), Segment(torch.zeros(1, dtype=torch.int64), 3), None)

@@ -97,15 +97,10 @@ def test_streams_of_a_text_are_those_of_an_evaluation(streams: int, context: int
     assert sum(float(each.nats.sum()) for each in found) == pytest.approx(wanted.nats, rel=1e-12)
 
 
-def test_a_text_of_one_id_has_no_rows() -> None:
-    assert stream_rows([5], 3, 2) == []
-
-
 BYTES = Tokenizer(Bytes())
 EXACT = ranked(load_given(given_model(
     byte_fallback=True, normalization_rule_name="identity",
     remove_extra_whitespaces=False, character_coverage=0.98)))  # fmt: skip
-LOSSY = ranked(load_given(given_model(byte_fallback=True)))
 PAIRS = [
     ("def add(first,", " second)"), ("def add(first, ", "second)"), ("", "return"), ("", " fox"),
     ("fir", "st second"), ("a\n", "\nb"), ("caf", "\u00e9"), (" ", " "), ("first", ""), ("", ""),
@@ -139,8 +134,3 @@ def test_a_token_over_the_border_counts_to_the_continuation() -> None:
     # A space that is written to the context but belongs to a token with the continuation.
     row = pair_row(EXACT, "def ", "add")
     assert EXACT.decode(row.ids[row.first :]) == " add"
-
-
-def test_a_lossy_tokenizer_that_drops_a_continuation_scores_nothing() -> None:
-    row = pair_row(LOSSY, "first", "  ")
-    assert row.first == len(row.ids)

@@ -128,22 +128,6 @@ def test_what_a_mask_leaves_out_is_not_there(exported: Any, kind: str) -> None:
         close(out.loss, torch.cat(nats).mean())
 
 
-def test_padding_on_the_right_is_read_in_one_pass_where_no_memory_is_kept(exported: Any) -> None:
-    pair, ids = exported("gated_delta"), tokens(3, 9)
-    mask = torch.ones_like(ids)
-    mask[0, 4:] = mask[2, 8:] = 0
-    labels = torch.where(mask == 1, ids, -100)
-    calls = []
-    with pytest.MonkeyPatch.context() as patched:
-        read = pair.theirs._read
-        patched.setattr(pair.theirs, "_read", lambda *given: calls.append(given) or read(*given))
-        one = pair.theirs(ids, attention_mask=mask, labels=labels, use_cache=False)
-        assert len(calls) == 1
-        other = pair.theirs(ids, attention_mask=mask, labels=labels)
-        assert len(calls) == 5, "all, then each of three lengths"
-    torch.testing.assert_close(one.loss, other.loss)
-
-
 @pytest.mark.parametrize("kind", ["attention", "gated_delta", "routing", "short_conv"])
 def test_beams_and_draws_are_those_without_a_memory(exported: Any, kind: str) -> None:
     theirs = exported(kind).theirs
@@ -171,21 +155,6 @@ def test_generation_goes_on_from_a_memory_several_times(exported: Any) -> None:
     assert memory.get_seq_length() == 8
     assert torch.equal(more(prompt, cache=memory, max_new_tokens=12), wanted)
     assert memory.get_seq_length() == 20
-
-
-@torch.no_grad()
-def test_two_copies_of_a_memory_do_not_write_over_each_other(exported: Any) -> None:
-    theirs, ids = exported("attention").theirs, tokens(2, 9)
-    memory = theirs(ids, use_cache=True).cache
-    logits = []
-    for others in (True, False):
-        one, other = copy.deepcopy(memory), copy.deepcopy(memory)
-        for place in range(4):
-            out = theirs(ids[:, place : place + 1], cache=one)
-            if others:
-                theirs(tokens(2, 1, seed=place), cache=other)
-        logits.append(out.logits)
-    assert torch.equal(*logits)
 
 
 def test_an_empty_prompt_begins_with_the_document(exported: Any) -> None:
@@ -222,14 +191,6 @@ def test_other_numbers_and_a_training(exported: Any, kind: str) -> None:
             h_BTD, _, aux = own(ids, own.initial_state(2))
             nats = own.nll(h_BTD[:, :-1], ids[:, 1:]).mean() + (0 if aux is None else aux)
             torch.testing.assert_close(out.loss, nats)
-
-
-def test_dropout_of_the_config_drops(exported: Any) -> None:
-    theirs = load(exported("dense").folder, dropout={"residual": 0.5, "dense": 0.5})
-    ids = tokens(1, 9)
-    assert torch.equal(theirs(ids).logits, exported("dense").theirs(ids).logits)
-    theirs.train()
-    assert not torch.equal(theirs(ids).logits, theirs(ids).logits)
 
 
 def test_the_config_says_the_layout_in_words_of_transformers(exported: Any) -> None:

@@ -12,11 +12,8 @@ from transformers import AutoTokenizer
 from data import Tokenizer
 from data.tokenizers import TOKENIZERS
 from data.tokenizers.sentencepiece import train_pieces
-from export.huggingface.folder import write_folder
 from export.huggingface.tokenizer import converted, sample_texts, write_tokenizer
 from tests.data.models import TEXT, given_model, ranked
-from tests.extras.huggingface import save_source
-from tests.model.tiny import candidate
 
 TEXTS = 10_000
 MARK, EMOJI = "\u2581", "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -62,15 +59,6 @@ def loaded(tokenizer: Tokenizer, folder: Path) -> Any:
     (folder / "out").mkdir()
     write_tokenizer(tokenizer, folder / "model", folder / "out")
     return AutoTokenizer.from_pretrained(folder / "out", trust_remote_code=True)
-
-
-def test_a_whole_folder_has_its_tokenizer(tmp_path: Path) -> None:
-    """With the config beside it, whose class is in code that comes with it."""
-    source = save_source(tmp_path / "model", candidate("dense"))
-    (tmp_path / "out").mkdir()
-    write_folder(source, tmp_path / "out")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "out", trust_remote_code=True)
-    assert theirs("a\n").input_ids == source.tokenizer.encode("a\n").tolist()
 
 
 def same_ids(theirs: Any, own: Tokenizer, found: list[str]) -> None:

@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 
 from data import Tokenizer, load_tokenizer
 from data.tokenizers.tokenizer import Bytes
-from export.lm_eval import Cut, ParnasLM, generation_options
+from export.lm_eval import Cut, ParnasLM
 from model import Sampling, generate, load_model
 from pipeline.evaluate import Measurement, read_documents
 from pipeline.saved_model import describe
@@ -182,15 +182,6 @@ def test_generated_text_stops_where_the_task_says(folder: Path) -> None:
     assert adapter(folder).generate_until(requests("generate_until", greedy)) == [
         bytes(ids).decode(errors="replace")
     ]
-
-
-def test_what_a_task_may_ask_of_generated_text() -> None:
-    assert generation_options({}) == (Sampling(temperature=0.0), [], 256)
-    assert generation_options({"do_sample": False, "temperature": 0.7})[0].temperature == 0
-    assert generation_options({"temperature": 0.7, "top_k": 3})[0] == Sampling(0.7, top_k=3)
-    assert generation_options({"do_sample": True, "until": "a"}) == (Sampling(), ["a"], 256)
-    with pytest.raises(ValueError, match="num_beams: not known here"):
-        generation_options({"num_beams": 4})
 
 
 def test_mistakes_are_one_line(

@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model import LanguageModel, Mix
 from model.attention_kernels import (
-    FASTEST,
     KERNELS,
     AttentionInputs,
     fused,
@@ -64,15 +63,6 @@ def test_every_kernel_gives_the_formulas_value_and_gradients(case: str, age: str
         found = reading.output(kernel)
         torch.testing.assert_close(found, reading.wanted, rtol=0, atol=1e-12)
         torch.testing.assert_close(reading.gradients(found), wanted, rtol=0, atol=1e-11)
-
-
-def test_the_device_decides_where_no_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [select_kernel(cpu, rate, None) for rate in (0.0, 0.1)] == [fused, fused]
-    assert select_kernel(gpu, 0.0, None) == with_bias
-    assert select_kernel(cpu, 0.1, "with_bias") == with_bias
-    monkeypatch.delitem(FASTEST, "cpu")
-    assert select_kernel(cpu, 0.0, None) == with_bias
 
 
 def test_where_fused_cannot_serve_with_bias_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,16 +146,6 @@ def needing(parts: AttentionInputs, asked: tuple[int, ...]) -> AttentionInputs:
     return AttentionInputs(
         *(tensor.detach().requires_grad_(i in asked) for i, tensor in enumerate(parts))
     )
-
-
-@pytest.mark.parametrize("asked", [(0,), (1, 2), (3,), (4,), (5,), (0, 1, 2)])
-def test_some_gradients_alone_are_the_same(asked: tuple[int, ...]) -> None:
-    parts = parts_of(5, 2, [9, 1])
-    weight = normal(2, 5, 2, 5, seed=11)
-    wanted = torch.autograd.grad((explicit(parts, 0.0) * weight).sum(), parts[:-1])
-    alone = needing(parts, asked)
-    found = torch.autograd.grad((fused(alone, 0.0) * weight).sum(), [alone[i] for i in asked])
-    torch.testing.assert_close(found, tuple(wanted[i] for i in asked), rtol=0, atol=1e-12)
 
 
 def test_the_product_of_a_gradient_that_nobody_asks_for_is_left_out() -> None:

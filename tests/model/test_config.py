@@ -26,24 +26,12 @@ def test_options_left_out_take_the_sections_value() -> None:
     ]  # fmt: skip
 
 
-def test_a_window_of_null_is_a_value() -> None:
-    candidates = [{"kind": "attention", "window": None}, {"kind": "attention", "label": "near"}]
-    made = config(window=5, candidates=candidates).completed_candidates()
-    assert [candidate.model_dump()["window"] for candidate in made] == [None, 5]
-
-
 def test_a_config_that_is_saved_and_read_again_means_the_same() -> None:
     candidates = [{"kind": "attention", "window": None}, {"kind": "attention", "label": "near"}]
     first = config(window=5, candidates=candidates)
     again = ModelConfig.model_validate(first.model_dump(mode="json"))
     assert again == first
     assert again.completed_candidates() == first.completed_candidates()
-
-
-def test_a_completed_candidate_completes_to_itself() -> None:
-    for candidate in config().completed_candidates():
-        assert candidate.missing == []
-        assert candidate.completed(16, config().model_dump()) == candidate
 
 
 def test_heads_must_divide_the_width_unless_d_head_is_given() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import Dropout, LanguageModel, ModelConfig, SoftmaxConfig
+from model import LanguageModel, ModelConfig, SoftmaxConfig
 from model.blocks.dense import Activation
 from model.state import Segment
 from nas.search.estimators import ESTIMATORS, gumbel_noise, one_hot_net, soft_net
@@ -108,17 +108,6 @@ def test_law_7_the_gradient_of_alpha_is_that_of_finite_differences(activation: A
     assert torch.autograd.gradcheck(loss, (alpha_LC,), atol=1e-8)
 
 
-def test_candidates_are_trained_together_and_a_narrow_one_trains_its_part_alone() -> None:
-    net = supernet(count=1, dropout=Dropout(residual=0.2, dense=0.2)).train()
-    whole: Any = net.slots[0].blocks["wide"]
-    for estimator, trained in (("single_path", 3), ("soft", 10)):
-        net.zero_grad()
-        noise_LC = 60.0 * one_hot(torch.tensor([4]), 5).double() * (trained == 3)
-        read(net, ESTIMATORS[estimator](torch.zeros(1, 5).double(), noise_LC, 1.0)).sum().backward()
-        moved_F = whole.inner.weight.grad.abs().sum(dim=1) > 0
-        assert moved_F.tolist() == [unit < trained for unit in range(10)]
-
-
 def test_law_10_only_the_widest_is_computed_and_each_is_counted_as_derived() -> None:
     net, alone = supernet(count=1), {c.label: [[c]] for c in slots_of()[0]}
     (costs,) = net.flops_per_token(2, 4, (1.0,)).slots
@@ -160,11 +149,3 @@ def test_what_cannot_share_weights_is_refused(candidates: Any, words: str) -> No
     with pytest.raises(ValueError, match=f"entangle: dense candidates .*{words}"):
         ModelConfig(**sizes, entangle=True)
     ModelConfig(**sizes)
-
-
-def test_an_experiment_with_it_survives_its_file() -> None:
-    sizes: dict[str, Any] = {"slots": 2, "d_model": 8, "d_ffn": 12}
-    wide = {"kind": "dense", "label": "wide", "d_ffn": 16}
-    on = ModelConfig(**sizes, candidates=("dense", wide), entangle=True)
-    assert on.identity()["entangle"]
-    assert ModelConfig.model_validate(on.model_dump(mode="json")) == on

@@ -13,9 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model import Candidate
-from model.attention_kernels import AttentionInputs, with_bias
 from model.blocks.adaptive_span import AdaptiveSpanBlock
-from model.blocks.all_attention import _beside
 from model.blocks.attention import AttentionBlock
 from model.blocks.gated_delta import GatedDeltaBlock
 from model.blocks.linear_attention import LinearAttentionBlock
@@ -83,33 +81,6 @@ def test_a_full_span_is_windowed_attention(first_span: float) -> None:
     x_BTD = normal(2, LENGTH, D_MODEL)
     for seen in (0, 2, 9):
         close(apply(spans, x_BTD, seen), apply(window, x_BTD, seen))
-
-
-def test_the_weight_of_a_key_fades_out_with_its_distance() -> None:
-    c_BTD = normal(1, 6, D_MODEL)
-    made = candidate("adaptive_span", span=8, ramp=3, n_heads=1)
-    block, _ = alone(made, c_BTD)
-    assert isinstance(block, AdaptiveSpanBlock)
-    with torch.no_grad():
-        block.span_H.fill_(1.3 / 8)
-    attention = block.attention
-    segment = Segment(torch.tensor([0]), 6)
-    memory = torch.zeros(1, 7, D_MODEL, dtype=torch.float64)
-    delta_BTD = block(torch.cat([memory, c_BTD], dim=1), segment, None)[0]
-    q_TK = c_BTD[0] @ attention.query.weight.T
-    k_TK, value_TK = (c_BTD[0] @ attention.key_value.weight.T).chunk(2, dim=1)
-    for t in range(6):
-        total, weights = 0.0, []
-        for j in range(t + 1):
-            r_K = attention.position(Segment(torch.tensor([0]), 8).encodings(
-                0, D_MODEL, None, torch.float64)[-1 - (t - j)])  # fmt: skip
-            score = (q_TK[t] * D_MODEL**-0.5 + attention.u_HK[0] * D_MODEL**-0.5) @ k_TK[j]
-            score = score + (q_TK[t] + attention.v_HK[0]) * D_MODEL**-0.5 @ r_K
-            mask = min(max((3 + 1.3 - (t - j)) / 3, 0.0), 1.0)
-            weights.append(mask * math.exp(score.item()))
-            total += weights[-1]
-        wanted_D = sum(w * value_TK[j] for j, w in enumerate(weights)) / total
-        close(delta_BTD[0, t], wanted_D @ attention.output.weight.T)
 
 
 @pytest.mark.parametrize("positions", ["relative", "learned"])
@@ -180,16 +151,6 @@ def test_the_span_loss_is_a_part_of_the_mean_span_and_spans_stay_between_their_e
     assert block.describe() == {"span_keys": [0.0, 10.0]}
     block.costliest()
     assert block.describe() == {"span_keys": [10.0, 10.0]}
-
-
-def test_without_persistent_vectors_it_is_attention() -> None:
-    inputs = AttentionInputs(
-        normal(2, 3, 2, 4), normal(2, 5, 2, 4, seed=3), normal(2, 5, 2, 4, seed=4),
-        normal(5, 2, 4, seed=5), normal(2, 4, seed=6), normal(2, 4, seed=7),
-        Segment(torch.tensor([2, 1]), 3).mask(2, None, torch.float64),
-    )  # fmt: skip
-    none = torch.zeros(0, 2, 4, dtype=torch.float64)
-    close(_beside(inputs, 0.0, key_NHK=none, value_NHK=none), with_bias(inputs, 0.0))
 
 
 @pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(1, None), (3, None), (4, 2), (4, 1)])
@@ -434,37 +395,6 @@ def test_one_expert_alone_has_its_probability_as_its_gate_so_that_the_router_lea
             close(delta_BTD[stream, t], wanted_D)
     (gradient_ED,) = torch.autograd.grad(delta_BTD.sum(), [block.gate.weight])
     assert gradient_ED.abs().max() > 0.01
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [("mixture_of_experts", "load"), ("routing", "largest_cluster")]
-)
-def test_what_the_last_step_chose_is_said_and_nothing_of_steps_without_it(
-    kind: str, name: str
-) -> None:
-    options = {"n_heads": 2, "n_local_heads": 0, "clusters": 3, "memory": 0}
-    made = candidate(kind, **(options if kind == "routing" else {"n_experts": 4, "k": 1}))
-    slot, x_BTD = slot_of(made).train(), normal(2, LENGTH, D_MODEL)
-    block = block_of(slot, kind)
-    assert block.describe() == {}
-    for rows_BTD in (normal(2, LENGTH, D_MODEL, seed=8), x_BTD):
-        apply(slot, rows_BTD)
-        block.after_step(alone_in_training)
-    c_RD = slot.norms[kind](x_BTD).flatten(0, 1)
-    if kind == "routing":
-        q_RHK = (c_RD @ block.query_value.weight.T)[:, :D_MODEL].view(-1, 2, 4)
-        # Not the centres that chose: those have moved.
-        count = block.last_count_HC
-        assert count.sum().item() == q_RHK[..., 0].numel()
-        wanted = [max(row) / sum(row) for row in count.tolist()]
-    else:
-        chosen = (c_RD @ block.gate.weight.T).argmax(dim=1)
-        wanted = [(chosen == expert).double().mean().item() for expert in range(4)]
-    assert block.describe() == {name: pytest.approx(wanted)}
-    apply(slot.eval(), x_BTD)
-    assert block.describe() == {name: pytest.approx(wanted)}
-    block.after_step(alone_in_training)
-    assert block.describe() == {}
 
 
 def test_product_keys_find_what_all_pairs_of_keys_would_find() -> None:

@@ -1,6 +1,5 @@
 """The whole model: tying, mixes, causality, costs."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +69,6 @@ def test_a_tied_table_learns_from_both_ends() -> None:
     torch.testing.assert_close(tied_grad, sum(ends))
 
 
-def test_identity_everywhere_is_embedding_norm_softmax() -> None:
-    model, ids_BT = language_model([[candidate("identity")]] * 3), tokens(2, 5)
-    h_BTD, state, _ = model(ids_BT, model.initial_state(2))
-    assert torch.equal(h_BTD, model.norm(model.softmax.embed(ids_BT)))
-    assert state.memory == (None,) * 3
-
-
 def test_several_candidates_need_a_mix() -> None:
     model = language_model([LAYERS[0], [*LAYERS[0], *LAYERS[1]]])
     with pytest.raises(ValueError, match="mix: slot 1 has 2 candidates"):
@@ -118,19 +110,6 @@ def test_declared_flops_are_those_that_torch_counts(softmax: dict[str, Any]) -> 
     assert costs.slots[0]["attention"] == pytest.approx(
         2 * D_MODEL * width * (4 + 2 * memory / 5 + keys / 10) + 6 * width * keys
     )
-
-
-def test_a_float32_model_starts_near_the_uniform_distribution() -> None:
-    torch.manual_seed(0)
-    model = LanguageModel(
-        LAYERS, d_model=D_MODEL, vocabulary_size=VOCABULARY, softmax=SoftmaxConfig()
-    )
-    ids_BT = tokens(4, 9)
-    h_BTD, state, _ = model(ids_BT, model.initial_state(4))
-    nll = model.nll(h_BTD, tokens(4, 9, seed=2)).mean().item()
-    assert nll == pytest.approx(math.log(VOCABULARY), abs=0.1)
-    assert state.memory[0] is not None
-    assert state.memory[0].dtype == torch.float32
 
 
 # --- slots that share their weights ---------------------------------------------------------------

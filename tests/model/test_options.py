@@ -32,7 +32,6 @@ from tests.model.tiny import (
     VOCABULARY,
     candidate,
     language_model,
-    normal,
     randomise,
     tokens,
 )
@@ -118,23 +117,6 @@ def test_a_model_is_what_its_options_say(options: ModelOptions) -> None:
     found_BTD = read(model, ids_BT, [4, 1, 4])
     wanted_BTD = torch.stack([_reference(model, ids) for ids in ids_BT.tolist()])
     torch.testing.assert_close(found_BTD, wanted_BTD, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("options", SINGLE, ids=words)
-def test_identity_adds_nothing_and_a_mixture_is_the_sum_of_deltas(options: ModelOptions) -> None:
-    made = [candidate("dense"), candidate("identity"), candidate("attention", memory=0)]
-    model, x_BTD = language_model([made], options=options), normal(2, 5, D_MODEL)
-    state = model.initial_state(2)
-
-    def out(*terms: tuple[int, Tensor | None]) -> Tensor:
-        segment = Segment(state.seen_B, 5)
-        return model.slots[0](x_BTD, state.memory[0], segment, (None,) * 3, terms)[0]
-
-    weight_C = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    deltas = [out((k, None)) - x_BTD for k in range(3)]
-    assert torch.equal(out((1, None)), x_BTD)
-    wanted_BTD = x_BTD + sum(w * delta for w, delta in zip(weight_C, deltas, strict=True))
-    torch.testing.assert_close(out(*enumerate(weight_C)), wanted_BTD, rtol=0, atol=1e-12)
 
 
 def test_a_state_that_was_lost_is_made_of_rows_that_know_the_one_before_them() -> None:

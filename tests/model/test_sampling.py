@@ -76,15 +76,6 @@ def test_the_published_examples() -> None:
         assert probabilities(log_p, sampling)[0].tolist() == pytest.approx(wanted), words
 
 
-def test_of_equal_ids_the_lower_ones_are_kept() -> None:
-    equal = torch.zeros(1, 5)
-    assert probabilities(equal, Sampling(top_k=2))[0].tolist() == [0.5, 0.5, 0, 0, 0]
-    assert probabilities(equal, Sampling(top_p=0.5))[0].tolist() == pytest.approx(
-        [1 / 3] * 3 + [0] * 2
-    )
-    assert draw(equal, GREEDY).tolist() == [0]
-
-
 def test_a_nucleus_is_never_empty_and_a_cold_draw_is_the_likeliest() -> None:
     log_p = torch.tensor([[-3.0, -0.1, -2.9]], dtype=torch.float64)
     assert keep_top_p(log_p, 1e-300).isfinite().tolist() == [[False, True, False]]

@@ -72,12 +72,6 @@ def test_a_loaded_model_is_the_one_that_was_saved(
     assert all(parameter.requires_grad for parameter in loaded.parameters())
 
 
-def test_saving_twice_gives_the_same_bytes(saved: Path) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
-    save_model(saved, *pair(cutoffs=(5, 11)))
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file(
     saved: Path, monkeypatch: pytest.MonkeyPatch, call: str

@@ -61,18 +61,6 @@ def segment_of(x_BTD: Tensor) -> Segment:
 NO_STATES = (None, None, None)
 
 
-@pytest.mark.parametrize("segment", [1, 4, 6, 9])
-@pytest.mark.parametrize("drawn", [0, 1, 2])
-def test_memory_takes_the_inputs_whatever_is_drawn(segment: int, drawn: int) -> None:
-    slot, x_BTD = slot_of(*THREE), normal(2, segment, D_MODEL).requires_grad_()
-    memory_BMD = normal(2, 6, D_MODEL, seed=4)
-    next_BMD = slot(x_BTD, memory_BMD, segment_of(x_BTD), NO_STATES, [(drawn, None)])[1]
-    assert torch.equal(next_BMD, torch.cat([memory_BMD, x_BTD], dim=1)[:, -6:])
-    assert not next_BMD.requires_grad
-    # A view would keep the whole segment alive until the next one.
-    assert next_BMD.untyped_storage().nbytes() == next_BMD.numel() * next_BMD.element_size()
-
-
 def test_memory_is_as_long_as_the_greediest_candidate_reads() -> None:
     short = candidate("attention", label="short", memory=2)
     windowed = candidate("attention", label="windowed", window=4)

@@ -81,22 +81,6 @@ def test_probabilities_sum_to_one_and_agree_with_nll(
     torch.testing.assert_close(softmax.nll(h_BTD, EVERY_ID), -picked, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("ids", [[0, 1, 2], [5, 6, 19], [0]], ids=str)
-def test_a_cluster_without_targets_gets_a_gradient_of_zero(ids: list[int]) -> None:
-    softmax = softmax_of((4, 9, 15))
-    target_BT = torch.tensor([ids])
-    h_BTD = normal(1, len(ids), D)
-    nll_BT = softmax.nll(h_BTD, target_BT)
-    wanted = -softmax.log_prob(h_BTD).gather(-1, target_BT[..., None])[..., 0]
-    torch.testing.assert_close(nll_BT, wanted, rtol=0, atol=1e-12)
-    nll_BT.sum().backward()
-    for tail, table in enumerate(softmax.tables):
-        low, high = softmax.bounds[tail], softmax.bounds[tail + 1]
-        hit = any(low <= target < high for target in ids)
-        assert table.grad is not None
-        assert (table.grad.abs().max() > 0) == hit
-
-
 @every_cut
 @every_width
 @pytest.mark.parametrize("kind", [ClusterTables, AdaptiveSoftmax])

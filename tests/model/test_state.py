@@ -80,18 +80,3 @@ def test_tensors_of_a_state_share_no_storage() -> None:
     tensors = state.tensors()
     assert torch.equal(tensors["memory.0"], tensors["memory.1"])
     assert len({tensor.data_ptr() for tensor in tensors.values()}) == len(tensors)
-
-
-def test_the_host_knows_how_much_every_stream_has_seen() -> None:
-    model = language_model(layers(memory=6))
-    _, state, _ = model(tokens(3, 4), model.initial_state(3))
-    _, longer, _ = model(tokens(3, 5), state)
-    assert (state.least_seen, longer.least_seen) == (4, 9)
-    assert longer.rows(slice(1, 3)).least_seen == 9
-    assert StreamState.join([longer.rows(slice(0, 1)), state.rows(slice(1, 3))]).least_seen == 4
-    one_young = longer.reset(torch.tensor([False, True, False]))
-    for young in (longer.reset(), one_young):
-        assert young.least_seen == 0
-    _, grown, _ = model(tokens(3, 4), one_young)
-    restored = StreamState.from_tensors(grown.tensors(), model.initial_state(3))
-    assert restored.least_seen == grown.least_seen == int(grown.seen_B.min()) == 4

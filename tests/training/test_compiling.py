@@ -1,7 +1,5 @@
 """Slots through torch's compiler: the same numbers but for rounding, and an exact resume."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,22 +101,6 @@ def test_a_missing_compiler_is_one_line(
         retrain.main([*arguments, "--set", "run.compile=true"])
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert "run.compile: torch finds no C++ compiler (g++, or what CXX names); install it" in line
-
-
-def test_without_the_option_nothing_of_the_compiler_is_loaded(
-    experiment_file: Path, tmp_path: Path
-) -> None:
-    code = (
-        "import retrain, sys; code = retrain.main(sys.argv[1:]); "
-        "sys.exit(code or 'torch._inductor.compile_fx' in sys.modules)"
-    )
-    arguments = [str(experiment_file), "--run", str(tmp_path / "run"), "--layout", "a d a d"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--set", "retrain.steps=5"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_kernel_and_compiled_slots_are_not_asked_for_together() -> None:

@@ -82,8 +82,3 @@ def test_a_slot_that_is_left_out_is_not_trained_and_remembers_its_inputs() -> No
     memory = state.streams["weights"].memory[0]
     assert memory is not None
     assert memory.abs().sum() > 0
-
-
-def test_slots_with_shared_weights_are_left_out_one_by_one() -> None:
-    model = model_of("dense", "dense", "dense", tie_slots=1)
-    assert {tuple(kept(step_of().mix(model, at))) for at in range(60)} >= {(0,), (1,), (0, 2)}

@@ -96,17 +96,3 @@ def test_an_evaluation_asks_for_its_sum_alone() -> None:
     with pytest.raises(RuntimeError, match="meta") as error:
         evaluate(model, Streams([scored] * 2), byte_length_V=None, device=META, mix=MIX)
     assert "float(nats)" in " ".join(str(entry.statement) for entry in error.traceback)
-
-
-@pytest.mark.parametrize("estimator", sorted(ESTIMATORS.keys() - {"spos"}))  # it has no weights
-def test_moved_weights_have_the_same_values_and_gradients(estimator: str) -> None:
-    alpha_LC, noise_LC = torch.zeros(3, 3, requires_grad=True), torch.randn(3, 3)
-    found = []
-    for move in (lambda mix, device: mix, on_device):
-        mix = move(ESTIMATORS[estimator](alpha_LC, noise_LC, 0.7), torch.device("cpu"))
-        terms = [(slot, k) for slot, terms in enumerate(mix) for k, _ in terms]
-        weight_N = torch.stack([weight for terms in mix for _, weight in terms])
-        gradient = torch.autograd.grad((weight_N**3).sum(), [alpha_LC])
-        found.append((torch.tensor(terms), weight_N, *gradient))
-    for a, b in zip(*found, strict=True):
-        assert torch.equal(a, b)

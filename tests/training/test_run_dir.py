@@ -13,7 +13,6 @@ from training.run_dir import (
     commit,
     environment,
     record_resume,
-    record_start,
     source_digest,
 )
 
@@ -42,15 +41,6 @@ def test_a_resume_under_another_program_is_not_exact(
     (tmp_path / "environment.json").write_text(text)
     monkeypatch.setattr("training.run_dir.commit", lambda: after)
     assert record_resume(tmp_path, CPU, 3, {"micro_batches": 1}) == said
-
-
-def test_a_run_says_on_what_it_began_though_another_start_took_the_folder(tmp_path: Path) -> None:
-    path, taken = tmp_path / "environment.json", {"command": ["compare.py"], "threads": 2}
-    path.write_text(json.dumps({**taken, "resumed": [{"step": 4}]}))
-    begun = {"command": ["retrain.py", "--architecture"], "threads": 1}
-    for _ in range(2):
-        record_start(tmp_path, json.dumps(begun))
-        assert json.loads(path.read_text()) == {"command": ["compare.py"], "threads": 1}
 
 
 def test_a_folder_belongs_to_one_identity(tmp_path: Path) -> None:

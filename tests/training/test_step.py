@@ -9,7 +9,7 @@ import torch
 from tests import tiny
 from training.config import OptimiserConfig
 from training.distributed import Ranks
-from training.optim import build_optimiser, clip_gradients, rate_of, set_learning_rate
+from training.optim import build_optimiser, clip_gradients, rate_of
 from training.step import Forward, WeightStep
 
 FORWARD = Forward(torch.device("cpu"), "float32")
@@ -121,18 +121,6 @@ def test_clipping_by_value_and_each_tensor_by_its_norm() -> None:
 def test_options_without_effect_are_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         OptimiserConfig.model_validate(options)
-
-
-def test_a_larger_rate_is_no_larger_decay() -> None:
-    """The rate multiplies the decay, which also acts on values that no token chose."""
-    optimiser = build_optimiser(
-        tiny.supernet("product_key_memory", slots=1), OptimiserConfig(weight_decay=0.3)
-    )
-    set_learning_rate(optimiser, 1e-3)
-    groups = optimiser.param_groups
-    assert sorted({group["lr"] for group in groups}) == [1e-3, 1e-2]
-    decays = [group["lr"] * group["weight_decay"] for group in groups if group["weight_decay"]]
-    assert decays == pytest.approx([3e-4, 3e-4])
 
 
 def test_decay_acts_on_matrices_and_on_nothing_else() -> None:

@@ -8,12 +8,11 @@ tokens costs least. A cluster of n words and width d that holds the part m of th
 The head has m = 1, since every token pays for it, a further row per tail, and no projection unless
 it is narrower than the model.
 Differs from the paper: projections and the softmax over the logits are paid for, and the head must
-hold a least part of the tokens. The cheapest head is a handful of words otherwise: that the rare
-words are modelled with narrow vectors costs nothing in this sum.
+hold a least part of the tokens; it would else be a handful of words, as narrow vectors of the rare
+ones cost nothing in this sum.
 
-All terms are Monge in the two ends of a cluster (products of length and mass, their maximum with a
-constant, sums), so the best start of a cluster never falls as its end grows, and each layer of
-the dynamic programme needs O(V log V) evaluations instead of O(V^2).
+All terms are Monge in the two ends of a cluster, so the best start of a cluster never falls as its
+end grows, and each layer of the dynamic programme needs O(V log V) evaluations instead of O(V^2).
 
 V vocabulary   W = V + 1 ends of a cluster   J tails
 """
@@ -122,9 +121,8 @@ def optimal_cutoffs(
 
     Among cutoffs of equal cost, those with the smallest last one are taken, then with the smallest
     last but one, and so on. `count_V` says how often each word occurs, or how probable it is, in
-    any order; `widths` are those of the tails, `tokens` those of one training step, `head_width`
-    that of a head narrower than the model. The head must hold the part `least_head_mass` of the
-    tokens, from 0 to 1. ValueError: the counts are no counts, or too few for so many clusters.
+    any order; `tokens` are those of one training step. The head must hold the part
+    `least_head_mass` of the tokens. ValueError: no counts, or too few for so many clusters.
     """
     count_V = sorted_counts(count_V)
     if not 0 <= least_head_mass <= 1:
@@ -158,16 +156,8 @@ def optimal_cutoffs(
 def sorted_counts(count_V: ArrayLike) -> FloatArray:
     """The counts or probabilities by falling size; ValueError where they are none."""
     sorted_V = np.sort(np.asarray(count_V, dtype=np.float64).ravel())[::-1]
-    if not len(sorted_V):
-        raise ValueError("there are no counts")
-    if not np.isfinite(sorted_V).all() or sorted_V[-1] < 0:
-        raise ValueError("counts must be finite and at least 0")
-    if sorted_V[0] == 0:
-        raise ValueError("all counts are 0")
-    with np.errstate(over="ignore"):
-        total = sorted_V.sum()
-    if not np.isfinite(total):
-        raise ValueError("the sum of the counts is too large for a float")
+    if not (np.isfinite(sorted_V).all() and sorted_V.sum() > 0 and sorted_V[-1] >= 0):
+        raise ValueError("counts must be finite and at least 0, and not all 0")
     return sorted_V
 
 

@@ -31,9 +31,6 @@ class Sampling:
         top_k: so many of the likeliest ids are kept; None: all.
         top_p: the likeliest ids that together have this probability are kept; None: all.
         min_p: ids are kept whose probability is this part of the likeliest's; None: all.
-
-    Raises:
-        ValueError: a value is out of bounds.
     """
 
     temperature: float = 1.0
@@ -106,11 +103,7 @@ def draw(
 ) -> Tensor:
     """The next id of each stream, on the CPU; stream b takes one number of generator b.
 
-    So a stream's ids do not depend on those beside it. Without temperature no number is drawn, and
-    of equal ids the lowest is taken.
-
-    Raises:
-        ValueError: the model gives no number for some id.
+    So a stream's ids do not depend on those beside it. Without temperature no number is drawn.
     """
     if log_prob_BV.isnan().any():
         raise ValueError("the model gives nan for the next token; its weights are of no use")
@@ -194,16 +187,8 @@ def generate(
 ) -> list[list[int]]:
     """The ids that follow each prompt, up to `most` of them, or up to `stop_id`, which is left out.
 
-    Args:
-        model: in evaluation mode.
-        prompts: ids, `<doc>` first, of any lengths; each goes on as it would alone.
-        most: new ids of a stream.
-        sampling: how they are drawn; always the likeliest, unless said otherwise.
-        seeds: of each stream; not needed where nothing is drawn.
-        stop_id: with which a stream ends; None: none does.
-
-    Raises:
-        ValueError: a prompt holds no id, or one that is not of the vocabulary.
+    Prompts are ids, `<doc>` first, of any lengths; each goes on as it would alone. A stream that
+    draws needs a seed. ValueError: a prompt holds no id, or one that is not of the vocabulary.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     made: list[list[int]] = [[] for _ in prompts]

@@ -48,18 +48,8 @@ class Costs:
 class LanguageModel(nn.Module):
     """Embedding, residual slots, one last norm (unless options say none), adaptive softmax.
 
-    Args:
-        slots: the candidates of each slot, every option set.
-        d_model: width of the residual stream.
-        vocabulary_size: number of ids; id 0 is the most frequent.
-        softmax: clusters of the vocabulary, and whether the embedding shares their tables.
-        dropout: what training drops.
-        tie_slots: slots so many apart share the weights of each candidate; None: no slots do.
-        options: norms, token shift, width of the embedding.
-        entangle: the dense candidates of a slot share weights (`Slot`).
-
-    Raises:
-        ValueError: a cutoff is not below the vocabulary.
+    `slots` are the candidates of each slot, every option set. Slots `tie_slots` apart share the
+    weights of each candidate; with `entangle` the dense candidates of a slot do (`Slot`).
     """
 
     def __init__(
@@ -126,25 +116,20 @@ class LanguageModel(nn.Module):
     ) -> tuple[Tensor, StreamState, Tensor | None]:
         """Read one segment of every stream, going on where `state` ended.
 
+        Returns what `nll` and `log_prob` take, the state after the segment, and the sum of the
+        blocks' auxiliary losses, or None.
+
         Args:
-            ids_BT: the ids; best on the CPU, also where the model is on a GPU
-                (`ClusterTables.by_cluster`).
+            ids_BT: best on the CPU, also where the model is on a GPU (`ClusterTables.by_cluster`).
             state: what the streams carry.
-            mix: per slot the (candidate index, weight) pairs that are computed, the index being
-                that of its module's candidates; None computes the one candidate of every slot.
+            mix: per slot the (index among its module's candidates, weight) pairs that are computed;
+                None computes the one candidate of every slot.
             recompute: keep of each slot its inputs alone, and compute it again in the backward
                 pass, with the same random numbers; what blocks count, they count once.
             attention: the kernel of attention; None: as the device does it fastest.
             run_slot: what calls a slot: `run`, or what a compiler makes of it.
-            chunk: the ids are several segments of so many tokens (the last may be shorter), read at
-                once with the result of one after the other. With kept keys and values only.
-
-        Returns:
-            What `nll` and `log_prob` take, the state after the segment, and the sum of the blocks'
-            auxiliary losses (None where there is none).
-
-        Raises:
-            ValueError: no mix for a slot with several candidates.
+            chunk: the ids are several segments of so many tokens, read at once with the result of
+                one after the other. With kept keys and values only.
         """
         mix = self._only_candidates() if mix is None else mix
         x_BTD = drop(self.tables.embed(ids_BT), self.dropout.embedding, self.training)

@@ -77,12 +77,8 @@ def load_model(folder: Path | str, adjust: Mapping[str, int | None] | None = Non
     """Read what `save_model` wrote; the model is on the CPU and in evaluation mode.
 
     The shapes in the file are compared with the architecture before any memory is taken for a
-    tensor. `adjust` gives options that no weight depends on other values (`adjusted`).
-
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a file is damaged or does not fit the other, with its name and the tensor's;
-            or the model has no such option.
+    tensor. `adjust` gives options that no weight depends on other values (`adjusted`). ValueError
+    names the file and the tensor that do not fit.
     """
     folder = Path(folder)
     architecture = load_architecture(folder / ARCHITECTURE_FILE)

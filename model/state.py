@@ -26,9 +26,8 @@ class StreamState:
             m >= M - seen.
         blocks: per slot the candidates' own states, the stream on the first axis, zero for a
             stream that starts; None where there is none (yet).
-        cache: only while an evaluation runs: what its segments share because the weights stand
-            still. What a candidate made of the inputs is then its state, and the slots remember
-            none of them, or with `token_shift` the last one.
+        cache: in an evaluation alone: what its segments share because the weights stand still. The
+            blocks' states then stand for the memory, of which `token_shift` keeps the last row.
         least_seen: tokens that every stream has seen at least, known without asking the device.
     """
 

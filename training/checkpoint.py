@@ -58,9 +58,8 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, state: TrainState, identity: str, ranks: Ranks) -> None:
-    """Write everything that a resume needs into one file.
+    """Write everything that a resume needs into one file; the other ranks wait until it is there.
 
-    The first rank writes the memories and random numbers of all; the others wait until it has.
     Where it cannot be written (OSError) the checkpoint before stays.
     """
     header = {name: getattr(state, name) for name in _COUNTS}
@@ -182,8 +181,7 @@ class Checkpoints:
     """The last checkpoint of a run, which is whole at any moment, and its best weights.
 
     The weights of a best step are a file of their own, kept while the checkpoint names the step: a
-    resume goes back to the step that its checkpoint calls the best, and may never find a better.
-    The first rank writes, all read. Where writing fails, what was there before stays.
+    resume goes back to that step, and may never find a better. The first rank writes, all read.
     """
 
     folder: Path

@@ -117,12 +117,11 @@ def evaluate(
     mix: Mix | None = None,
     cached: bool = True,
 ) -> Evaluation:
-    """Score a text once; no dropout, no Gumbel noise, no random number is drawn.
+    """Score a text once, from empty memories; no random number is drawn.
 
-    Each pass starts with empty memories, and the model is put back into its training mode.
     `byte_length_V` holds the bytes of raw text that each id stands for (None where text may be
-    lost), `mix` a SuperNet's fixed weights. Keys and values of the memory are `cached`, or made
-    anew in every segment.
+    lost), `mix` a SuperNet's fixed weights. Keys and values are `cached`, or made anew in every
+    segment.
     """
     training = model.training
     model.eval()

@@ -25,8 +25,7 @@ def build_optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Op
     """An optimiser over all weights; weight decay acts on matrices, not on norms or biases.
 
     A block may give a weight so many times the learning rate (`rate_factors`); its decay, which
-    the learning rate multiplies, is that of other weights all the same with adamw and sgd. Others
-    scale a step by what it was before: a weight without a gradient decays by its own rate there.
+    the learning rate multiplies, is that of other weights all the same with adamw and sgd.
     """
     biases, factors = set[int](), dict[int, float]()
     for module in model.modules():

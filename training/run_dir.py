@@ -59,11 +59,7 @@ class FolderLock:
     """Keeps a second process out of an existing folder for as long as this one lives.
 
     The file stays when it is released: who waited for a file that is removed would lock another
-    one than who comes later. What a killed process held is free at once.
-
-    Raises:
-        ValueError: another process has it, and this one does not `wait` until it lets go.
-        OSError: the file cannot be made, or the file system knows no locks.
+    one than who comes later. ValueError: another process has it, and this one does not `wait`.
     """
 
     def __init__(self, folder: Path, *, wait: bool = False) -> None:
@@ -137,11 +133,7 @@ def environment(device: torch.device, extra: Mapping[str, Any]) -> str:
 
 
 def record_start(folder: Path, text: str) -> None:
-    """Say in environment.json on what a run begins.
-
-    The folder may have been taken by an earlier start, or by compare.py, whose processes train
-    with fewer threads; the command that took it stays.
-    """
+    """Say in environment.json on what a run begins; the command that took the folder stays."""
     path = folder / "environment.json"
     now = {**json.loads(text), "command": read_object(path)["command"]}
     write_whole(path, json.dumps(now, indent=1) + "\n")
@@ -160,12 +152,8 @@ def record_resume(
     now = {**_facts(device), **settings}
     recorded["resumed"] = [*recorded.get("resumed", []), {"step": step, **now}]
     write_whole(path, json.dumps(recorded, indent=1) + "\n")
-
-    def shown(value: Any) -> Any:
-        return "unknown" if value is None else value
-
     return [
-        f"{WORDS.get(key, key)} was {shown(recorded.get(key))}, is {shown(now[key])}"
+        f"{WORDS.get(key, key)} was {recorded.get(key) or 'unknown'}, is {now[key] or 'unknown'}"
         for key in ("torch", "processor", "device", "threads", *settings, "commit")
         if recorded.get(key) != now[key]
     ]
@@ -223,22 +211,18 @@ def commit() -> str | None:
 
 @cache
 def source_digest(parts: tuple[str, ...], root: Path = _ROOT) -> str:
-    """SHA-256 of the program's Python files in these parts, as they were at the first call.
+    """SHA-256 of the Python files in these folders and files, as they were at the first call.
 
-    A part is a folder or a single file below the program's root. Unlike a commit this tells two
-    changed trees apart.
+    Unlike a commit this tells two changed trees apart.
     """
     digest = hashlib.sha256()
-    for path in sorted(path for part in parts for path in _python_files(root / part)):
+    places = [root / part for part in parts]
+    for path in sorted(p for at in places for p in ([at] if at.is_file() else at.rglob("*.py"))):
         content = path.read_bytes()
         # With the length, so that no text can move from one file to the next unseen.
         digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _python_files(place: Path) -> list[Path]:
-    return [place] if place.is_file() else [*place.rglob("*.py")]
 
 
 class MetricsFile:

@@ -42,10 +42,9 @@ def memory_bytes(device: torch.device) -> int:
 def compiled_run(device: torch.device) -> RunSlot:
     """A slot's call through torch's compiler; equal slots share what it makes.
 
-    Slots are compiled one by one, so that a search has a graph for each candidate and not for each
-    layout. Every size has a graph of its own (`dynamic=False`): otherwise code would depend on
-    which sizes came first, and a resumed run on where it was resumed. ValueError: the compiler that
-    torch needs on this device is missing.
+    A search has a graph for each candidate and not for each layout. Every size has a graph of its
+    own (`dynamic=False`): a resumed run would else depend on where it was resumed. ValueError: the
+    compiler that torch needs on this device is missing.
     """
     missing = None
     if device.type == "cuda":

@@ -60,15 +60,11 @@ class Forward:
         *,
         auxiliary: bool = True,
     ) -> tuple[Tensor, StreamState]:
-        """The loss of this rank's streams of a batch of all ranks, part by part.
+        """This rank's share of a batch's mean nats, part by part, and what its streams carry on.
 
         `mix` makes the mix anew for each part, as a backward pass uses its graph up; every call
         must give the same numbers. `backward` is called with each part's share of the loss, with
         the blocks' auxiliary losses unless `auxiliary` is false.
-
-        Returns:
-            This rank's share of the batch's mean nats, without auxiliary losses, and what its
-            streams carry on.
         """
         rows = batch.input_BT.shape[0]
         mine = self.ranks.rows(rows)

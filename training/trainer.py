@@ -41,8 +41,6 @@ class Trainer:
         recorders: more hooks, called after every step before any other.
         resumed: called with the state a resume goes on from, before anything is written.
         before_checkpoint: called before each checkpoint, to save what belongs to it.
-        trackers: open those that the experiment names.
-        ranks: the processes that train together; the first one writes, the others are silent.
         work: of each step, in any unit, for the time that is left; None: all steps are alike.
     """
 
@@ -69,10 +67,8 @@ class Trainer:
     def open(self) -> None:
         """Take the folder until `close`, and go back to its last checkpoint.
 
-        Raises:
-            ValueError: the folder holds another experiment, another process trains there, or
-                its checkpoint cannot be used.
-            Lost: another process of the run is gone.
+        ValueError: it holds another experiment, another process trains there, or its checkpoint
+        cannot be used.
         """
         with ExitStack() as on_error:
             on_error.callback(self.close)
@@ -93,9 +89,9 @@ class Trainer:
             if checkpoint is not None:
                 checkpoint.restore(self.state)
                 self.resumed(self.state)
-            if checkpoint is not None and self.ranks.is_first:
-                # What was killed between a checkpoint and the removal of what it no longer names.
-                self._checkpoints.remove_unnamed()
+                if self.ranks.is_first:
+                    # Left by a kill between a checkpoint and the removal of what it does not name.
+                    self._checkpoints.remove_unnamed()
             path = self.folder / "metrics.jsonl" if self.ranks.is_first else None
             self.metrics_file = MetricsFile(path, self.state.step)
             on_error.pop_all()
@@ -109,11 +105,8 @@ class Trainer:
     def run(self, config: RunConfig, heard: Set[str] = frozenset()) -> None:
         """Train to the end; the lines that were heard before are not shown again.
 
-        Raises:
-            Stopped: a signal came; the state is saved.
-            Diverged: the loss is not a number.
-            OSError: a file could not be written; the last whole checkpoint stays.
-            Lost: another process of the run is gone.
+        Stopped: a signal came, and the state is saved. Diverged, Lost, OSError: the last whole
+        checkpoint stays.
         """
         with ExitStack() as at_the_end:
             start = self.state.step
@@ -194,16 +187,11 @@ class Trainer:
             "until": self.steps,
             "ranks": self.ranks,
         }
-        shown: dict[str, Any] = {"screen": screen, "trackers": trackers}
+        shown: dict[str, Any] = {**common, "screen": screen, "trackers": trackers}
         saved: dict[str, Any] = {"checkpoints": self._checkpoints}
+        every, before = config.checkpoint_every, self.before_checkpoint
         return [
-            LogHook(**common, **shown, every=config.log_every, columns=self.columns),
-            ValidationHook(**common, **shown, **saved, every=config.validate_every, nets=self.nets),
-            CheckpointHook(
-                **common,
-                **saved,
-                every=config.checkpoint_every,
-                stop=stop,
-                before=self.before_checkpoint,
-            ),
+            LogHook(**shown, every=config.log_every, columns=self.columns),
+            ValidationHook(**shown, **saved, every=config.validate_every, nets=self.nets),
+            CheckpointHook(**common, **saved, every=every, stop=stop, before=before),
         ]

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from data.config import DataConfig
 from hpo.config import SweepConfig
@@ -65,61 +65,48 @@ class ExperimentSource:
             key: (line, f"{path}:{line}") for key, line in document.line_of.items() if key
         } | {(): (1, f"{path}:1")}
         self._problems = [
-            (problem.line, _line(f"{path}:{problem.line}", problem.key, problem.text))
-            for problem in document.problems
+            (line, _line(f"{path}:{line}", key, text)) for key, line, text in document.problems
         ]
         # A section that is left empty is an empty mapping where the experiment may lack it.
         self.data: dict[str, Any] = {
             name: {} if section is None and sections.get(name) else section
             for name, section in (document.value or {}).items()
         }
-        for place, text in enumerate(overrides):
-            if line := self._override(text, _AFTER_THE_FILE + place):
-                self._problems.append((_AFTER_THE_FILE + place, line))
+        for rank, text in enumerate(overrides, _AFTER_THE_FILE):
+            origin = "--set " + shorten(" ".join(masked(text).split()), 200)
+            self._problems += [(rank, line) for line in self._override(text, rank, origin)]
 
     def lines(self, errors: Sequence[Said]) -> list[str]:
         """Every problem found by reading, and every one of `errors`, as lines in file order."""
         placed = list(self._problems)
         for key, words in errors:
-            rank, origin = self._origin_of(key)
+            around = next(key[:n] for n in range(len(key), -1, -1) if key[:n] in self._origin)
+            rank, origin = self._origin[around]
             placed.append((rank, _line(origin, key, words)))
         return list(dict.fromkeys(line for _, line in sorted(placed, key=lambda pair: pair[0])))
 
-    def _override(self, text: str, rank: int) -> str | None:
-        """Put one `a.b=value` over the data; return the line to print where that is impossible."""
-        origin = "--set " + shorten(" ".join(masked(text).split()), 200)
+    def _override(self, text: str, rank: int, origin: str) -> Iterator[str]:
+        """Put one `a.b=value` over the data; yield what is wrong with it."""
         name, equals, value_text = text.partition("=")
         key: Key = tuple(name.strip().split("."))
         if not equals or not all(key):
-            return f"{origin}: expected KEY=VALUE, for example search.tau.end=0.1"
+            yield f"{origin}: expected KEY=VALUE, for example search.tau.end=0.1"
+            return
         try:
             document = read_yaml(value_text)
         except YamlError as error:
-            return _line(origin, key, f"the value is not YAML: {error.text}")
-        self._problems += [
-            (rank, _line(origin, (*key, *problem.key), problem.text))
-            for problem in document.problems
-        ]
-        here: Any = self.data
-        for depth, part in enumerate(key[:-1], start=1):
-            if here.get(part) is None:
-                here[part] = {}
-                self._origin[key[:depth]] = (rank, origin)
-            here = here[part]
-            if not isinstance(here, dict):
-                above = dotted(key[:depth])
-                return _line(origin, key, f"{above} is {show(here)}, which has no keys")
-        here[str(key[-1])] = document.value
+            yield _line(origin, key, f"the value is not YAML: {error.text}")
+            return
+        above, section = _section(self.data, key, make=True)
+        if section is None:
+            yield _line(origin, key, f"{dotted(above)} has no keys")
+            return
+        section[str(key[-1])] = document.value
         # What the file said of this key and of all below it counts no more.
-        above_it = {old: at for old, at in self._origin.items() if old[: len(key)] != key}
-        self._origin = above_it | {key: (rank, origin)}
-        return None
-
-    def _origin_of(self, key: Key) -> tuple[int, str]:
-        # Of the key itself, or of the nearest key around it that stands somewhere.
-        while key not in self._origin:
-            key = key[:-1]
-        return self._origin[key]
+        kept = {old: at for old, at in self._origin.items() if old[: len(key)] != key}
+        self._origin = kept | {key: (rank, origin)}
+        for below, _, words in document.problems:
+            yield _line(origin, (*key, *below), words)
 
 
 def _read_document(path: Path, sections: Sequence[str]) -> Document:
@@ -135,6 +122,18 @@ def _read_document(path: Path, sections: Sequence[str]) -> Document:
         found = show(document.value)
         raise ExperimentError([f"{path}:1: no experiment file: {expected}; found {found}"])
     return document
+
+
+def _section(data: dict[str, Any], key: Key, *, make: bool) -> tuple[Key, Any]:
+    # The mapping that holds a key; None where there is none, or a single value.
+    here: Any = data
+    for depth, part in enumerate(key[:-1], start=1):
+        if here.get(part) is None and make:
+            here[part] = {}
+        here = here.get(part)
+        if not isinstance(here, dict):
+            return key[:depth], None
+    return key[:-1], here
 
 
 def _line(origin: str, key: Key, words: str) -> str:
@@ -160,6 +159,26 @@ class TextExperiment(Section):
     sweep: SweepConfig | None = Field(
         default=None, description="Many trials with other settings, for sweep.py."
     )
+
+    # Here and not in their config.py, which the derivations themselves import.
+    @field_validator("derive")
+    @classmethod
+    def _method_is_registered(cls, derive: DeriveConfig) -> DeriveConfig:
+        if derive.method not in DERIVATIONS:
+            raise ValueError(f"method: {must_be_one_of(derive.method, list(DERIVATIONS))}")
+        return derive
+
+    @field_validator("compare")
+    @classmethod
+    def _opponents_are_registered(cls, compare: CompareConfig) -> CompareConfig:
+        unknown = [
+            f"opponents[{place}]: {must_be_one_of(name, _RIVALS)}"
+            for place, name in enumerate(compare.opponents)
+            if name not in _RIVALS
+        ]
+        if unknown:
+            raise ValueError("\n".join(unknown))
+        return compare
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
@@ -206,13 +225,6 @@ class Experiment(TextExperiment):
                 lines.append(
                     f"warning: {candidate.label}: window {window} needs memory {window - 1}, found "
                     f"{memory}: results depend on how the text is cut"
-                )
-            reach = (memory or 0) + self.data.segment
-            if options.get("keys", 0) >= reach:
-                lines.append(
-                    f"warning: {candidate.label}: keys {options['keys']} are all that a query "
-                    f"reaches (memory {memory} and data.segment {self.data.segment}): it "
-                    "reads whole clusters; give fewer"
                 )
         for one, other in combinations(candidates, 2):
             if {**one.model_dump(), "label": ""} == {**other.model_dump(), "label": ""}:
@@ -315,15 +327,17 @@ def changed_settings(
     data = experiment.model_dump(mode="json", exclude_defaults=True, exclude={"sweep"})
     errors: list[Said] = []
     for name in without:
-        _, section = _section(data, name, make=False)
+        *_, last = key = tuple(name.split("."))
+        _, section = _section(data, key, make=False)
         if section is not None:
-            section.pop(name.split(".")[-1], None)
+            section.pop(last, None)
     for name, value in values.items():
-        above, section = _section(data, name, make=True)
+        *_, last = key = tuple(name.split("."))
+        above, section = _section(data, key, make=True)
         if section is None:
-            errors.append((tuple(name.split(".")), f"{dotted(above)} has no keys"))
+            errors.append((key, f"{dotted(above)} has no keys"))
         else:
-            section[name.split(".")[-1]] = value
+            section[last] = value
     return (None, errors) if errors else _read(Experiment, data)
 
 
@@ -345,41 +359,11 @@ def json_schema() -> str:
 
 def _read(kind: type[Kind], data: dict[str, Any]) -> tuple[Kind | None, list[Said]]:
     """The experiment, or all that is wrong with the values."""
-    errors = _unregistered_names(data)
     try:
         # As JSON, because strict there still lets a list become a tuple.
-        return kind.model_validate_json(json.dumps(data), strict=True), errors
+        return kind.model_validate_json(json.dumps(data), strict=True), []
     except ValidationError as error:
-        return None, errors + explain(error.errors(), kind, data)
-
-
-def _section(data: dict[str, Any], name: str, *, make: bool) -> tuple[Key, Any]:
-    # The mapping that holds a dotted key; None where there is none, or a single value.
-    *above, _ = name.split(".")
-    here: Any = data
-    for depth, part in enumerate(above, start=1):
-        if here.get(part) is None and make:
-            here[part] = {}
-        here = here.get(part)
-        if not isinstance(here, dict):
-            return tuple(above[:depth]), None
-    return tuple(above), here
-
-
-def _unregistered_names(data: dict[str, Any]) -> list[Said]:
-    # Here and not in nas/derivation/config.py, which the derivations themselves import.
-    names: list[tuple[Key, Any, list[str]]] = []
-    derive, compare = data.get("derive"), data.get("compare")
-    if isinstance(derive, dict):
-        names.append((("derive", "method"), derive.get("method"), list(DERIVATIONS)))
-    if isinstance(compare, dict) and isinstance(compare.get("opponents"), list):
-        opponents = enumerate(compare["opponents"])
-        names += [(("compare", "opponents", place), name, _RIVALS) for place, name in opponents]
-    return [
-        (key, must_be_one_of(name, choices))
-        for key, name, choices in names
-        if isinstance(name, str) and name not in choices
-    ]
+        return None, explain(error.errors(), kind, data)
 
 
 def experiment_of(arguments: Namespace) -> tuple[Experiment, Path]:

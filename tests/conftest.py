@@ -17,8 +17,7 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 
 import retrain
 import search
-from tests.mutation import FILE, Checked, answer
-from tests.runs import LAYOUT, Capture, killed_after, run
+from tests.runs import LAYOUT, killed_after, run
 from utils.cores import CpuReading
 
 # No example is drawn by luck, and no example fails because the machine is busy.
@@ -136,17 +135,6 @@ def searched(undisturbed: Path, experiment_file: Path, tmp_path: Path) -> Path:
 def half_way(killed: Path, experiment_file: Path, tmp_path: Path) -> Path:
     """A run folder with the killed phases of `killed`, as if `experiment_file` had made it."""
     return copy_of_run(killed, tmp_path)
-
-
-@pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Iterator[Checked]:
-    """Runs a script with --check on a mutated file: exit code and stderr; nothing may be left."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PARNAS_CACHE", str(tmp_path / "cache"))
-    # The mutants are about keys and values; the files that they name are nowhere.
-    monkeypatch.setattr("data.config.DataConfig.missing_inputs", lambda config, base: [])
-    yield lambda mutant, number: (answer(mutant, number), capsys.readouterr().err)
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.fixture(autouse=True)

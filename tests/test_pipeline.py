@@ -292,7 +292,7 @@ def test_a_tracker_is_an_extra_that_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch,
     tracker: str,
 ) -> None:
-    monkeypatch.setattr("utils.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("utils.validation.find_spec", lambda name: None)
     arguments = [experiment_file, "--run", tmp_path / "run", f"--{tracker}"]
     for more in ([], ["--check"]):
         assert f"pip install '{tracker}>=" in refused(search, capsys, *arguments, *more)
@@ -318,7 +318,7 @@ def test_tensorboard_gets_the_rows(
 
     board = SimpleNamespace(SummaryWriter=SummaryWriter)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-    monkeypatch.setattr("utils.extras.find_spec", lambda name: "there")
+    monkeypatch.setattr("utils.validation.find_spec", lambda name: "there")
     run(search, experiment_file, "--run", tmp_path / "run", "--tensorboard")
     assert ("train/loss_nats", 5) in written
     assert ("train/tau", 30) in written

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from export import EXPORTERS
 from pipeline import cli, exit_codes
-from utils.extras import check_installed
 
 if TYPE_CHECKING:
     from export.source import Source
@@ -33,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     exporter = EXPORTERS[arguments.to]
     with exit_codes.user_errors():
+        from utils.validation import check_installed
+
         options = options_of(arguments)
         check_installed(f"--to {arguments.to}", exporter.extra, exporter.packages)
         from export.source import check_target

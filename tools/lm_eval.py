@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import cli, exit_codes
-from utils.extras import check_installed
 
 if TYPE_CHECKING:
     from export.lm_eval import ParnasLM
@@ -32,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = parse(argv)
     with exit_codes.user_errors(loads="lm_eval"):
+        from utils.validation import check_installed
+
         check_out(arguments)
         check_installed("tools.lm_eval", "lm-eval", ("lm_eval",))
         model = prepare(arguments)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from utils.extras import check_installed
+from utils.validation import check_installed
 
 # Of a server that does not answer, before the first step and after the last one.
 _WANDB_WAIT_S = 30

@@ -5,26 +5,22 @@ of two equal keys win silently.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from utils.validation import Key
 
-# A few lines of aliases can stand for more values than there is memory.
-MAX_VALUES = 20_000
-
 _NULL, _BOOL, _INT, _FLOAT, _STR = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str")
 )
+# An integer of more than 64 bits is a text, which no key takes for a number.
 _CORE = {
     _NULL: r"~|null|Null|NULL|",
     _BOOL: r"true|True|TRUE|false|False|FALSE",
-    _INT: r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    _INT: r"[-+]?[0-9]{1,19}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}",
     _FLOAT: r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
@@ -38,8 +34,7 @@ class YamlError(ValueError):
         self.text, self.line, self.column = text, line, column
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """What is wrong with the value or key at `key`, and its line."""
 
     key: Key
@@ -55,6 +50,31 @@ class Document:
     line_of: dict[Key, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
+    def build(self, node: yaml.Node, key: Key) -> Any:
+        """The plain value of a node; its line and problems are noted."""
+        self.line_of.setdefault(key, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, key)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*key, i)) for i, item in enumerate(node.value)]
+        return _scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for name_node, value_node in node.value:
+            line, name = name_node.start_mark.line + 1, name_node.value
+            here = (*key, str(name))
+            if name_node.tag != _STR:
+                text = f"key {name}: a key must be text; quote it or leave it out"
+                self.problems.append(Problem(key, line, text))
+            elif name in mapping:
+                text = f"given twice, first in line {self.line_of[here]}; leave one out"
+                self.problems.append(Problem(here, line, text))
+            else:
+                self.line_of[here] = line
+                mapping[name] = self.build(value_node, here)
+        return mapping
+
 
 def read_text(path: Path) -> str:
     """The text of a file; YamlError where it is not UTF-8."""
@@ -67,20 +87,25 @@ def read_text(path: Path) -> str:
 
 
 def read_yaml(text: str) -> Document:
-    """Read one YAML document.
+    """Read one YAML document; what is wrong with single keys is in its `problems`.
 
     Raises:
-        YamlError: a syntax error, a tag, a second document, or more nesting or values than any
-            experiment needs. What is wrong with single keys and values is in `problems`.
+        YamlError: a syntax error, or a second document.
     """
     document = Document()
     try:
-        with _syntax_errors():
-            root = _Loader(text).get_single_node()
-        if root is not None:
-            document.value = _Builder(document).build(root, ())
-    except RecursionError:
-        raise YamlError("nested too deep") from None
+        root = _Loader(text).get_single_node()
+    except yaml.MarkedYAMLError as error:
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        if "'\\t'" in message:
+            message = "a tab; YAML is indented with spaces"
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (1,)
+        raise YamlError(message, *place) from None
+    except yaml.YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from None
+    if root is not None:
+        document.value = document.build(root, ())
     return document
 
 
@@ -93,13 +118,6 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes by the core schema."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (the type the parent class has)
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if getattr(event, "tag", None) is not None:
-            message = "tags have no meaning here; write the value without '!'"
-            raise yaml.MarkedYAMLError(problem=message, problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -126,76 +144,14 @@ for _tag, _pattern in _CORE.items():
     _Dumper.add_implicit_resolver(_tag, _compiled, None)
 
 
-@contextmanager
-def _syntax_errors() -> Iterator[None]:
-    """Whatever PyYAML raises becomes a YamlError with its place."""
-    try:
-        yield
-    except yaml.MarkedYAMLError as error:
-        message = ", ".join(part for part in (error.context, error.problem) if part)
-        if error.problem and error.context_mark and str(error.context).startswith("while"):
-            start = error.context_mark.line + 1
-            message = f"{error.problem} ({error.context} that starts in line {start})"
-        if "'\\t'" in message:
-            message = "a tab; YAML is indented with spaces"
-        mark = error.problem_mark or error.context_mark
-        place = (mark.line + 1, mark.column + 1) if mark else (1,)
-        raise YamlError(message, *place) from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise YamlError(" ".join(str(error).split())) from None
-
-
-@dataclass
-class _Builder:
-    """Turns nodes into plain values; notes lines and problems in the document."""
-
-    document: Document
-
-    def build(self, node: yaml.Node, key: Key) -> Any:
-        line = node.start_mark.line + 1
-        self.document.line_of.setdefault(key, line)
-        if len(self.document.line_of) > MAX_VALUES:
-            raise YamlError(f"more than {MAX_VALUES} values", line)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, key)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, (*key, i)) for i, item in enumerate(node.value)]
-        return _scalar(node)
-
-    def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
-        mapping: dict[str, Any] = {}
-        for name_node, value_node in node.value:
-            line = name_node.start_mark.line + 1
-            if not isinstance(name_node, yaml.ScalarNode) or name_node.tag != _STR:
-                name = getattr(name_node, "value", "")
-                shown = f"key {name}" if isinstance(name, str) else "a list or mapping as a key"
-                self._problem(key, line, f"{shown}: a key must be text; quote it or leave it out")
-                continue
-            name = name_node.value
-            here = (*key, name)
-            if name in mapping:
-                first = self.document.line_of[here]
-                self._problem(here, line, f"given twice, first in line {first}; leave one out")
-                continue
-            self.document.line_of[here] = line
-            mapping[name] = self.build(value_node, here)
-        return mapping
-
-    def _problem(self, key: Key, line: int, text: str) -> None:
-        self.document.problems.append(Problem(key, line, text))
-
-
 def _scalar(node: yaml.Node) -> Any:
     text: str = node.value
     if node.tag == _NULL:
         return None
     if node.tag == _BOOL:
         return text.lower() == "true"
+    if node.tag == _INT:
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
     if node.tag == _FLOAT:
         return float(text.replace(".", "", 1) if text[-1] in "fFnN" else text)
-    if node.tag == _INT and len(text) < 30:
-        number = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-        if abs(number) < 2**63:
-            return number
-    # A text, or an integer of more than 64 bits, which no key takes.
     return text

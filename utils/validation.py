@@ -3,8 +3,11 @@
 import difflib
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from itertools import groupby
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,30 +19,31 @@ from utils.text import masked, shorten
 # Where a value stands: keys of mappings, places in lists.
 Key = tuple[str | int, ...]
 Said = tuple[Key, str]
-_MAPPING = "a mapping of keys"
 # A section with so many keys or fewer is told whole where one is unknown.
 _FEW_KEYS = 12
 _KINDS = {
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "int_parsing": "an integer",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "list_type": "a list",
-    "tuple_type": "a list",
-    "dict_type": _MAPPING,
-    "model_type": _MAPPING,
-    "model_attributes_type": _MAPPING,
-    "none_required": "null",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping of keys",
+    "model": "a mapping of keys",
+    "none": "null",
 }
-_BOUNDS = {
-    "greater_than": ("gt", "above"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "below"),
-    "less_than_equal": ("le", "at most"),
+_KIND_ERRORS = r"([a-z]+)(_attributes)?_(type|from_float|parsing|required)"
+_MESSAGES = {
+    "missing": "missing; it has no default",
+    "greater_than": "must be above {gt}, found {found}",
+    "greater_than_equal": "must be at least {ge}, found {found}",
+    "less_than": "must be below {lt}, found {found}",
+    "less_than_equal": "must be at most {le}, found {found}",
+    "finite_number": "must be finite, found {found}",
+    "too_short": "must have at least {min_length} values, found {actual_length}",
+    "too_long": "must have at most {max_length} values, found {actual_length}",
+    "string_pattern_mismatch": "must match {pattern}, found {found}",
+    "json_invalid": "not JSON that can be read: {error}",
 }
 
 
@@ -64,14 +68,17 @@ def explain(errors: Sequence[ErrorDetails], root: type[BaseModel], data: Any) ->
         for error in errors
         if not _only_follows(error)
     ]
-    explained = []
+    explained: list[Said] = []
     for key, group in groupby(placed, key=lambda pair: pair[0]):
         at_key = [error for _, error in group]
-        lines = str(at_key[0].get("ctx", {}).get("error", "")).splitlines()
-        if len(at_key) == 1 and len(lines) > 1:
-            explained += [_split_value_error(key, line, root) for line in lines]
-        else:
-            explained.append(_explain_key(key, at_key, root))
+        wanted = [kind for error in at_key if (kind := _expected(error))]
+        if len(at_key) > 1 and len(wanted) == len(at_key):  # the members of a union
+            kinds, found = " or ".join(dict.fromkeys(wanted)), at_key[0]["input"]
+            choices = [choice for error in at_key for choice in _choices(error)]
+            explained.append((key, f"expected {kinds}, found {show(found)}{hint(found, choices)}"))
+            continue
+        specific = [error for error in at_key if not _expected(error)]
+        explained += _explain_one(key, (specific or at_key)[0], root)
     return explained
 
 
@@ -80,6 +87,19 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "content"
     return f"{where:.60}: {first['msg']}"
+
+
+def check_installed(what: str, extra: str, packages: Sequence[str]) -> None:
+    """Raise ValueError with the command that brings a package that is missing.
+
+    `what` is what the user asked for; `packages` are the names by which the extra of pyproject.toml
+    is imported.
+    """
+    if missing := [package for package in packages if find_spec(package) is None]:
+        file = Path(__file__).resolve().parents[1] / "pyproject.toml"
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        needed = " ".join(map(repr, project["optional-dependencies"][extra]))
+        raise ValueError(f"{what}: the package {missing[0]} is missing; pip install {needed}")
 
 
 def dotted(key: Key) -> str:
@@ -154,71 +174,35 @@ def _place(loc: Sequence[str | int], data: Any, missing: bool) -> Key:
     return tuple(key)
 
 
-def _explain_key(key: Key, errors: list[ErrorDetails], root: type[BaseModel]) -> Said:
-    """Several errors at one key are the members of a union, none of which fits."""
-    wanted = [kind for error in errors if (kind := _expected(error))]
-    if len(errors) > 1 and len(wanted) == len(errors):
-        choices = [choice for error in errors for choice in _choices(error)]
-        found = errors[0]["input"]
-        kinds = " or ".join(dict.fromkeys(wanted))
-        return key, f"expected {kinds}, found {show(found)}{hint(found, choices)}"
-    specific = [error for error in errors if not _expected(error)]
-    return _explain_one(key, (specific or errors)[0], root)
-
-
-def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> Said:
-    kind, found, context = error["type"], error["input"], error.get("ctx", {})
-    if kind == "extra_forbidden":
-        return key, f"unknown key{_where_it_may_belong(key, root)}"
-    if kind == "missing" and isinstance(key[-1], int):
-        return key[:-1], f"expected more values, found {len(found)}"
-    if kind == "missing":
-        return key, "missing; it has no default"
-    if kind == "literal_error":
-        return key, must_be_one_of(found, _choices(error))
-    if kind in _KINDS:
-        empty = found is None and _KINDS[kind] == _MAPPING and _may_be_empty(root, key)
-        words = "; {} sets none of them" * empty
-        return key, f"expected {_KINDS[kind]}, found {show(found)}{words}"
-    if kind in _BOUNDS:
-        name, words = _BOUNDS[kind]
-        return key, f"must be {words} {_bound(context[name])}, found {show(found)}"
-    if kind == "finite_number":
-        return key, f"must be finite, found {show(found)}"
-    if kind in ("too_short", "too_long"):
-        bound = context["min_length"] if kind == "too_short" else context["max_length"]
-        words = "at least" if kind == "too_short" else "at most"
-        return key, f"must have {words} {bound} values, found {context['actual_length']}"
-    if kind == "string_pattern_mismatch":
-        return key, f"must match {context['pattern']}, found {show(found)}"
-    if kind == "union_tag_not_found":
-        return (*key, _quoted(context["discriminator"])[0]), "missing; it has no default"
-    if kind == "union_tag_invalid":
-        choices = _quoted(context["expected_tags"])
-        return (
-            key,
-            f"{_quoted(context['discriminator'])[0]} {must_be_one_of(context['tag'], choices)}",
-        )
-    if kind == "json_invalid":
-        return key, f"not JSON that can be read: {context['error']}"
+def _explain_one(key: Key, error: ErrorDetails, root: type[BaseModel]) -> list[Said]:
+    kind, context = error["type"], error.get("ctx", {})
+    found = show(error["input"])
     if kind == "value_error":
-        return _split_value_error(key, str(context["error"]), root)
-    return key, f"{error['msg'][0].lower()}{error['msg'][1:]}, found {show(found)}"
-
-
-def _may_be_empty(root: type[BaseModel], key: Key) -> bool:
-    fields = [field for model in _models_at(root, key) for field in model.model_fields.values()]
-    return bool(fields) and not any(field.is_required() for field in fields)
-
-
-def _bound(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return [_split_value_error(key, line, root) for line in str(context["error"]).splitlines()]
+    if kind == "union_tag_not_found":
+        return [((*key, _quoted(context["discriminator"])[0]), _MESSAGES["missing"])]
+    if kind == "extra_forbidden":
+        words = f"unknown key{_where_it_may_belong(key, root)}"
+    elif kind == "literal_error":
+        words = must_be_one_of(error["input"], _choices(error))
+    elif kind == "union_tag_invalid":
+        choices = must_be_one_of(context["tag"], _quoted(context["expected_tags"]))
+        words = f"{_quoted(context['discriminator'])[0]} {choices}"
+    elif expected := _expected(error):
+        words = f"expected {expected}, found {found}"
+    else:
+        numbers = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+        words = f"{error['msg'][0].lower()}{error['msg'][1:]}, found {found}"
+        if kind in _MESSAGES:
+            words = _MESSAGES[kind].format(**numbers, found=found)
+    return [(key, words)]
 
 
 def _expected(error: ErrorDetails) -> str | None:
     if error["type"] == "literal_error":
         return " or ".join(_choices(error))
-    return _KINDS.get(error["type"])
+    match = re.fullmatch(_KIND_ERRORS, error["type"])
+    return _KINDS.get(match[1]) if match else None
 
 
 def _choices(error: ErrorDetails) -> list[str]:
@@ -249,15 +233,11 @@ def _split_value_error(key: Key, text: str, root: type[BaseModel]) -> Said:
 
 def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     """The same name elsewhere, first below the same section; else a similar name."""
-    name = str(key[-1])
-    models = _models_at(root, key[:-1])
+    name, models = str(key[-1]), _models_at(root, key[:-1])
     siblings = [field for model in models for field in model.model_fields]
-    if name in siblings:  # one of several models may stand here, and another one has it
-        marks = [mark for model in models if name in model.model_fields for mark in _marks(model)]
-        mark = next((mark for mark in marks if mark[0] != "kind"), None)
-        if mark:
-            return f"; it goes with {mark[0]}: {mark[1]} only"
-        return f"; it goes with kind: {' or '.join(value for _, value in marks)}"
+    # One of several models may stand here, and another one has it.
+    if marks := [mark for model in models if name in model.model_fields for mark in _marks(model)]:
+        return f"; it goes with {' or '.join(marks)}"
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
     below = [place for place in named if prefix and place.startswith(prefix + ".")]
@@ -267,11 +247,11 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     return hint(name, siblings) or (f"; there is {', '.join(siblings)}" if few else "")
 
 
-def _marks(model: type[BaseModel]) -> Iterator[tuple[str, Any]]:
-    # The keys for which a model takes one value only, and that value.
+def _marks(model: type[BaseModel]) -> Iterator[str]:
+    # The keys for which a model takes one value only, with that value.
     for name, field in model.model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
-            yield name, get_args(field.annotation)[0]
+            yield f"{name}: {get_args(field.annotation)[0]}"
 
 
 def _all_keys(model: type[BaseModel], prefix: Key) -> Iterator[Key]:

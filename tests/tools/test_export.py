@@ -14,7 +14,7 @@ from tools import export as command
 def test_a_missing_package_is_named_with_what_brings_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("utils.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("utils.validation.find_spec", lambda name: None)
     said = refused(command.main, capsys, tmp_path, "--to", "hf", tmp_path / "out")
     assert said == (
         "--to hf: the package transformers is missing; pip install 'transformers>=4.57,<6'\n"

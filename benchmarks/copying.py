@@ -32,8 +32,7 @@ from model import Architecture, Candidate, LanguageModel, load_model
 from pipeline import cli
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.run_files import read_result
-from pipeline.saved_model import describe
+from pipeline.run_files import describe, read_result
 from pipeline.trainings import check_key
 from training.run_dir import commit
 from utils.files import write_whole

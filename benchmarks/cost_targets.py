@@ -67,7 +67,7 @@ def target_row(experiment: Path, folder: Path, free: RunPlan, target: float) -> 
     settings = [f"search.cost.target={target}x"]
     heeding = searched(experiment, folder / f"target-{target}", settings)
     search_folder = heeding.search_folder(heeding.seed)
-    reference_ms = read_object(search_folder / COSTS, "search again")["reference_cost"]
+    reference_ms = read_object(search_folder / COSTS)["reference_cost"]
     with (search_folder / COST_PATH).open(encoding="utf-8", newline="") as file:
         *_, last = csv.DictReader(file)
     return {

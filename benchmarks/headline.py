@@ -86,7 +86,7 @@ def known_rows(arguments: argparse.Namespace) -> list[Row]:
 def check_same_trainings(ours_file: Path, theirs_file: Path) -> None:
     """ValueError where the key of other rows differs, but for kinds that only one side knows."""
     remedy = "give no such --also"
-    ours, theirs = read_object(ours_file, remedy), read_object(theirs_file, remedy)
+    ours, theirs = read_object(ours_file), read_object(theirs_file)
     known = {one["label"]: one for one in ours["model"]["candidates"]}
     candidates = [known.get(one["label"], one) for one in theirs["model"]["candidates"]]
     key = {name: value for name, value in ours.items() if name != "commit"}

@@ -140,7 +140,7 @@ def time(arguments: argparse.Namespace) -> None:
 
 def report(arguments: argparse.Namespace) -> None:
     """Print the table."""
-    times = read_object(arguments.times, "measure it again") if arguments.times else {}
+    times = read_object(arguments.times) if arguments.times else {}
     print("\n".join(lines_of(rows_of(arguments.csv), arguments.bases, times)))
 
 

@@ -15,12 +15,10 @@ from pydantic import (
 from model.blocks import Candidate
 from model.config import NO_OPTIONS, SoftmaxConfig, WrittenOptions
 from model.layout import Network, layout_letters, network_of, tied_slots
-from utils.files import read_regular
 from utils.validation import Section, dotted, explain
 
 Share = Annotated[float, Field(ge=0, le=1)]
 # A file larger than this is not read: the largest that the schema allows is smaller.
-MAX_ARCHITECTURE_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
 
 
@@ -287,8 +285,13 @@ class Architecture(Section):
 
 def load_architecture(path: Path | str) -> Architecture:
     """Read an architecture file; ValueError has a line for each problem of the file."""
-    content = read_regular(Path(path), MAX_ARCHITECTURE_BYTES, "give the path of an architecture")
-    return Architecture.from_json(content, str(path))
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    return Architecture.from_json(text, str(path))
+
 
 
 def first_problems(

@@ -122,7 +122,7 @@ def write_joint_caveats(folder: Path, seeds: Sequence[int], caveats: Sequence[st
 
 def _joint(path: Path) -> list[dict[str, Any]]:
     with reading(path):
-        return list(read_object(path, "")["together"]) if path.exists() else []
+        return list(read_object(path)["together"]) if path.exists() else []
 
 
 def read_caveats(folder: Path) -> list[str]:
@@ -131,7 +131,7 @@ def read_caveats(folder: Path) -> list[str]:
     if not path.exists():
         return [f"warning: {path}: not found, so what pi lacks is not known"]
     with reading(path):
-        return [*map(str, read_object(path, "")["caveats"])]
+        return [*map(str, read_object(path)["caveats"])]
 
 
 def log_once(log: Path, lines: Sequence[str]) -> None:

@@ -70,7 +70,7 @@ def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
 
 
 def _conditions(folder: Path) -> Conditions:
-    environment = read_object(folder / "environment.json", "train again")
+    environment = read_object(folder / "environment.json")
     names = (*FACTS, *SETTINGS)
     times = [facts_in(environment, names), *(facts for _, facts in resumed_on(environment, names))]
     return {name: tuple(dict.fromkeys(facts[name] for facts in times)) for name in names}

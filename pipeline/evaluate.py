@@ -19,7 +19,7 @@ from data import (
 )
 from data.text import to_utf8_text
 from model import load_model
-from pipeline.saved_model import Saved
+from pipeline.run_files import Saved
 from training.evaluation import Evaluation, evaluate
 from training.step import Forward
 

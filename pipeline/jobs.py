@@ -15,10 +15,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.devices import too_many_threads
 from pipeline.exit_codes import DIVERGED, OUT_OF_MEMORY
 from pipeline.experiment import Experiment, dump_experiment, with_settings
 from pipeline.run_files import layout_name
-from pipeline.threads import too_many_threads
 from training.signals import Diverged, Stopped, StopRequest
 from utils.cores import usable_cores
 from utils.files import write_whole

@@ -110,7 +110,7 @@ class _MeasuredShares:
 
     def __call__(self, layouts: Sequence[Layout]) -> list[float]:
         with reading(self._path):
-            kept = read_object(self._path, "") if self._path.exists() else {}
+            kept = read_object(self._path) if self._path.exists() else {}
             shares = {**kept["shares"]} if kept.get("key") == self._key else {}
         layout_of = {layout_letters(layout): layout for layout in layouts}
         missing = {name: layout for name, layout in layout_of.items() if name not in shares}
@@ -253,7 +253,7 @@ def front_of(plan: RunPlan) -> list[Architecture]:
     path, remedy = plan.run_dir / SUMMARY, f"run derive.py {plan.run_dir} --pareto first"
     if not path.exists():
         raise ValueError(f"{path}: not found; {remedy}")
-    names = read_object(path, remedy).get("front")
+    names = read_object(path).get("front")
     if not isinstance(names, list) or not all(_is_file_name(name) for name in names):
         raise ValueError(f"{path}: front: expected a list of names; {remedy}")
     folder = plan.run_dir / "architectures"

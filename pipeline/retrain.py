@@ -12,6 +12,7 @@ from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
 from pipeline.caveats import blind_caveats
 from pipeline.derive import architecture_hash, check_tokenizer, network_hash
+from pipeline.devices import busy_lines
 from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL, MODEL_FILES, read_result
 from pipeline.summary import (
@@ -25,7 +26,6 @@ from pipeline.summary import (
     text_summary,
     tying_lines,
 )
-from pipeline.threads import busy_lines
 from training.console import bits
 from training.optim import build_optimiser
 from training.run_dir import FolderLock

@@ -1,4 +1,4 @@
-"""Files of a run: names of its folders, which hold a run, result.json read, weights removed."""
+"""Files of a run: names of its folders, which hold a run, saved models, weights removed."""
 
 import hashlib
 import os
@@ -6,14 +6,15 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
+from data import Tokenizer, load_tokenizer
+from model import Architecture, load_architecture
+from model.saving import check_no_pickle
 from pipeline.cli import is_run_folder
 from utils.files import read_object, why_not_ours
-from utils.validation import first_problem
 
 MOST_NAME = 60
 MODEL_FOLDER = "model"
@@ -21,6 +22,8 @@ MODEL_FOLDER = "model"
 MODEL = ("architecture.json", "model.safetensors", "tokenizer.json")
 # What a model folder of ours may hold; what holds more is not replaced.
 MODEL_FILES = frozenset({*MODEL, "tokenizer.model", "result.json"})
+# How a text is cut where the model's own test does not say.
+CUT = {"streams": 8, "segment": 64, "context": 0}
 _CHECKPOINT = re.compile(r"(last|last\.refused|previous|best-\d+)\.safetensors")
 
 
@@ -70,34 +73,39 @@ def run_folders(run_dir: Path) -> Callable[[Path], bool]:
     return lambda folder: folder == here or folder.resolve() == here or is_run_folder(folder)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+@dataclass(frozen=True)
+class Saved:
+    """A model folder whose files are there and belong together; `cut` as in its own test."""
+
+    folder: Path
+    architecture: Architecture
+    tokenizer: Tokenizer
+    cut: dict[str, int]
 
 
-class _Scores(_Part):
-    nats_per_token: float = Field(ge=0)
-    perplexity: float = Field(ge=1)
-    bits_per_byte: float | None = Field(ge=0)  # none where text may be lost
-    tokens: int = Field(ge=1)
-    bytes: int | None = Field(ge=1)
-    # Absent where the words are not known, but never null.
-    word_perplexity: float = Field(default=1, ge=1)
-    words: int = Field(default=1, ge=1)
+def describe(folder: Path) -> Saved:
+    """Read all of a model folder but the weights.
 
-
-class _Result(_Part):
-    """What others read of it; more may stand there."""
-
-    name: str = Field(max_length=200)
-    seed: int = Field(ge=0)
-    layout: str
-    steps: int = Field(ge=1)
-    best_step: int = Field(ge=0)
-    parameters: int = Field(ge=0)
-    flops_per_token: float = Field(ge=0)
-    validations: int = Field(ge=0)
-    valid: _Scores
-    test: _Scores
+    Raises:
+        ValueError: it is no model folder, or a file is damaged or does not fit the others.
+    """
+    if missing := [name for name in MODEL if not (folder / name).is_file()]:
+        raise ValueError(
+            f"{folder}: not a model folder ({', '.join(missing)} not found); "
+            "give RUN/model or RUN/retrain/NAME/seed-N/model"
+        )
+    check_no_pickle(folder)
+    architecture = load_architecture(folder / "architecture.json")
+    tokenizer = load_tokenizer(folder)
+    own = (tokenizer.digest, tokenizer.vocabulary_size)
+    if own != (architecture.tokenizer.digest, architecture.vocabulary_size):
+        raise ValueError(
+            f"{folder}: the tokenizer (digest {own[0][:12]}, {own[1]} ids) is not the one that the "
+            "model was trained with; copy the whole folder again"
+        )
+    path = result_of_model(folder)
+    cut = {} if path is None else read_object(path).get("evaluation", {})
+    return Saved(folder, architecture, tokenizer, {**CUT, **cut})
 
 
 def result_of_model(folder: Path) -> Path | None:
@@ -107,18 +115,8 @@ def result_of_model(folder: Path) -> Path | None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The content of a result.json.
-
-    Raises:
-        ValueError: it is damaged; one line names the first key that is wrong.
-    """
-    remedy = "remove it and run retrain.py or compare.py again"
-    content = read_object(path, remedy)
-    try:
-        _Result.model_validate(content)
-    except ValidationError as error:
-        raise ValueError(f"{path}: {first_problem(error)}; {remedy}") from None
-    return content
+    """The content of a result.json."""
+    return read_object(path)
 
 
 def check_validations(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

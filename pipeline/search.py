@@ -29,6 +29,7 @@ from pipeline.caveats import (
     write_joint_caveats,
 )
 from pipeline.derive import request_of
+from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
 from pipeline.reports import drawn, show_report
@@ -44,7 +45,6 @@ from pipeline.summary import (
     text_warnings,
     tying_lines,
 )
-from pipeline.threads import busy_lines
 from training.evaluation import Evaluation, joined
 from training.optim import build_optimiser, rate_of
 from training.run_dir import FolderLock, is_claimed

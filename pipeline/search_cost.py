@@ -110,7 +110,7 @@ def _fresh(plan: RunPlan) -> SearchCosts:
 def read_costs(folder: Path) -> SearchCosts:
     """The costs that the search of a folder began with."""
     with reading(folder / FILE):
-        return SearchCosts(**read_object(folder / FILE, ""))
+        return SearchCosts(**read_object(folder / FILE))
 
 
 def costs_file(costs: SearchCosts | None) -> dict[str, str]:

@@ -97,8 +97,9 @@ def prepare(arguments: argparse.Namespace) -> "tuple[Measurement, Variants]":
 
     All that can be checked before the first token is scored is checked.
     """
+    from pipeline.devices import device_of
     from pipeline.evaluate import Measurement, read_documents
-    from pipeline.saved_model import describe, device_of
+    from pipeline.run_files import describe
 
     out = arguments.json
     if out is not None and (out.is_dir() or not out.parent.is_dir()):

@@ -95,8 +95,7 @@ def read_source(folder: Path) -> "Source":
     """
     from export.source import Source
     from model import load_model
-    from pipeline.run_files import read_result, result_of_model
-    from pipeline.saved_model import describe
+    from pipeline.run_files import describe, read_result, result_of_model
 
     saved, path = describe(folder), result_of_model(folder)
     result = None if path is None else read_result(path)

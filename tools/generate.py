@@ -157,7 +157,8 @@ def prepare(arguments: argparse.Namespace) -> tuple[Sampler, list[int]]:
     """The sampler, and the ids of the prompt with `<doc>` before them."""
     from data import encode_documents
     from model import Sampling, load_model
-    from pipeline.saved_model import describe, device_of
+    from pipeline.devices import device_of
+    from pipeline.run_files import describe
 
     names = ("temperature", "top_k", "top_p", "min_p")
     try:

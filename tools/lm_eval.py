@@ -81,7 +81,8 @@ def prepare(arguments: argparse.Namespace) -> "ParnasLM":
     """The model as lm_eval wants it."""
     from export.lm_eval import Cut, ParnasLM
     from model import load_model
-    from pipeline.saved_model import describe, device_of
+    from pipeline.devices import device_of
+    from pipeline.run_files import describe
 
     device = device_of(arguments.device)
     saved = describe(arguments.model)

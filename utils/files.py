@@ -6,27 +6,12 @@ import io
 import json
 import os
 import shutil
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-# No file of ours is larger: what is larger and comes from elsewhere is not read.
-MAX_JSON_BYTES = 2**26
-MAX_BYTES = 2**31
-# All that a broken npz file can end in.
-READ_ERRORS = (
-    *(OSError, ValueError, EOFError, KeyError, MemoryError, OverflowError, RuntimeError, TypeError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
 
 
 @contextmanager
@@ -159,34 +144,15 @@ def check_is_file(path: Path) -> None:
         raise ValueError(f"{path}: is not a file")
 
 
-def read_regular(path: Path, most_bytes: int, remedy: str) -> bytes:
-    """The content of a regular file: a pipe would be waited for, a device read for ever.
-
-    Raises:
-        ValueError: it is no file, or larger; `remedy` says what to do.
-    """
-    status = path.stat()
-    if not S_ISREG(status.st_mode) or status.st_size > most_bytes:
-        raise ValueError(f"{path}: not a file of at most {most_bytes} bytes; {remedy}")
-    return path.read_bytes()
-
-
-def read_object(path: Path, remedy: str = "") -> dict[str, Any]:
-    """The object in a JSON file of ours; ValueError, which may name a remedy, where it is none."""
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of ours; ValueError, which names the file, where it is none."""
     try:
         content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        content = str(error)
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error})") from None
     if not isinstance(content, dict):
-        why = content if isinstance(content, str) else "no JSON object"
-        raise ValueError(f"{path}: damaged ({why})" + (f"; {remedy}" if remedy else ""))
+        raise ValueError(f"{path}: damaged (no JSON object)")
     return content
-
-
-def read_npz(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, none of objects; one of READ_ERRORS where it is broken."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        return dict(file)
 
 
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:

@@ -3,13 +3,13 @@
 N steps   L slots   C candidates
 """
 
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from utils.files import READ_ERRORS, read_npz
 
 PEAK_LRS = "alpha_peak_lrs"
 
@@ -21,8 +21,9 @@ def read_pi(path: Path, remedy: str) -> dict[str, NDArray[Any]]:
         ValueError: the file is damaged; `remedy` says what to do.
     """
     try:
-        return read_npz(path.read_bytes())
-    except READ_ERRORS as error:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged ({error}); {remedy}") from error
 
 

@@ -237,7 +237,8 @@ def _where_it_may_belong(key: Key, root: type[BaseModel]) -> str:
     siblings = [field for model in models for field in model.model_fields]
     # One of several models may stand here, and another one has it.
     if marks := [mark for model in models if name in model.model_fields for mark in _marks(model)]:
-        return f"; it goes with {' or '.join(marks)}"
+        others = (mark.partition(": ")[2] for mark in marks[1:])
+        return f"; it goes with {' or '.join([marks[0], *others])}"
     named = list(dict.fromkeys(dotted(key) for key in _all_keys(root, ()) if key[-1] == name))
     prefix = dotted(key[:-1])
     below = [place for place in named if prefix and place.startswith(prefix + ".")]

@@ -105,7 +105,7 @@ def read_table(
     Raises:
         ValueError: it is damaged, or of another machine, shape or version; the message says which.
     """
-    content = read_object(path, remedy)
+    content = read_object(path)
     theirs, ours = content.get("key"), json.loads(json.dumps(key))
     if isinstance(theirs, dict):
         for name in sorted(ours.keys() | theirs.keys()):

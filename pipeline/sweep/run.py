@@ -13,6 +13,7 @@ from pathlib import Path
 import optuna
 
 from hpo.study import Entry, Retry, entries, requeue_lost, retry_failed
+from pipeline.devices import too_many_threads
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, as_saved, set_up
 from pipeline.sweep import study as studies
@@ -21,7 +22,6 @@ from pipeline.sweep.plan import Sweep, asked_threads, check_tokenizers, sweep_of
 from pipeline.sweep.progress import Progress
 from pipeline.sweep.results import clean
 from pipeline.sweep.worker import USELESS, ResourceSlice, work, worker_name
-from pipeline.threads import too_many_threads
 from training.run_dir import FolderLock, claim, is_claimed
 from training.signals import Stopped, StopRequest
 from utils.cores import usable_cores

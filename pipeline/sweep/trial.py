@@ -163,7 +163,7 @@ def _outcome(
 
 def _resumes(plan: RunPlan, folder: Path) -> list[str]:
     """The steps from which a phase of a run went on."""
-    content = read_object(folder / "environment.json", "remove it")
+    content = read_object(folder / "environment.json")
     phase = folder.relative_to(plan.run_dir).parts[0]
     return [f"{phase} step {int(entry['step'])}" for entry in content.get("resumed", [])]
 

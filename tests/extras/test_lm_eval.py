@@ -17,7 +17,7 @@ from data.tokenizers.tokenizer import Bytes
 from export.lm_eval import Cut, ParnasLM
 from model import Sampling, generate, load_model
 from pipeline.evaluate import Measurement, read_documents
-from pipeline.saved_model import describe
+from pipeline.run_files import describe
 from tests.model.tiny import candidate
 from tests.refusal import refused
 from tests.tools.test_evaluate import save_folder

@@ -168,9 +168,9 @@ def test_nobody_else_writes_between_what_is_read_of_several_searches_and_written
     """Searches of other seeds may end at that moment."""
     free = []
 
-    def looking(path: Path, remedy: str) -> dict[str, Any]:
+    def looking(path: Path) -> dict[str, Any]:
         free.append(others_may_have(path.parent))
-        return read_object(path, remedy)
+        return read_object(path)
 
     monkeypatch.setattr("pipeline.caveats.read_object", looking)
     for seed in (2, 3):

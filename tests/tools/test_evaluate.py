@@ -27,7 +27,7 @@ from model import (
 )
 from model.state import Segment
 from pipeline import evaluate as measuring
-from pipeline.saved_model import CUT
+from pipeline.run_files import CUT
 from tests.model.test_attention import one_by_one
 from tests.model.tiny import D_MODEL, candidate, randomise
 from tests.refusal import refused

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.devices import busy_lines, too_many_threads
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.threads import busy_lines, too_many_threads
 from training.distributed import Ranks
 from training.step import Forward
 from utils.cores import CpuReading
@@ -63,7 +63,7 @@ def test_a_training_with_more_threads_than_free_cores_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, others: float, threads: int, cores: int, remedy: str | None
 ) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
-    monkeypatch.setattr("pipeline.threads.usable_cores", lambda: cores)
+    monkeypatch.setattr("pipeline.devices.usable_cores", lambda: cores)
     lines = busy_lines(ALONE_ON_CPU, START, lambda: later(others))
     assert len(lines) == (remedy is not None)
     for line in lines:

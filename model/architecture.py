@@ -293,7 +293,6 @@ def load_architecture(path: Path | str) -> Architecture:
     return Architecture.from_json(text, str(path))
 
 
-
 def first_problems(
     lines: list[str], count: int | None = None, most: int = _MOST_SHOWN
 ) -> list[str]:

@@ -125,7 +125,7 @@ class Lamb(torch.optim.Optimizer):
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         # All tensors of a group in one call: on a GPU one by one is bound by the calls.
         states = [self._state_of(weight) for weight in weights]
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         firsts, seconds = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         steps = [float(state["step"].add_(1)) for state in states]
         first, second = group["betas"]

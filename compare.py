@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_codes.refuse_several("compare.py")
         from pipeline.compare import finish_comparison, train_contestants, train_in_processes
         from pipeline.experiment import experiment_of
-        from pipeline.opponents import contestants, front_of
+        from pipeline.opponents import contestants
         from pipeline.plan import set_up
         from pipeline.trainings import check_comparison
         from training.signals import StopRequest
@@ -42,7 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.checked(arguments.experiment, experiment.warnings())
         plan = set_up(experiment, run_dir)
         check_comparison(plan)
-        entries = contestants(plan, front_of(plan) if arguments.pareto else ())
+        front = []
+        if arguments.pareto:
+            from pipeline.pareto import front_of
+
+            front = front_of(plan)
+        entries = contestants(plan, front)
         if arguments.jobs > 1:
             with StopRequest().listening() as stop:
                 train_in_processes(plan, entries, jobs=arguments.jobs, stop=stop)

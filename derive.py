@@ -64,9 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_codes.refuse_several("derive.py")
         from pipeline.derive import derivation
         from pipeline.experiment import experiment_of
-        from pipeline.pareto import derive_front
         from pipeline.plan import set_up
-        from pipeline.trainings import LayoutTrainings
 
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
@@ -75,27 +73,28 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError("\n".join(problems))
         plan = set_up(experiment, run_dir)
         if arguments.pareto is not None:
+            from pipeline.pareto import derive_front
             from pipeline.reports import show_drawn, show_report
 
             print(derive_front(plan, arguments.pareto))
             show_drawn("figure", "report.pareto:write_pareto_figure", run_dir)
             show_report(plan)
             return 0
-        derived = derivation(plan, experiment.derive, LayoutTrainings(plan, arguments.workers))
-        show(plan, derived, arguments)
+        show(plan, derivation(plan, experiment.derive, workers=arguments.workers), arguments)
     return 0
 
 
-def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) -> None:
+def show(plan: "RunPlan", derivation: "Derivation", arguments: argparse.Namespace) -> None:
     """Write the architecture and print what speaks for it."""
-    from pipeline.derivation_text import considered_text, describe, trained_text
-    from pipeline.derive import choose, chosen_before, others_left_out
+    from model import load_architecture
+    from pipeline.derive import choose, considered_text, describe, others_left_out, trained_text
     from pipeline.experiment import carried
     from pipeline.reports import show_drawn, show_report
 
     experiment, run_dir = plan.experiment, plan.run_dir
-    before = chosen_before(run_dir)
-    architecture = choose(derived, experiment, run_dir)
+    path, derived = run_dir / "architecture.json", derivation.derived
+    before = load_architecture(path) if path.exists() else None
+    architecture = choose(derivation, experiment, run_dir)
     if derived.considered:
         print(considered_text(derived.considered))
     if derived.trained:
@@ -105,7 +104,7 @@ def show(plan: "RunPlan", derived: "Derivation", arguments: argparse.Namespace) 
     print(describe(architecture, experiment.derive.average))
     if line := others_left_out(run_dir, experiment.derive, plan.seed):
         print(line)
-    print(f"architecture: {run_dir / 'architecture.json'}")
+    print(f"architecture: {path}")
     if before is not None and before.name != architecture.name:
         print(f"in place of {before.name} ({before.letters()}), which stays in architectures/")
     show_report(plan)

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cli.add_trackers(parser)
     arguments = parser.parse_args(argv)
     with exit_codes.user_errors():
-        from pipeline.derive import check_layout, find_architecture, settings_of
+        from pipeline.architectures import check_layout, find_architecture, settings_of
         from pipeline.experiment import carried, experiment_of
         from pipeline.plan import set_up
         from pipeline.reports import show_report

@@ -123,7 +123,7 @@ def print_times(arguments: argparse.Namespace, sides: dict[str, list[str]]) -> N
 
 def trainer_of(arguments: argparse.Namespace, side: str, settings: list[str]) -> "Trainer":
     """The retraining of one side from its beginning; nothing of it is written."""
-    from pipeline.derive import find_architecture
+    from pipeline.architectures import find_architecture
     from pipeline.experiment import load_experiment
     from pipeline.plan import set_up
     from pipeline.retrain import retrain_trainer

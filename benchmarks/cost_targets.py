@@ -19,7 +19,7 @@ from typing import Any
 from model import layout_letters
 from nas.costs.config import BudgetConfig
 from pipeline import cli
-from pipeline.costs import measurement_of
+from pipeline.costs import cost_model
 from pipeline.derive import derivation, reference_layout, request_of
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
@@ -85,7 +85,7 @@ def _derived(plan: RunPlan, target: float, fill: str | None = None) -> dict[str,
     config = plan.experiment.derive.model_copy(update=changed)
     layout = tuple(derivation(plan, config).architecture.slots)
     reference = reference_layout(request_of(plan, config, []))
-    times_ms = measurement_of(plan).times_ms("latency", {"one": layout, "reference": reference})
+    times_ms = cost_model(plan).times_ms("latency", {"one": layout, "reference": reference})
     share = times_ms["one"] / times_ms["reference"]
     return {"layout": layout_letters(layout), "measured": share, "of_target": share / target}
 

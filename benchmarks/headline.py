@@ -26,7 +26,7 @@ from benchmarks.arms_report import figure_rows, report_lines, trained_arms
 from benchmarks.arms_stages import Training, next_trainings, row_of
 from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
-from pipeline.costs import measurement_of
+from pipeline.costs import cost_model
 from pipeline.experiment import Experiment, load_experiment, with_settings
 from pipeline.jobs import Job, layout_job
 from pipeline.plan import RunPlan, set_up
@@ -113,13 +113,13 @@ def time(arguments: argparse.Namespace) -> None:
     for name, one in trained_arms(arms, known_rows(arguments)).items():
         changed = with_settings(experiment, one.arm.settings)
         models[name] = model_of(set_up(changed, arguments.run), one.layout)
-    write_times(arguments.json, measurement_of(plan), models)
+    write_times(arguments.json, cost_model(plan), models)
 
 
 def model_of(plan: RunPlan, layout: str) -> LanguageModel:
     """A model of the sizes that an arm's settings give."""
     slots = parse_layout(layout.ljust(len(plan.slots), "i"), plan.candidates)
-    return measurement_of(plan).build(slots)
+    return cost_model(plan).build(slots)
 
 
 def report(arguments: argparse.Namespace) -> None:

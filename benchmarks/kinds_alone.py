@@ -36,7 +36,7 @@ from benchmarks.layout_rows import (
 from model import BLOCKS, parse_layout
 from nas.statistics.intervals import paired_interval
 from pipeline import cli
-from pipeline.costs import measurement_of
+from pipeline.costs import cost_model
 from pipeline.experiment import Experiment, load_experiment
 from pipeline.jobs import layout_job
 from pipeline.plan import set_up
@@ -130,7 +130,7 @@ def train(arguments: argparse.Namespace) -> None:
 def time(arguments: argparse.Namespace) -> None:
     """Measure the latency and a training step of every layout, in turn, and write the medians."""
     plan = set_up(experiment_of(arguments.experiment, arguments.set), arguments.run)
-    measurement = measurement_of(plan)
+    measurement = cost_model(plan)
     models = {
         entry.layout: measurement.build(parse_layout(entry.layout, plan.candidates))
         for entry in entries(arguments.bases)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from model import LanguageModel
-from nas.costs.table import Measurement
+from nas.costs.model import CostModel
 from pipeline import cli, exit_codes
 from pipeline.jobs import Job, run_all, training_result
 from pipeline.plan import RunPlan
@@ -112,7 +112,7 @@ def figures_of(job: Job) -> dict[str, object]:
     }
 
 
-def write_times(path: Path, measurement: Measurement, models: Mapping[str, LanguageModel]) -> None:
+def write_times(path: Path, measurement: CostModel, models: Mapping[str, LanguageModel]) -> None:
     """Time a segment and a training step of every model, in turn, and write the medians."""
     times = {
         workload: {"key": measurement.shapes.key(workload)}

@@ -61,9 +61,9 @@ def passes_of(plan: "RunPlan", layouts: Sequence[str]) -> dict[str, Pass]:
     """A pass over a segment with a full memory for each layout."""
     from model import parse_layout
     from nas.costs.workloads import prefill
-    from pipeline.costs import measurement_of
+    from pipeline.costs import cost_model
 
-    measured = measurement_of(plan)
+    measured = cost_model(plan)
     return {
         layout: prefill(measured.build(parse_layout(layout, plan.candidates)), measured.shapes)
         for layout in layouts

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from model import Agreement, Evidence, Layout, ModelOptions, reads_context
+from model import Agreement, Evidence
 from nas.search.diagnostics import alpha_path, diagnose_search, warnings_of
 from nas.search.plan import SearchPlan
 from nas.search.trajectory import load_pi
 from pipeline.run_files import reading
 from training.run_dir import FolderLock
 from utils.files import append_line, read_object, write_whole
-from utils.text import NO_CONTEXT
 
 FILE = "caveats.json"
 ONE_SEARCH = (
@@ -58,17 +57,6 @@ def agreement_caveats(agreement: Agreement) -> list[str]:
             "with more seeds, and compare the layout with rules and random ones (compare.py)"
         )
     return lines
-
-
-def blind_caveats(layout: Layout, options: ModelOptions) -> tuple[str, ...]:
-    """A warning of a layout none of whose blocks reads earlier tokens."""
-    if any(map(reads_context, layout)):
-        return ()
-    few = " and the few before it that token_shift brings" if options.token_shift else ""
-    return (
-        f"warning: {NO_CONTEXT}: it predicts from the current token alone{few}, as a table of "
-        "pairs of words does, and is no Transformer",
-    )
 
 
 def gap_caveats(evidence: Evidence) -> list[str]:

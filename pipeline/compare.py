@@ -11,10 +11,10 @@ from typing import Any
 
 from model import load_model
 from nas.costs.latency import Busy
-from nas.opponents.equal_cost import is_equal
+from nas.opponents import is_equal
 from nas.statistics.intervals import at_cost, paired_differences, paired_interval, verdict
-from pipeline.caveats import blind_caveats
-from pipeline.costs import measurement_of, time_models
+from pipeline.architectures import blind_caveats
+from pipeline.costs import cost_model, time_models
 from pipeline.experiment import dump_experiment
 from pipeline.jobs import Countdown, Job, run_all
 from pipeline.opponents import Contestant, equal_cost
@@ -378,7 +378,7 @@ def _train_step_ms(plan: RunPlan, entries: Sequence[Contestant]) -> Mapping[str,
     say(f"measuring a step of training of {len(entries)} models in turn")
     layouts = {entry.architecture.name: entry.architecture.slots for entry in entries}
     try:
-        return measurement_of(plan).times_ms(_TRAIN_STEP, layouts)
+        return cost_model(plan).times_ms(_TRAIN_STEP, layouts)
     except Busy as error:
         say(f"steps of training: not measured: {error}")
         return {}

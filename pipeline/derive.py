@@ -1,27 +1,13 @@
 """From an experiment and a method to an architecture JSON, which a run may choose."""
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from data import Tokenizer
-from model import (
-    Architecture,
-    ArchitectureCosts,
-    FlopsKey,
-    Layout,
-    TimedCost,
-    TokenizerIdentity,
-    layout_letters,
-    load_architecture,
-    reads_context,
-)
-from nas.costs.budget import Budget
+from model import Architecture, Evidence, Layout, TimedCost, layout_letters, reads_context
+from nas.costs.budget import tokens_per_second
 from nas.costs.config import BudgetConfig
 from nas.derivation import (
     DERIVATIONS,
@@ -35,37 +21,32 @@ from nas.derivation import (
     Train,
     Trained,
     reference_remedy,
-    written_layout,
 )
 from nas.derivation.base import context_limit
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import sandwich_ends
-from pipeline.caveats import blind_caveats, layout_caveats
-from pipeline.costs import budget_of
-from pipeline.derivation_text import considered_csv, front_csv, trained_csv
-from pipeline.experiment import Experiment, dump_experiment, idle_clusters
+from pipeline.architectures import architecture_of, write_architecture
+from pipeline.caveats import layout_caveats
+from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, as_saved
 from pipeline.run_files import layout_name, short_text
-from pipeline.summary import parameter_count
 from pipeline.supernet_scores import SupernetScores, with_gap
-from pipeline.trainings import LayoutTrainings
-from pipeline.within_budget import budget_words, fill_width, used_words, within_budget
-from training.run_dir import commit, identity_hash
-from utils.files import write_whole
+from utils.files import csv_of, write_whole
 from utils.screen import say
+from utils.text import aligned
 
-# What run derive.py first may need.
-NO_SEARCH = "--method layout, or of a rule, needs no search"
+if TYPE_CHECKING:
+    from nas.derivation.within_budget import Within
+
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """An architecture, and the layouts that were scored or trained to choose it, if any were."""
+    """An architecture, and the derived layout with what was scored or trained to choose it."""
 
     architecture: Architecture
-    considered: tuple[Considered, ...] = ()
-    trained: tuple[Trained, ...] = ()
-    front: tuple[Expected, ...] = ()
+    derived: Derived
 
 
 def derive(plan: RunPlan, **options: Any) -> Architecture:
@@ -80,46 +61,66 @@ def derive(plan: RunPlan, **options: Any) -> Architecture:
     return derivation(plan, config).architecture
 
 
-def derivation(plan: RunPlan, config: DeriveConfig, train: Train | None = None) -> Derivation:
+def derivation(
+    plan: RunPlan, config: DeriveConfig, train: Train | None = None, workers: int = 1
+) -> Derivation:
     """Derive a layout by a registered method; from a search with its discretisation gap.
 
-    `train` trains what a method asks for; None: one training at a time.
+    `train` trains what a method asks for; None: so many workers as retrain.py does.
 
     Raises:
-        ValueError: the method is unknown or cannot serve here, a search's caveats are damaged, a
-            training failed, or no layout keeps the budget.
+        ValueError: the method is unknown or cannot serve here, a training failed, or no layout
+            keeps the budget.
         Stopped: a signal came while layouts were trained; everything is saved.
     """
     if config.method not in DERIVATIONS:
         raise ValueError(f"method {config.method!r} is none of {', '.join(DERIVATIONS)}")
+    if config.method in TRAINED and train is None:
+        from pipeline.trainings import LayoutTrainings
+
+        train = LayoutTrainings(plan, workers)
     seeds = config.searches or [plan.seed]
     scores = SupernetScores(plan, seeds, config.score_tokens)
     request = request_of(plan, config, _searches_read(plan, config, seeds))
-    request = replace(request, score=scores.score, train=train or LayoutTrainings(plan), say=say)
-    budget = _budget(plan, request)
-    derived, times = within_budget(plan, request, budget)
+    request = replace(request, score=scores.score, train=train, say=say)
+    within, times = None, tuple[TimedCost, ...]()
+    if config.budget.amounts:
+        within = _within(plan, request)
+        derived, times = within.best()
+    else:
+        derived = DERIVATIONS[config.method](request)
     if config.method != "layout":
         _check_context(config, derived.layout)
     if config.gap and derived.evidence.pi:
         derived = with_gap(scores, request, derived)
-    words = budget_words(config)
-    if budget is not None and config.fill is None:
-        words = f"{words}{used_words(plan, budget, derived.layout)}"
-    filled = None
-    if config.fill is not None:
-        assert budget is not None, "the section sees to it"
-        filled = fill_width(plan, budget, derived.layout)
-    name = _name(config, seeds, derived, filled=filled is not None)
-    if filled is not None:
-        words = f"{words}; {filled.words}{_of_before(derived)}"
-        derived, times = replace(derived, layout=filled.layout), filled.times
-    evidence = derived.evidence.model_copy(update={"budget": words})
+    name, words = _name(config, seeds, derived), None
     folders = [plan.search_folder(seed) for seed in seeds]
-    caveats = [*evidence.caveats, *(layout_caveats(evidence, folders) if evidence.pi else ())]
-    caveats += _doubts(budget)
-    derived = replace(derived, evidence=evidence.model_copy(update={"caveats": tuple(caveats)}))
-    architecture = architecture_of(plan, derived, name, seeds, times)
-    return Derivation(architecture, derived.considered, derived.trained, derived.front)
+    of_search = layout_caveats(derived.evidence, folders) if derived.evidence.pi else ()
+    caveats = (*derived.evidence.caveats, *of_search)
+    if within is not None:
+        costs = within.budget.costs.values()
+        caveats += tuple(f"warning: {one.name}: {one.doubt}" for one in costs if one.doubt)
+        words = within.words if config.fill else within.used_words(derived.layout)
+        if config.fill and (filled := within.filled(derived.layout)) is not None:
+            layout, times, how_wide = filled
+            words, name = f"{words}; {how_wide}{_of_before(derived)}", f"{name}-filled"
+            derived = replace(derived, layout=layout)
+    evidence = derived.evidence.model_copy(update={"budget": words, "caveats": caveats})
+    derived = replace(derived, evidence=evidence)
+    return Derivation(architecture_of(plan, derived, name, seeds, times), derived)
+
+
+def _within(plan: RunPlan, request: Request) -> "Within":
+    from nas.derivation.within_budget import Within
+    from pipeline.costs import budget_of, cost_model
+
+    config, costs = request.config, cost_model(plan)
+    filled, reference = config.fill is not None, reference_layout(request)
+    return Within(
+        request,
+        costs,
+        budget_of(plan, costs, config.budget.amounts, reference, config.reference, filled=filled),
+    )
 
 
 def _check_context(config: DeriveConfig, layout: Layout) -> None:
@@ -130,11 +131,6 @@ def _check_context(config: DeriveConfig, layout: Layout) -> None:
             f"({layout_letters(layout)}), at least {config.least_context} were asked for; give "
             "less, or another method"
         )
-
-
-def _doubts(budget: Budget | None) -> list[str]:
-    costs = budget.costs if budget else {}
-    return [f"warning: {name}: {cost.doubt}" for name, cost in costs.items() if cost.doubt]
 
 
 def _of_before(derived: Derived) -> str:
@@ -151,14 +147,6 @@ def _searches_read(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) ->
     if config.method in TRAINED and not config.searches:  # it serves without one too
         return [seed for seed in seeds if (plan.search_folder(seed) / "pi.npz").exists()]
     return seeds
-
-
-def _budget(plan: RunPlan, request: Request) -> Budget | None:
-    amounts = request.config.budget.amounts
-    if not amounts:
-        return None
-    filled, name = request.config.fill is not None, request.config.reference
-    return budget_of(plan, amounts, reference_layout(request), name, filled=filled)
 
 
 def reference_layout(request: Request, key: str = "derive.reference") -> Layout:
@@ -194,7 +182,7 @@ def request_of(plan: RunPlan, config: DeriveConfig, seeds: Sequence[int]) -> Req
     )
 
 
-def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived, *, filled: bool) -> str:
+def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived) -> str:
     suffix = {
         "par": str(config.p),
         "sandwich": str(sandwich_ends(config, len(derived.layout))),
@@ -206,183 +194,164 @@ def _name(config: DeriveConfig, seeds: Sequence[int], derived: Derived, *, fille
         suffix = short_text("-".join(map(str, seeds)))
     given = config.budget.model_dump(exclude_none=True).items()
     budget = short_text("-".join(f"{cost}{most}" for cost, most in given))
-    last = "filled" if filled else ""
-    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", ""), last]))
-
-
-def architecture_of(
-    plan: RunPlan,
-    derived: Derived,
-    name: str,
-    seeds: Sequence[int],
-    times: tuple[TimedCost, ...] = (),
-) -> Architecture:
-    """The architecture of a derived layout, with its costs and whence it comes."""
-    data, evidence = plan.experiment.data, derived.evidence
-    with torch.device("meta"):
-        model = plan.network([[candidate] for candidate in derived.layout])
-    caveats = (*blind_caveats(derived.layout, model.options), *evidence.caveats)
-    return Architecture(
-        name=name,
-        slots=derived.layout,
-        **plan.sizes,
-        tokenizer=TokenizerIdentity(digest=plan.prepared.tokenizer.digest),
-        costs=ArchitectureCosts(
-            parameters=parameter_count(model),
-            flops_per_token=plan.flops_per_token(model),
-            key=FlopsKey(batch=data.batch, segment=data.segment, mass=plan.cluster_mass(model)),
-            times=times,
-        ),
-        evidence=evidence.model_copy(update={"caveats": caveats}),
-        provenance={
-            "corpus_name": data.corpus,
-            **plan.inputs(),
-            "search_seed": ", ".join(map(str, seeds)),
-            "search": identity_hash(plan.experiment.search.identity()),
-            "commit": commit() or "unknown",
-        },
-    )
-
-
-def architecture_hash(architecture: Architecture) -> str:
-    """Hash of what is built; evidence and provenance do not count."""
-    return _hash(architecture.model_dump(mode="json", include=architecture.built_of))
-
-
-def network_hash(architecture: Architecture) -> str:
-    """Hash of the network: `architecture_hash` where what adds nothing and labels do not count."""
-    rest = architecture.built_of - {"slots", "tie_slots"}
-    sizes = architecture.model_dump(mode="json", include=rest)
-    return _hash(sizes | asdict(architecture.network))
-
-
-def _hash(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def check_tokenizer(tokenizer: Tokenizer, architecture: Architecture) -> None:
-    """Raise ValueError where an architecture was derived for another tokenizer."""
-    theirs = (architecture.vocabulary_size, architecture.tokenizer.digest)
-    ours = (tokenizer.vocabulary_size, tokenizer.digest)
-    if theirs != ours:
-        raise ValueError(
-            f"architecture {architecture.name}: made for another text or tokenizer (vocabulary "
-            f"{theirs[0]}, {theirs[1][:12]}) than the experiment's (vocabulary {ours[0]}, "
-            f"{ours[1][:12]}); if the text changed since, use another --run directory; to train "
-            f'the same layout on this text give --layout "{architecture.letters()}"'
-        )
-
-
-def check_layout(experiment: Experiment, layout: str | None) -> None:
-    """Raise ValueError where a layout of the command line is none of the experiment's."""
-    if layout is None or layout in DERIVATIONS:
-        return
-    model = experiment.model
-    try:
-        written_layout(layout, model.completed_candidates(), model.slots)
-    except ValueError as error:
-        message = "; ".join(str(error).splitlines())
-        # One word may be meant for a rule.
-        rules = f"; nor is {layout!r} a rule ({', '.join(DERIVATIONS)})" * (" " not in layout)
-        raise ValueError(f"--{message}{rules}") from None
-
-
-def settings_of(layout: str) -> list[str]:
-    """What derive.py is to be told to choose what --layout names."""
-    if layout in DERIVATIONS:
-        return [f"derive.method={layout}"]
-    return ["derive.method=layout", f"derive.layout={layout}"]
-
-
-def find_architecture(plan: RunPlan, file: Path | None, layout: str | None) -> Architecture:
-    """What a retraining trains: a JSON, a layout in letters or by rule, else the chosen one.
-
-    The first process finds it and tells the others.
-
-    Raises:
-        ValueError: there is none, or it is damaged, of another tokenizer, or needs more tokens.
-        Lost: another process of the run is gone.
-    """
-    if not plan.ranks.is_first:
-        return Architecture.from_json(plan.ranks.broadcast_str(None), "the first process")
-    if layout is not None:
-        method = layout if layout in DERIVATIONS else "layout"
-        architecture = derive(plan, method=method, layout=layout)
-        architecture = write_architecture(architecture, plan.experiment, plan.run_dir)
-    else:
-        path = file or plan.run_dir / "architecture.json"
-        if not path.exists():
-            remedy = f"run derive.py {plan.run_dir} first ({NO_SEARCH}), or give --layout"
-            raise ValueError(f"{path}: not found" + ("" if file else f"; {remedy}"))
-        architecture = load_architecture(path)
-        for problem in idle_clusters("slots", architecture.slots, plan.experiment.data.segment):
-            raise ValueError(f"{path}: {problem}")
-    plan.ranks.broadcast_str(architecture.to_json())
-    return architecture
-
-
-def write_architecture(
-    architecture: Architecture, experiment: Experiment, run_dir: Path
-) -> Architecture:
-    """Write RUN/architectures/NAME.json and the experiment beside it.
-
-    Returns:
-        The architecture under the name it has in this run: where another one has the name
-        already, part of the hash is added, so that no file or folder is ever taken over.
-
-    Raises:
-        ValueError: there is a file of that name, which cannot be read.
-    """
-    folder = run_dir / "architectures"
-    path = folder / f"{architecture.name}.json"
-    digest = architecture_hash(architecture)
-    if path.exists() and _hash_in(path) != digest:
-        name = f"{architecture.name}-{digest[:6]}"
-        architecture = architecture.model_copy(update={"name": name})
-        path = folder / f"{name}.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "experiment.yaml", dump_experiment(as_saved(experiment)))
-    write_whole(path, architecture.to_json())
-    return architecture
-
-
-def _hash_in(path: Path) -> str:
-    try:
-        return architecture_hash(load_architecture(path))
-    except ValueError as error:
-        raise ValueError(f"{error}; remove it, and it is made again") from None
+    return "-".join(filter(None, [config.method, suffix, budget.replace(" ", "")]))
 
 
 def others_left_out(run_dir: Path, config: DeriveConfig, seed: int) -> str | None:
     """A line where the run has other searches, and the layout is of the one with this seed."""
     names = [path.parent.name for path in (run_dir / "search").glob("seed-*/pi.npz")]
-    numbers = [name.removeprefix("seed-") for name in names]
-    seeds = sorted(int(number) for number in numbers if number.isdecimal())
+    seeds = sorted(int(name.removeprefix("seed-")) for name in names)
     if config.method not in SEARCHED or config.searches or seeds == [seed]:
         return None
     shown = ",".join(map(str, seeds))
     return f"from search {seed} alone, of searches {shown}; all together: --seeds {shown}"
 
 
-def chosen_before(run_dir: Path) -> Architecture | None:
-    """The architecture that the run has chosen so far; None where none can be read."""
-    path = run_dir / "architecture.json"
-    try:
-        return load_architecture(path) if path.exists() else None
-    except ValueError:  # damaged; it is about to be replaced
-        return None
-
-
 def choose(derivation: Derivation, experiment: Experiment, run_dir: Path) -> Architecture:
     """Write the architecture as one of the run's and as the chosen one, and what it was best of."""
+    derived = derivation.derived
     architecture = write_architecture(derivation.architecture, experiment, run_dir)
     table = run_dir / "architectures" / f"{architecture.name}.csv"
     # What the method was: architectures/experiment.yaml is of whoever wrote there last.
     write_whole(table.with_suffix(".yaml"), dump_experiment(as_saved(experiment)))
-    if derivation.considered:
-        write_whole(table, considered_csv(derivation.considered))
-    if derivation.trained:
-        write_whole(table, trained_csv(derivation.trained))
-        write_whole(table.with_name(f"{table.stem}-front.csv"), front_csv(derivation.front))
+    if derived.considered:
+        write_whole(table, considered_csv(derived.considered))
+    if derived.trained:
+        write_whole(table, trained_csv(derived.trained))
+        write_whole(table.with_name(f"{table.stem}-front.csv"), front_csv(derived.front))
     write_whole(run_dir / "architecture.json", architecture.to_json())
     return architecture
+
+
+def considered_csv(considered: Sequence[Considered]) -> str:
+    """All scored layouts in the order in which they were scored; differences paired by text."""
+    best = min(considered, key=_nats)
+    rows = []
+    for scored in considered:
+        less, error = scored.score.less(best.score)
+        rows.append(
+            {
+                "layout": layout_letters(scored.layout),
+                "log_pi": round(scored.log_pi, 6),
+                "nats_per_token": round(scored.score.nats_per_token, 6),
+                "standard_error": round(scored.score.standard_error, 6),
+                "less_best": round(less, 6),
+                "less_best_error": round(error, 6),
+                "flops_per_token": scored.flops_per_token,
+            }
+        )
+    return csv_of(rows, list(rows[0]))
+
+
+def considered_text(considered: Sequence[Considered]) -> str:
+    """The best of them for the screen."""
+    ranked = sorted(considered, key=_nats)
+    rows = [["layout", "log pi", "nats", "error", "less the best"]]
+    for one in ranked[:_SHOWN]:
+        score, (less, error) = one.score, one.score.less(ranked[0].score)
+        numbers = [f"{score.nats_per_token:.4f}", f"{score.standard_error:.4f}"]
+        beside = f"{less:+.4f} ({error:.4f})"
+        rows.append([layout_letters(one.layout), f"{one.log_pi:.3f}", *numbers, beside])
+    more = len(ranked) - _SHOWN
+    return "\n".join([*aligned(rows, left=1), *([f"and {more} more"] if more > 0 else [])])
+
+
+def _nats(scored: Considered) -> float:
+    return scored.score.nats_per_token
+
+
+def trained_csv(trained: Sequence[Trained]) -> str:
+    """What was trained, in order: what it came to, and what is expected of it at full length."""
+    rows = [
+        {
+            "layout": layout_letters(one.layout),
+            "length": one.length,
+            "seed": one.seed,
+            "valid_nats": one.nats,
+            "expected_nats": round(one.expected_nats, 6),
+            "expected_sd": round(one.expected_sd, 6),
+            "rule": one.rule,
+            "flops_per_token": round(one.flops_per_token, 1),
+            "foreseen_nats": "" if one.foreseen is None else round(one.foreseen, 6),
+            "answer": "yes" if one.is_answer else "",
+        }
+        for one in trained
+    ]
+    return csv_of(rows, list(rows[0]))
+
+
+def front_csv(front: Sequence[Expected]) -> str:
+    """The networks that no cheaper one is expected to beat, the cheapest first."""
+    rows = [
+        {
+            "layout": layout_letters(one.layout),
+            "flops_per_token": round(one.flops_per_token, 1),
+            "expected_nats": round(one.nats, 6),
+            "expected_sd": round(one.sd, 6),
+        }
+        for one in front
+    ]
+    return csv_of(rows, list(rows[0]))
+
+
+def trained_text(trained: Sequence[Trained]) -> str:
+    """The layouts that were trained, the best expected one first, for the screen."""
+    by_layout: dict[str, list[Trained]] = {}
+    for one in sorted(trained, key=lambda one: one.expected_nats):
+        by_layout.setdefault(layout_letters(one.layout), []).append(one)
+    rows = [["layout", "rule", "half", "full", "expected", "(sd)"]]
+    for letters, of_layout in by_layout.items():
+        first = of_layout[0]
+        nats = ([one.nats for one in of_layout if one.length == of] for of in ("half", "full"))
+        means = [f"{fmean(some):.4f}" if some else "" for some in nats]
+        expected = [f"{first.expected_nats:.4f}", f"({first.expected_sd:.4f})"]
+        rows.append([letters, first.rule, *means, *expected])
+    return "\n".join(aligned(rows, left=2))
+
+
+def describe(architecture: Architecture, average: float) -> str:
+    """Layout, confidence per slot, costs, gap and caveats, for the screen.
+
+    `average` is the part of a search's steps whose alpha is averaged.
+    """
+    evidence = architecture.evidence or Evidence(method="unknown")
+    costs, lines = architecture.costs, [f"layout {architecture.letters()}   ({architecture.name})"]
+    if evidence.pi:
+        lines.append(f"pi of alpha's mean over the last {average:.0%} of the steps:")
+    alike = evidence.agreement.slots if evidence.agreement else None
+    for slot, (pi, margin) in enumerate(zip(evidence.pi, evidence.margins, strict=True)):
+        shown = "  ".join(f"{label} {value:.3f}" for label, value in pi.items())
+        agree = "" if alike is None else f"  pairs alike {alike[slot]:.2f}"
+        lines.append(f"  slot {slot:>2}  {shown}  margin {margin:.3f}{agree}")
+    if costs is not None:
+        lines.append(
+            f"{costs.parameters:,} parameters, {costs.flops_per_token / 1e6:.3f} MFLOP per token"
+        )
+        lines += map(_timed_text, costs.times)
+    if evidence.budget is not None:
+        lines.append(f"within {evidence.budget}")
+    if (gap := evidence.gap) is not None:
+        nets = {"soft": gap.soft, f"sampled x {gap.draws}": gap.sampled, "one-hot": gap.one_hot}
+        parts = ", ".join(
+            f"{name} {measured.nats_per_token:.4f} ({measured.standard_error:.4f})"
+            for name, measured in nets.items()
+        )
+        lines += [
+            f"discretisation gap, nats on {gap.tokens:,} validation tokens (standard error over "
+            f"the text, not over searches): {parts}",
+            f"perplexity of one-hot over soft: {gap.ratio:.4f} ({gap.ratio_error:.4f})",
+        ]
+    return "\n".join([*lines, *evidence.caveats])
+
+
+def _timed_text(time: TimedCost) -> str:
+    shown, side = f"{time.ms:.4g} ms", "most"
+    parts = [ms / time.reference_ms for ms in (time.ms, time.most_ms)]
+    if time.name == "throughput":
+        tokens = int(time.key["batch"]) * int(time.key["segment"])
+        shown, side = f"{tokens_per_second(tokens, time.ms)} tokens per second", "least"
+        parts = [1 / part for part in parts]
+    return (
+        f"{time.name} {shown}, {parts[0]:.3f}x of {time.reference} (at {side} {parts[1]:.3f}x), "
+        "measured in turn"
+    )

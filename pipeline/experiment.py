@@ -25,8 +25,7 @@ from nas.derivation import (
     written_layout,
 )
 from nas.derivation.config import DeriveConfig
-from nas.opponents import OPPONENTS
-from nas.opponents.config import CompareConfig
+from nas.opponents import OPPONENTS, CompareConfig
 from nas.search.config import SearchConfig
 from pipeline import cli
 from pipeline.experiment_sweep import sweep_problems

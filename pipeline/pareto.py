@@ -1,7 +1,7 @@
 """Which layouts no other one beats in both a cost and its score by the SuperNet's weights."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,21 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from model import Architecture, Layout, Network, TimedCost, layout_letters, network_of
+from model import (
+    Architecture,
+    Layout,
+    Network,
+    TimedCost,
+    layout_letters,
+    load_architecture,
+    network_of,
+)
 from nas.costs.budget import UNITS, Amount, Budget, LayoutCost, Limit
+from nas.costs.model import CostModel
 from nas.costs.workloads import WORKLOADS
 from nas.derivation import RULES, Derived, Request
-from nas.derivation.config import DeriveConfig
 from nas.derivation.ranking import networks_by_score
 from nas.derivation.searched import Searched, read_searches
 from nas.statistics.paired_scores import Score
-from pipeline.costs import Measured, budget_of, costs_of, measure_whole, over
-from pipeline.derive import architecture_of, reference_layout, request_of, write_architecture
+from pipeline.architectures import architecture_of, write_architecture
+from pipeline.costs import budget_of, cost_model
+from pipeline.derive import reference_layout, request_of
 from pipeline.experiment import dump_experiment
+from pipeline.opponents import check_sizes
 from pipeline.plan import RunPlan, as_saved
 from pipeline.run_files import layout_name
 from pipeline.supernet_scores import SupernetScores
-from utils.files import csv_of, write_whole
+from utils.files import csv_of, read_object, write_whole
 from utils.pareto import dominates
 from utils.screen import say
 from utils.text import aligned
@@ -66,102 +76,6 @@ def front(points: Sequence[Point]) -> list[Point]:
     return sorted(unbeaten.values(), key=lambda point: point.values)
 
 
-@dataclass(frozen=True)
-class Front:
-    """What is weighed: the searches of a run, one cost, and the layout whose cost is 1x.
-
-    `request.limits` are those of derive.budget on other costs; on its own cost a front has none.
-    """
-
-    plan: RunPlan
-    request: Request
-    searched: Searched
-    budget: Budget
-    name: str
-
-    @property
-    def cost(self) -> LayoutCost:
-        """Counted, or predicted from the table."""
-        return self.budget.costs[self.name]
-
-    def network(self, layout: Layout) -> Network:
-        """The network of a layout."""
-        return network_of(layout, self.request.tie_slots)
-
-    def rules(self) -> dict[str, Layout]:
-        """The layouts of the rules that serve here; of one network the first."""
-        layouts = dict[str, Layout]()
-        for name in ("interleaved", "par", "sandwich"):
-            config = self.request.config.model_copy(update={"method": name})
-            # A rule may need a kind that is no candidate, or more slots.
-            with suppress(ValueError):
-                layout = RULES[name](replace(self.request, config=config)).layout
-                if self.network(layout) not in map(self.network, layouts.values()):
-                    layouts[name] = layout
-        return layouts
-
-    def layouts(self) -> Iterator[Layout]:
-        """Of each level of cost the `derive.top` likeliest networks; drawn where alpha is idle."""
-        candidates, slots = self.request.candidates, self.request.slots
-        stacks = [self.cost((candidate,) * slots) for candidate in candidates]
-        score_LC = self.searched.log_pi_LC
-        if not self.searched.learned:
-            score_LC = np.random.default_rng(self.request.config.seed).normal(size=score_LC.shape)
-        for most in np.linspace(min(stacks), max(stacks), _LEVELS):
-            limits = (*self.request.limits, Limit(self.cost, float(most)))
-            ranked = networks_by_score(score_LC, self.request.networks, limits)
-            for _, choice in islice(ranked, self.request.config.top):
-                yield self.request.networks.layout(choice)
-
-    def points(self, layouts: Sequence[Layout]) -> list[Point]:
-        """Layouts with what they cost and their scores; each network once."""
-        assert self.request.score is not None
-        by_network = dict[Network, Layout]()
-        for layout in layouts:
-            by_network.setdefault(self.network(layout), layout)
-        say(f"pareto: {len(by_network)} networks are scored")
-        score, limits = self.request.score, self.request.limits
-        return [
-            Point(
-                one,
-                self.cost(one),
-                score(one),
-                over=not all(limit.holds(one) for limit in limits),
-            )
-            for one in by_network.values()
-        ]
-
-    def timed(self, points: Sequence[Point], rules: Set[Network]) -> list[Point]:
-        """Where a cost is a time, the most promising points with what they take when measured."""
-        if not any(name in WORKLOADS for name in self.budget.costs):
-            return list(points)
-        by_score = sorted(points, key=lambda point: point.score.nats_per_token)
-        of_rules = [point for point in points if self.network(point.layout) in rules]
-        ordered = {self.network(one.layout): one for one in [*of_rules, *front(points), *by_score]}
-        chosen = [*ordered.values()][:_MOST_TIMED]
-        measured = measure_whole(self.plan, self.budget, [point.layout for point in chosen])
-        return [self._measured(point, measured) for point in chosen]
-
-    def _measured(self, point: Point, measured: Measured) -> Point:
-        times, share = measured.costs(point.layout), measured.share(point.layout)
-        ms = next((timed.ms for timed in times if timed.name == self.name), point.cost)
-        limited = {name: part for name, part in share.items() if name != self.name}
-        counted = [limit for limit in self.request.limits if limit.cost.name not in WORKLOADS]
-        kept = not over(limited) and all(limit.holds(point.layout) for limit in counted)
-        return replace(point, cost=ms, times=times, over=not kept)
-
-    def architecture(self, point: Point, seeds: Sequence[int], scored: int) -> Architecture:
-        """The architecture of a point of the front."""
-        evidence = self.searched.evidence(
-            f"pareto: beaten by none of {scored} networks in {self.cost.name} and nats by the "
-            f"SuperNet's weights, of {self.searched.averaged}"
-        )
-        update = {"inherited": point.score.measured()}
-        derived = Derived(point.layout, evidence.model_copy(update=update))
-        name = f"pareto-{layout_name(layout_letters(point.layout))}"
-        return architecture_of(self.plan, derived, name, seeds, point.times)
-
-
 def derive_front(plan: RunPlan, cost: str) -> str:
     """Score networks of every cost, measure the best whole; write table and JSONs.
 
@@ -180,40 +94,44 @@ def derive_front(plan: RunPlan, cost: str) -> str:
         raise ValueError(f"--pareto: {must_be_one_of(cost, list(UNITS))}")
     config = plan.experiment.derive
     seeds = config.searches or [plan.seed]
-    scores = SupernetScores(plan, seeds, config.score_tokens)
-    request = replace(request_of(plan, config, seeds), score=scores.score)
+    request, costs = request_of(plan, config, seeds), cost_model(plan)
     searched, reference = read_searches(request, "pareto"), reference_layout(request)
-    others = {name: most for name, most in config.budget.amounts.items() if name != cost}
-    limited = budget_of(plan, others, reference, config.reference, filled=False)
-    request = replace(request, limits=(*request.limits, *limited.limits()))
-    _say_unused(config, cost)
-    budget = replace(
-        limited,
-        amounts={**others, cost: Amount(1.0, relative=True)},
-        costs={**limited.costs, **costs_of(plan, [cost])},
-    )
-    weighed = Front(plan, request, searched, budget, cost)
-    rules = weighed.rules()
-    points = weighed.points([*rules.values(), reference, *weighed.layouts()])
-    rule_of = {weighed.network(layout): name for name, layout in rules.items()}
-    points = weighed.timed(points, {*rule_of, weighed.network(reference)})
+    budget = _budget(plan, costs, reference, cost)
+    others = [limit for limit in budget.limits() if limit.cost.name != cost]
+    rules, request = _rules(request), replace(request, limits=(*request.limits, *others))
+    layouts = [*rules.values(), reference, *_likeliest(request, searched, budget.costs[cost])]
+    score = SupernetScores(plan, seeds, config.score_tokens).score
+    points = _points(request, layouts, budget.costs[cost], score)
+    first = len(_unique(request, [*rules.values(), reference]))
+    if any(name in WORKLOADS for name in budget.amounts):
+        points = _measured(request, points, first, costs, budget)
     unbeaten = front(points)
     if not unbeaten:
-        raise ValueError(
-            f"derive.budget: of {len(points)} layouts none keeps {', '.join(others)}; give more"
-        )
-    names = [
-        write_architecture(
-            weighed.architecture(one, seeds, len(points)), plan.experiment, plan.run_dir
-        ).name
-        for one in unbeaten
-    ]
+        names = ", ".join(limit.cost.name for limit in others)
+        raise ValueError(f"derive.budget: of {len(points)} layouts none keeps {names}; give more")
+    evidence = searched.evidence(
+        f"pareto: beaten by none of {len(points)} networks in {cost} and nats by the SuperNet's "
+        f"weights, of {searched.averaged}"
+    )
+    made = list[Architecture]()
+    for point in unbeaten:
+        own = evidence.model_copy(update={"inherited": point.score.measured()})
+        name = f"pareto-{layout_name(layout_letters(point.layout))}"
+        one = architecture_of(plan, Derived(point.layout, own), name, seeds, point.times)
+        made.append(write_architecture(one, plan.experiment, plan.run_dir))
+    given = config.budget.model_dump(exclude_none=True)
+    kept = {name: most for name, most in given.items() if name != cost}
     unit = _UNITS.get(cost, "ms")
-    summary: dict[str, Any] = {"cost": cost, "unit": unit, "measured": cost in WORKLOADS}
-    summary |= {"reference": layout_letters(reference), "front": names, "searches": list(seeds)}
-    kept = config.budget.model_dump(include=set(others)) if others else {}
+    summary = {"cost": cost, "unit": unit, "measured": cost in WORKLOADS}
+    summary |= {
+        "reference": layout_letters(reference),
+        "front": [one.name for one in made],
+        "searches": list(seeds),
+    }
     summary |= {"scored": len(points), "limits": kept, "limits_of": config.reference}
-    rows = _rows(weighed, points, rule_of)
+    (of_reference,) = _unique(request, [reference])
+    one_x = next(one.cost for one in points if _network(request, one.layout) == of_reference)
+    rows = _rows(points, unbeaten, {layout: name for name, layout in rules.items()}, one_x)
     write_whole(plan.run_dir / TABLE, csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
     write_whole(plan.run_dir / SUMMARY, json.dumps(summary, indent=1) + "\n")
@@ -222,25 +140,103 @@ def derive_front(plan: RunPlan, cost: str) -> str:
     return front_text(rows, words, config.reference, len(points), limits)
 
 
-def _say_unused(config: DeriveConfig, cost: str) -> None:
+def _budget(plan: RunPlan, costs: CostModel, reference: Layout, cost: str) -> Budget:
+    """The limits of derive.budget on other costs, and on the front's own cost none that counts."""
+    config = plan.experiment.derive
     if cost in config.budget.amounts:
         say(f"derive.budget.{cost}: has no part in a front of {cost}, which goes across it")
     if config.fill is not None:
         say("derive.fill: has no part in a front")
+    others = {name: most for name, most in config.budget.amounts.items() if name != cost}
+    limited = budget_of(plan, costs, others, reference, config.reference, filled=False)
+    amounts = {**others, cost: Amount(1.0, relative=True)}
+    return replace(limited, amounts=amounts, costs={**limited.costs, **costs.costs([cost])})
+
+
+def _network(request: Request, layout: Layout) -> Network:
+    return network_of(layout, request.tie_slots)
+
+
+def _unique(request: Request, layouts: Sequence[Layout]) -> dict[Network, Layout]:
+    """The first layout of each network, in order."""
+    found = dict[Network, Layout]()
+    for layout in layouts:
+        found.setdefault(_network(request, layout), layout)
+    return found
+
+
+def _rules(request: Request) -> dict[str, Layout]:
+    """The layouts of the rules that serve here; of one network the first."""
+    layouts = dict[str, Layout]()
+    for name in ("interleaved", "par", "sandwich"):
+        config = request.config.model_copy(update={"method": name})
+        # A rule may need a kind that is no candidate, or more slots.
+        with suppress(ValueError):
+            layout = RULES[name](replace(request, config=config)).layout
+            if _network(request, layout) not in _unique(request, [*layouts.values()]):
+                layouts[name] = layout
+    return layouts
+
+
+def _likeliest(request: Request, searched: Searched, cost: LayoutCost) -> Iterator[Layout]:
+    """Of each level of cost the `derive.top` likeliest networks; drawn where alpha is idle."""
+    stacks = [cost((candidate,) * request.slots) for candidate in request.candidates]
+    score_LC = searched.log_pi_LC
+    if not searched.learned:
+        score_LC = np.random.default_rng(request.config.seed).normal(size=score_LC.shape)
+    for most in np.linspace(min(stacks), max(stacks), _LEVELS):
+        limits = (*request.limits, Limit(cost, float(most)))
+        ranked = networks_by_score(score_LC, request.networks, limits)
+        for _, choice in islice(ranked, request.config.top):
+            yield request.networks.layout(choice)
+
+
+def _points(
+    request: Request,
+    layouts: Sequence[Layout],
+    cost: LayoutCost,
+    score: Callable[[Layout], Score],
+) -> list[Point]:
+    """Layouts with what they cost and their scores; each network once."""
+    networks = _unique(request, layouts).values()
+    say(f"pareto: {len(networks)} networks are scored")
+    holds = [limit.holds for limit in request.limits]
+    return [
+        Point(one, cost(one), score(one), over=not all(keeps(one) for keeps in holds))
+        for one in networks
+    ]
+
+
+def _measured(
+    request: Request, points: Sequence[Point], first: int, costs: CostModel, budget: Budget
+) -> list[Point]:
+    """The first points, which are of rules, and the most promising others, measured whole."""
+    (*_, cost) = budget.amounts
+    counted = [limit.holds for limit in request.limits if limit.cost.name not in WORKLOADS]
+    by_score = sorted(points, key=lambda point: point.score.nats_per_token)
+    ordered = {one.layout: one for one in [*points[:first], *front(points), *by_score]}
+    chosen = [*ordered.values()][:_MOST_TIMED]
+    uses, found = costs.use(budget, [one.layout for one in chosen]), list[Point]()
+    for point in chosen:
+        use = uses[point.layout]
+        ms = next((timed.ms for timed in use.times if timed.name == cost), point.cost)
+        kept = not use.over.keys() - {cost} and all(holds(point.layout) for holds in counted)
+        found.append(replace(point, cost=ms, times=use.times, over=not kept))
+    return found
 
 
 def _rows(
-    weighed: Front, points: Sequence[Point], rule_of: Mapping[Network, str]
+    points: Sequence[Point],
+    unbeaten: Sequence[Point],
+    rule_of: Mapping[Layout, str],
+    one_x: float,
 ) -> list[dict[str, Any]]:
     """A row for each point, the cheapest first."""
-    networks = {id(point): weighed.network(point.layout) for point in points}
-    reference = weighed.network(weighed.budget.reference)
-    one_x = next(point.cost for point in points if networks[id(point)] == reference)
-    unbeaten = {id(point) for point in front(points)}
+    on_front = {point.layout for point in unbeaten}
     return [
         {
-            "rule": rule_of.get(networks[id(point)], ""),
-            "front": int(id(point) in unbeaten),
+            "rule": rule_of.get(point.layout, ""),
+            "front": int(point.layout in on_front),
             "over": int(point.over),
             "layout": layout_letters(point.layout),
             "cost": round(point.cost, 6),
@@ -271,3 +267,20 @@ def front_text(
         "error: over the text, of one layout; steps of the front that are smaller may be noise",
     ]
     return "\n".join([*aligned(cells, left=1), *notes])
+
+
+def front_of(plan: RunPlan) -> list[Architecture]:
+    """The architectures that derive.py --pareto named, the cheapest first.
+
+    Raises:
+        ValueError: there is no front, or it is of another text.
+    """
+    path = plan.run_dir / SUMMARY
+    if not path.exists():
+        raise ValueError(f"{path}: not found; run derive.py {plan.run_dir} --pareto first")
+    folder = plan.run_dir / "architectures"
+    files = [folder / f"{name}.json" for name in read_object(path)["front"]]
+    found = [load_architecture(file) for file in files]
+    for file, architecture in zip(files, found, strict=True):
+        check_sizes(plan, file, architecture)
+    return found

@@ -10,8 +10,12 @@ import torch
 
 from data import load_tokenizer
 from model import Architecture, LanguageModel, build_model, load_model, save_model
-from pipeline.caveats import blind_caveats
-from pipeline.derive import architecture_hash, check_tokenizer, network_hash
+from pipeline.architectures import (
+    architecture_hash,
+    blind_caveats,
+    check_tokenizer,
+    network_hash,
+)
 from pipeline.devices import busy_lines
 from pipeline.plan import RunPlan
 from pipeline.run_files import MODEL, MODEL_FILES, read_result

@@ -16,7 +16,7 @@ from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
 from nas.search.diagnostics import COST_REMEDY, MOST_NOTHING
 from nas.search.trajectory import load_pi
-from pipeline.costs import costs_of
+from pipeline.costs import cost_model
 from pipeline.derive import reference_layout, request_of
 from pipeline.plan import RunPlan
 from pipeline.run_files import reading
@@ -87,7 +87,7 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     assert config.target is not None
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
     reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")
-    costs = costs_of(plan, [config.name])
+    costs = cost_model(plan).costs([config.name])
     amounts: dict[str, Amount] = {config.name: parse_amount(config.name, config.target)}
     budget = Budget(amounts, costs, reference, config.reference, 0, "search.cost.target")
     budget.check(plan.candidates, len(plan.slots))

@@ -1,12 +1,10 @@
 """Scores of layouts by the weights of a SuperNet, kept as they come."""
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,50 +25,11 @@ from training.checkpoint import LAST, read_weights, restore_weights
 from training.evaluation import evaluate_cells
 from training.run_dir import identity_hash, machine, source_digest
 from training.state import TrainState
-from utils.files import append_line, words_of, write_whole
+from utils.files import words_of
+from utils.kept import Kept
 from utils.screen import say
 
 Labels = tuple[str, ...]
-
-
-@dataclass
-class ScoreCache:
-    """The scores of one SuperNet on one text; a line is added for each, and none is ever changed.
-
-    The file at `path` may hold lines of other keys too. `key` is the hash of all that a score
-    depends on but the layout.
-    """
-
-    path: Path
-    key: str
-    scores: dict[Labels, Score] = field(default_factory=dict)
-
-    def add(self, labels: Labels, score: Score) -> None:
-        """Keep a score, and append it to the file."""
-        row = {
-            "key": self.key,
-            "layout": list(labels),
-            "nats": score.nats_P.tolist(),
-            "tokens": score.tokens_P.tolist(),
-        }
-        append_line(self.path, json.dumps(row))
-        self.scores[labels] = score
-
-
-def open_scores(path: Path, key: str) -> ScoreCache:
-    """The scores of a key that a file holds; an empty cache where there is no file.
-
-    A kill may have torn the last line: it is cut off, and its layout scored again.
-    """
-    cache = ScoreCache(path, key)
-    content = path.read_bytes() if path.exists() else b""
-    if not content.endswith(b"\n") and content:
-        write_whole(path, content := content[: content.rfind(b"\n") + 1])
-    for row in map(json.loads, content.splitlines()):
-        if row["key"] == key:
-            nats_P, tokens_P = (np.array(row[name], np.float64) for name in ("nats", "tokens"))
-            cache.scores[tuple(row["layout"])] = Score(nats_P, tokens_P)
-    return cache
 
 
 # All that a score by a SuperNet's weights passes through.
@@ -126,10 +85,13 @@ class SupernetScores:
     def _one_hot(self, labels: Labels) -> Score:
         numbers = {candidate.label: k for k, candidate in enumerate(self.plan.candidates)}
         mix: Mix = [[(numbers[label], None)] for label in labels]
-        for net, score_cache in zip(self._nets, self._caches, strict=True):
-            if labels not in score_cache.scores:
-                score_cache.add(labels, self._pass(net, mix))
-        return mean_score([score_cache.scores[labels] for score_cache in self._caches])
+        name, scores = " ".join(labels), list[Score]()
+        for net, kept in zip(self._nets, self._kept, strict=True):
+            if name not in kept.values:
+                score = self._pass(net, mix)
+                kept.add(name, [score.nats_P.tolist(), score.tokens_P.tolist()])
+            scores.append(Score(*map(np.array, kept.values[name])))
+        return mean_score(scores)
 
     def soft(self, pi_RLC: NDArray[Any]) -> Score:
         """The score of the nets that hold every candidate with its pi, without noise.
@@ -155,14 +117,14 @@ class SupernetScores:
         return EvaluationStreams(self._text, **self.plan.cut())
 
     @cached_property
-    def _caches(self) -> list[ScoreCache]:
-        caches = [
-            open_scores(self.plan.search_folder(seed) / "scores.jsonl", self._key(net))
+    def _kept(self) -> list[Kept]:
+        kept = [
+            Kept(self.plan.search_folder(seed) / "scores.jsonl", self._key(net))
             for seed, net in zip(self.seeds, self._nets, strict=True)
         ]
-        if count := len(set.intersection(*(set(cache.scores) for cache in caches))):
-            say(f"{count} layouts are scored already ({', '.join(str(c.path) for c in caches)})")
-        return caches
+        if count := len(set.intersection(*(set(one.values) for one in kept))):
+            say(f"{count} layouts are scored already ({', '.join(str(one.path) for one in kept)})")
+        return kept
 
     def _key(self, net: LanguageModel) -> str:
         # The search's identity knows what the weights do not show, such as a window or a number of

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pipeline.derive import find_architecture
+from pipeline.architectures import find_architecture
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from pipeline.retrain import retrain_trainer

@@ -137,7 +137,7 @@ def test_the_page_of_costs_says_how_well_times_are_predicted(workload: str) -> N
     table = CostTable.model_validate(record("latency_table.json"))
     times = table.workloads[workload]
     assert len(times.held_out) == 20
-    assert times.distrust is None
+    assert times.doubt is None
     shown = times.agreement
     row = f"| `{workload}` | {100 * shown.error:.1f}% | {shown.tau:.2f} |"
     assert row in (ROOT / "docs/costs.md").read_text(encoding="utf-8")

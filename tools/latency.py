@@ -12,7 +12,8 @@ what is not there. Each workload's mean error stands in its first line.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from nas.costs.table import WorkloadTimes
     from pipeline.plan import RunPlan
 
-_MOST_LAYOUTS = 1000
+WORKLOADS = ("latency", "decode", "train_step", "throughput")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,112 +31,81 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = cli.parser(__doc__, writes=False)
     parser.prog = "python -m tools.latency"
     parser.add_argument(
-        "--workloads", nargs="+", metavar="NAME",
+        "--workloads", nargs="+", metavar="NAME", choices=WORKLOADS, default=WORKLOADS,
         help="what is timed, of latency (a segment is read: prefill), decode (a token), "
         "train_step, throughput (data.batch segments are read) (default: all four)",
     )  # fmt: skip
     parser.add_argument(
-        "--validate",
-        type=int,
-        default=0,
-        metavar="N",
+        "--validate", type=cli.number_from(0, 1000), default=0, metavar="N",
         help="whole layouts beside the fitted ones, never fewer than the table has",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="also write the table there (default: cache alone)"
     )
     arguments = parser.parse_args(argv)
+    arguments.set.append("costs.table=null")
     with exit_codes.user_errors():
         from pipeline.experiment import experiment_of
         from pipeline.plan import set_up
 
-        workloads = _workloads(arguments.workloads)
-        if not 0 <= arguments.validate <= _MOST_LAYOUTS:
-            raise ValueError(
-                f"--validate: must be from 0 to {_MOST_LAYOUTS}, found {arguments.validate}"
-            )
         experiment, run_dir = experiment_of(arguments)
         if arguments.check:
             return cli.checked(arguments.experiment)
         plan = set_up(experiment, run_dir)
-        _measure(plan, workloads, arguments.validate, arguments.out)
+        _measure(plan, arguments.workloads, arguments.validate, arguments.out)
     return 0
 
 
 def _measure(plan: "RunPlan", workloads: Sequence[str], validate: int, out: Path | None) -> None:
-    from nas.costs.table import write_table
     from nas.costs.workloads import dtype_of
-    from pipeline.costs import (
-        cached_table,
-        keep_table,
-        measure_workload,
-        table_key,
-        table_path,
-    )
+    from pipeline.costs import cost_model
 
-    key = table_key(plan)
-    table = cached_table(key)
-    for name in workloads:
+    costs = cost_model(plan)
+    table = costs.kept()
+    for name in dict.fromkeys(workloads):
         known = table.workloads.get(name)
         # What whole layouts said of a table is not lost by measuring it again: they are, too.
         held_out = max(validate, len(known.held_out) if known else 0)
-        table = table.with_workload(name, measure_workload(plan, name, held_out))
+        table = table.with_workload(name, costs.measure(name, held_out))
         if out is not None:
-            write_table(out, table)
-        keep_table(table)
-        tokens = plan.experiment.data.batch * plan.experiment.data.segment
-        dtype = dtype_of(name, plan.forward.precision)
-        print(_text(name, dtype, table.workloads[name], len(plan.slots), tokens), flush=True)
-    print(f"table: {out or table_path(key)}")
+            replace(costs, path=out).keep(table)
+        costs.keep(table)
+        data, dtype = plan.experiment.data, dtype_of(name, plan.forward.precision)
+        # Times add up; tokens per second are told of whole stacks.
+        tokens = data.batch * data.segment if name == "throughput" else None
+        print(
+            "\n".join(_lines(name, dtype, table.workloads[name], costs.slots, tokens)), flush=True
+        )
+    print(f"table: {out or costs.path}")
 
 
-def _workloads(given: Sequence[str] | None) -> list[str]:
-    from nas.costs.workloads import WORKLOADS
-    from utils.validation import must_be_one_of
-
-    for name in given or ():
-        if name not in WORKLOADS:
-            raise ValueError(f"--workloads: {must_be_one_of(name, list(WORKLOADS))}")
-    return list(dict.fromkeys(given or WORKLOADS))
-
-
-def _text(name: str, dtype: str, times: "WorkloadTimes", slots: int, tokens: int) -> str:
+def _lines(
+    name: str, dtype: str, times: "WorkloadTimes", slots: int, tokens: int | None
+) -> Iterator[str]:
+    from nas.costs.budget import tokens_per_second
     from nas.costs.table import agreement
 
-    shown = times.agreement
+    unit = "ms" if tokens is None else "tokens per second"
     kind, wholes = ("held-out", times.held_out) if times.held_out else ("fitted", times.wholes)
-    error = f"mean error {shown.error:.1%} of {len(wholes)} {kind} layouts"
-    lines = [f"{name}, {dtype}, ms; {error}", *_rows(times)]
-    if name == "throughput":
-        lines = [f"{name}, {dtype}, tokens per second; {error}", *_token_rows(times, slots, tokens)]
-    lines.append(f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)")
+    error = f"mean error {times.agreement.error:.1%} of {len(wholes)} {kind} layouts"
+    yield f"{name}, {dtype}, {unit}; {error}"
+    for label, ms in {"rest": times.rest_ms, **times.by_label_ms}.items():
+        line = f"  {label:<20} {ms:>9.4f}"
+        if tokens is not None:
+            stack_ms = ms if label == "rest" else times.rest_ms + slots * ms
+            where = "without slots" if label == "rest" else "in every slot"
+            line += f" ms, {tokens_per_second(tokens, stack_ms)} {where}"
+        yield line
+    yield f"  layout = {times.floor_ms:+.4f} + {times.scale:.4f} x (rest + its candidates)"
     for kind, wholes in (("fitted", times.wholes), ("held out", times.held_out)):
         if wholes:
             shown = agreement(wholes)
-            lines.append(
+            yield (
                 f"  {len(wholes)} whole layouts {kind}: mean error {shown.error:.1%}, "
                 f"Kendall's tau {shown.tau:.2f}"
             )
-    if times.distrust is not None:
-        lines.append(f"  warning: {times.distrust}")
-    return "\n".join(lines)
-
-
-def _rows(times: "WorkloadTimes") -> list[str]:
-    parts = {"rest": times.rest_ms, **times.by_label_ms}
-    return [f"  {label:<20} {value:>9.4f}" for label, value in parts.items()]
-
-
-def _token_rows(times: "WorkloadTimes", slots: int, tokens: int) -> list[str]:
-    """Of the model without slots and with a candidate in every slot; times alone add up."""
-    from nas.costs.budget import tokens_per_second
-
-    parts = {"rest": 0.0, **times.by_label_ms}
-    return [
-        f"  {row} ms, {tokens_per_second(tokens, times.rest_ms + slots * ms)} "
-        + ("without slots" if label == "rest" else "in every slot")
-        for row, (label, ms) in zip(map(str.strip, _rows(times)), parts.items(), strict=True)
-    ]
+    if times.doubt is not None:
+        yield f"  warning: {times.doubt}"
 
 
 if __name__ == "__main__":

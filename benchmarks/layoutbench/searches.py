@@ -210,7 +210,7 @@ def propose(plan: RunPlan, searches: Sequence[Job], amounts: Sequence[str]) -> P
             budget = BudgetConfig(flops=amount)
             options = {"method": "top_k", "budget": budget, "gap": False, "fill": None}
             config = job.experiment.derive.model_copy(update=options)
-            scored = derivation(searched, config).considered
+            scored = derivation(searched, config).derived.considered
             cost = search_cost(searched, len(scored))
             for one in sorted(scored, key=lambda one: one.score.nats_per_token):
                 nats = round(one.score.nats_per_token, 6)

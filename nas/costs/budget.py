@@ -98,14 +98,6 @@ class LayoutCost:
         return self.rest + sum(self.by_label[label] for _, label in distinct)
 
 
-def check_labels(by_label: Mapping[str, float], labels: Sequence[str]) -> None:
-    """Raise ValueError unless there is a cost of each of these candidates, and of no other."""
-    if by_label.keys() != set(labels):
-        raise ValueError(
-            f"must be of the candidates {', '.join(labels)}; found {', '.join(by_label) or 'none'}"
-        )
-
-
 @dataclass(frozen=True)
 class Limit:
     """What a layout may cost at most; `words` say it as it was asked for."""

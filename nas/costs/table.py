@@ -7,39 +7,30 @@ stacks repeat one block, and layouts mix them, so floor and scale are fitted to 
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from model import Candidate, LanguageModel, Layout, layout_letters
-from nas.costs.budget import LayoutCost, check_labels
-from nas.costs.latency import time_in_turn
-from nas.costs.workloads import WORKLOADS, Shapes
-from utils.files import read_object, write_whole
-from utils.validation import Section, dotted, explain
+from model import Candidate, Layout, layout_letters
+from nas.costs.budget import LayoutCost
+from utils.files import read_object
+from utils.validation import Section, first_problem
 
 # Above this mean error, or below this rank correlation, of whole layouts a table is warned of.
 MOST_ERROR, LEAST_TAU = 0.08, 0.9
 
 
-# No pass takes eleven days: a time above it is damage.
-MOST_MS = 1e9
-_Ms = Annotated[float, Field(ge=0, le=MOST_MS)]
-# A fitted floor, and so what is predicted, may lie below 0.
-_FittedMs = Annotated[float, Field(ge=-MOST_MS, le=MOST_MS)]
-
-
 class Whole(Section):
     """A whole layout, measured, and as the table predicts it."""
 
-    layout: str = Field(max_length=20_000)
-    measured_ms: float = Field(gt=0, le=MOST_MS)
-    predicted_ms: _FittedMs
+    layout: str
+    measured_ms: float
+    predicted_ms: float
 
 
 class WorkloadTimes(Section):
@@ -48,11 +39,11 @@ class WorkloadTimes(Section):
     Floor and scale were fitted to the layouts of `wholes`, and not to those of `held_out`.
     """
 
-    rest_ms: float = Field(gt=0, le=MOST_MS)
-    by_label_ms: dict[str, _Ms]
-    floor_ms: _FittedMs
-    scale: float = Field(gt=0, le=1e6)
-    wholes: tuple[Whole, ...] = Field(min_length=1)
+    rest_ms: float
+    by_label_ms: dict[str, float]
+    floor_ms: float
+    scale: float
+    wholes: tuple[Whole, ...]
     held_out: tuple[Whole, ...] = ()
 
     @property
@@ -61,7 +52,7 @@ class WorkloadTimes(Section):
         return agreement(self.held_out or self.wholes)
 
     @property
-    def distrust(self) -> str | None:
+    def doubt(self) -> str | None:
         """Why predictions may not be trusted; None where they may."""
         shown = self.agreement
         if shown.trusted:
@@ -81,7 +72,7 @@ class WorkloadTimes(Section):
             {label: self.scale * value for label, value in self.by_label_ms.items()},
             self.floor_ms + self.scale * self.rest_ms,
             error=self.agreement.error,
-            doubt=self.distrust,
+            doubt=self.doubt,
         )
 
 
@@ -97,110 +88,55 @@ class CostTable(Section):
         return self.model_copy(update={"workloads": {**self.workloads, name: times}})
 
 
-def read_table(
-    path: Path, key: Mapping[str, Any], remedy: str = "measure it again (tools.latency)"
-) -> CostTable:
-    """Read a table; `remedy` says what to do where it cannot be used.
+def read_table(path: Path, key: Mapping[str, Any], remedy: str) -> CostTable:
+    """Read a table that tools.latency wrote; `remedy` says what to do where it cannot be used.
 
     Raises:
-        ValueError: it is damaged, or of another machine, shape or version; the message says which.
+        ValueError: it is broken, or of another machine, shape or version; the message says which.
     """
     content = read_object(path)
-    theirs, ours = content.get("key"), json.loads(json.dumps(key))
-    if isinstance(theirs, dict):
-        for name in sorted(ours.keys() | theirs.keys()):
-            if theirs.get(name) != ours.get(name):
-                raise ValueError(
-                    f"{path}: was measured with {name} {_shown(theirs.get(name))}, here it is "
-                    f"{_shown(ours.get(name))}; {remedy}"
-                )
+    theirs, ours = content.get("key", {}), json.loads(json.dumps(key))
+    for name in sorted(ours.keys() | theirs.keys()):
+        if theirs.get(name) != ours.get(name):
+            was, here = (f"{one.get(name)!s:.80}" for one in (theirs, ours))
+            raise ValueError(f"{path}: was measured with {name} {was}, here it is {here}; {remedy}")
     try:
-        table = CostTable.model_validate(content)
+        return CostTable.model_validate(content)
     except ValidationError as error:
-        key_of_problem, words = explain(error.errors(), CostTable, content)[0]
-        raise ValueError(f"{path}: {dotted(key_of_problem)}: {words}; {remedy}") from None
-    labels = [candidate["label"] for candidate in ours["candidates"]]
-    for name, times in table.workloads.items():
-        try:
-            check_labels(times.by_label_ms, labels)
-        except ValueError as error:
-            place = dotted(("workloads", name, "by_label_ms"))
-            raise ValueError(f"{path}: {place}: {error!s:.400}; {remedy}") from None
-    return table
+        raise ValueError(f"{path}: {first_problem(error)}; {remedy}") from None
 
 
-def _shown(value: Any) -> str:
-    return f"{value!s:.80}"
-
-
-def write_table(path: Path, table: CostTable) -> None:
-    """Write a table whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, table.model_dump_json(indent=1) + "\n")
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What a table is measured of, and how.
-
-    Attributes:
-        build: a model with one candidate in each slot, on the device; the layout may be empty.
-        rounds: how often each model is timed; short passes more often (`time_in_turn`).
-    """
-
-    candidates: Sequence[Candidate]
-    slots: int
-    build: Callable[[Layout], LanguageModel]
-    shapes: Shapes
-    rounds: int
-    patience_s: float
-
-    def times_ms(self, workload: str, layouts: Mapping[str, Layout]) -> dict[str, float]:
-        """The median time of whole layouts, taken in turn; raises `Busy`."""
-        models = {name: self.build(layout) for name, layout in layouts.items()}
-        return self.times_of(workload, models)
-
-    def times_of(self, workload: str, models: Mapping[str, LanguageModel]) -> dict[str, float]:
-        """The median time of models, of this vocabulary, taken in turn; raises `Busy`."""
-        passes = {name: WORKLOADS[workload](model, self.shapes) for name, model in models.items()}
-        times = time_in_turn(
-            passes, rounds=self.rounds, patience_s=self.patience_s, device=self.shapes.device
-        )
-        return {name: float(np.median(ms_N)) for name, ms_N in times.items()}
-
-    def table(
-        self, workload: str, wholes: Sequence[Layout], held_out: Sequence[Layout] = ()
-    ) -> WorkloadTimes:
-        """Time stacks of each candidate and whole layouts, all in turn, and fit the correction."""
-        stacks = {candidate.label: (candidate,) * self.slots for candidate in self.candidates}
-        named = {str(number): layout for number, layout in enumerate([*wholes, *held_out])}
-        times = self.times_ms(workload, {"rest": (), **stacks, **named})
-        rest_ms = times["rest"]
-        by_label_ms = {label: max(0.0, (times[label] - rest_ms) / self.slots) for label in stacks}
-        measured_N = np.array([times[name] for name in named])
-        summed_N = np.array(
-            [rest_ms + sum(by_label_ms[slot.label] for slot in one) for one in named.values()]
-        )
-        fitted = len(wholes)
-        floor_ms, scale = fit_correction(summed_N[:fitted], measured_N[:fitted])
-        both = compared([*named.values()], measured_N, floor_ms + scale * summed_N)
-        return WorkloadTimes(
-            rest_ms=rest_ms,
-            by_label_ms=by_label_ms,
-            floor_ms=floor_ms,
-            scale=scale,
-            wholes=both[:fitted],
-            held_out=both[fitted:],
-        )
-
-
-def compared(
-    layouts: Sequence[Layout], measured: Iterable[float], predicted: Iterable[float]
-) -> tuple[Whole, ...]:
-    """Whole layouts with their measured and their predicted times."""
-    return tuple(
+def times_table(
+    measure: Callable[[Mapping[str, Layout]], Mapping[str, float]],
+    candidates: Sequence[Candidate],
+    slots: int,
+    wholes: Sequence[Layout],
+    held_out: Sequence[Layout] = (),
+) -> WorkloadTimes:
+    """Time stacks of each candidate and whole layouts, all in turn, and fit the correction."""
+    stacks = {candidate.label: (candidate,) * slots for candidate in candidates}
+    named = {str(number): layout for number, layout in enumerate([*wholes, *held_out])}
+    times = measure({"rest": (), **stacks, **named})
+    rest_ms = times["rest"]
+    by_label_ms = {label: max(0.0, (times[label] - rest_ms) / slots) for label in stacks}
+    measured_N = np.array([times[name] for name in named])
+    summed_N = np.array(
+        [rest_ms + sum(by_label_ms[slot.label] for slot in one) for one in named.values()]
+    )
+    fitted = len(wholes)
+    floor_ms, scale = fit_correction(summed_N[:fitted], measured_N[:fitted])
+    predicted_N = floor_ms + scale * summed_N
+    both = tuple(
         Whole(layout=layout_letters(layout), measured_ms=float(one), predicted_ms=float(other))
-        for layout, one, other in zip(layouts, measured, predicted, strict=True)
+        for layout, one, other in zip(named.values(), measured_N, predicted_N, strict=True)
+    )
+    return WorkloadTimes(
+        rest_ms=rest_ms,
+        by_label_ms=by_label_ms,
+        floor_ms=floor_ms,
+        scale=scale,
+        wholes=both[:fitted],
+        held_out=both[fitted:],
     )
 
 

@@ -10,8 +10,8 @@ from optuna.trial import FrozenTrial, TrialState
 from hpo.study import REASON, STOPPED, Entry
 from model import Architecture, build_model
 from nas.costs.latency import Latencies
+from pipeline.architectures import network_hash
 from pipeline.costs import time_models
-from pipeline.derive import network_hash
 from pipeline.plan import RunPlan
 from pipeline.run_files import remove_weights
 from pipeline.sweep.plan import Sweep, is_baseline

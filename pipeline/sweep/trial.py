@@ -9,7 +9,8 @@ from typing import Any
 import optuna
 
 from model import Architecture
-from pipeline.derive import choose, derivation, find_architecture
+from pipeline.architectures import find_architecture
+from pipeline.derive import choose, derivation
 from pipeline.experiment import Experiment, dump_experiment
 from pipeline.plan import RunPlan, set_up
 from pipeline.reports import show_report

@@ -12,8 +12,7 @@ from data import CORPORA, Corpus, count_words
 from data.corpora import CorpusKind
 from data.corpora.local import load_files
 from model import Candidate
-from nas.costs import table as cost_table
-from pipeline import costs as plan_costs
+from nas.costs.model import REFERENCE, CostModel
 from pipeline.experiment import load_experiment
 from pipeline.plan import RunPlan, set_up
 from tests.test_pipeline import run
@@ -79,7 +78,7 @@ class Clock:
         }
 
     def _factor(self, name: str) -> float:
-        if name == plan_costs.REFERENCE:
+        if name == REFERENCE:
             return 1.0
         return self.whole if isinstance(self.whole, float) else self.whole.get(name, 1.0)
 
@@ -88,9 +87,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What times take where this is asked for."""
     made = Clock()
-    monkeypatch.setattr(
-        cost_table.Measurement, "times_ms", lambda self, *rest: made.times_ms(self, *rest)
-    )
+    monkeypatch.setattr(CostModel, "times_ms", lambda self, *rest: made.times_ms(self, *rest))
     return made
 
 

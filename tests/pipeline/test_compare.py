@@ -14,7 +14,7 @@ import compare
 import derive
 import retrain
 from data import count_words
-from nas.opponents.equal_cost import TOLERANCE
+from nas.opponents import TOLERANCE
 from pipeline.compare import train_in_processes
 from pipeline.costs import time_models
 from pipeline.opponents import contestants

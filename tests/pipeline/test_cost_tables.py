@@ -1,15 +1,16 @@
 """Tables of a run's times: measured once, kept, refused, and measured anew."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import derive
-from nas.costs import table as cost_table
+from nas.costs import model as costs_of_layouts
 from nas.costs.latency import Busy
 from pipeline import costs as plan_costs
-from pipeline.costs import table_key, table_path, timed_table
+from pipeline.costs import cost_model, table_key
 from tests.pipeline.conftest import MS, Clock, PlanWith
 from tests.pipeline.test_costs import derived
 from tests.runs import refused, settings
@@ -19,15 +20,15 @@ def test_a_table_is_measured_once_and_read_from_the_cache(
     plan_with: PlanWith, clock: Clock
 ) -> None:
     plan = plan_with()
-    table = timed_table(plan, ["latency"])
+    table = cost_model(plan).table(["latency"])
     assert table.workloads["latency"].by_label_ms == pytest.approx(MS)
     assert len(clock.asked) == 1
-    assert timed_table(plan, ["latency"]) == table
+    assert cost_model(plan).table(["latency"]) == table
     assert len(clock.asked) == 1
-    both = timed_table(plan, ["latency", "decode"])
+    both = cost_model(plan).table(["latency", "decode"])
     assert len(clock.asked) == 2
     assert both.workloads.keys() == {"latency", "decode"}
-    assert table_path(table_key(plan)).exists()
+    assert cost_model(plan).path.exists()
 
 
 @pytest.mark.parametrize(
@@ -72,9 +73,9 @@ def test_a_table_that_may_not_be_trusted_is_warned_of_wherever_it_comes_from(
     given = tmp_path / "given.json"
     for one in (plan, plan, plan_with(f"costs.table={given}")):
         capsys.readouterr()
-        table = timed_table(one, ["latency"])
+        table = cost_model(one).table(["latency"])
         assert "warning: latency: the table may not be trusted: " in capsys.readouterr().err
-        cost_table.write_table(given, table)
+        replace(cost_model(plan), path=given).keep(table)
 
 
 def test_a_busy_machine_is_one_line_and_nothing_is_written(
@@ -83,7 +84,7 @@ def test_a_busy_machine_is_one_line_and_nothing_is_written(
     def busy(*_: Any, **__: Any) -> Any:
         raise Busy("other processes used 1.9 cores, after 60 s of waiting for a quiet machine")
 
-    monkeypatch.setattr(cost_table, "time_in_turn", busy)
+    monkeypatch.setattr(costs_of_layouts, "time_in_turn", busy)
     line = refused(derive, capsys, searched, *settings("derive.budget.latency=0.9x"))
     assert "after 60 s of waiting" in line
     assert not (searched / "architecture.json").exists()

@@ -12,7 +12,7 @@ import derive
 import retrain
 from model import load_architecture
 from nas.derivation import RULES, SEARCHED
-from pipeline.derive import architecture_hash
+from pipeline.architectures import architecture_hash
 from pipeline.derive import derive as derive_by
 from tests.pipeline.conftest import PlanWith
 from tests.refusal import refused
@@ -44,23 +44,6 @@ def test_no_password_is_saved_beside_an_architecture(experiment_file: Path, tmp_
     saved = (tmp_path / "run/architectures/experiment.yaml").read_text()
     assert "postgresql://u" in saved
     assert "secret" not in saved
-
-
-def test_a_damaged_architecture_is_kept_until_it_is_removed(
-    experiment_file: Path, derived: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    by_rule = [str(experiment_file), "--run", str(derived), "--method", "interleaved"]
-    assert derive.main(by_rule) == 0
-    path = derived / "architectures/interleaved.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    said = refused(derive.main, capsys, *by_rule).splitlines()[-1]
-    assert said.startswith(f"{path}: not JSON: ")
-    assert said.endswith("(is the file whole?); remove it, and it is made again")
-    assert path.read_bytes() == whole[: len(whole) // 2]
-    path.unlink()
-    assert derive.main(by_rule) == 0
-    assert path.read_bytes() == whole
 
 
 def test_a_derivation_says_which_choice_it_replaces(

@@ -8,10 +8,9 @@ import pytest
 import derive
 import retrain
 from model import load_architecture, load_model
-from nas.costs import table as cost_table
-from nas.opponents.equal_cost import GRAIN, with_width
-from pipeline import costs as plan_costs
-from pipeline.costs import counted_cost
+from nas.costs.model import REFERENCE, CostModel
+from nas.opponents import GRAIN, with_width
+from pipeline.costs import cost_model
 from tests import tiny
 from tests.pipeline.conftest import plan_of_run
 from tests.runs import refused, run, settings
@@ -46,7 +45,7 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
     architecture = derived(searched, "derive.budget.parameters=0.9x", "derive.layout=a d i d",
                            "derive.method=layout")  # fmt: skip
     plan = plan_of_run(searched)
-    most = 0.9 * counted_cost(plan, "parameters")([*_interleaved(plan)])
+    most = 0.9 * cost_model(plan).counted("parameters")([*_interleaved(plan)])
     assert architecture.costs.parameters <= most
     (width,) = set(widths(architecture.slots))
     assert width > plan.experiment.model.d_ffn
@@ -54,7 +53,7 @@ def test_a_counted_budget_is_filled_exactly(searched: Path) -> None:
         slot.model_copy(update={"d_ffn": width + GRAIN}) if slot.kind == "dense" else slot
         for slot in architecture.slots
     ]
-    assert counted_cost(plan, "parameters", wider)(wider) > most
+    assert cost_model(plan).counted("parameters", wider)(wider) > most
     assert architecture.name == "layout-adid-parameters0.9x-filled"
     assert architecture.evidence.method == "layout"
     factor = width / plan.experiment.model.d_ffn
@@ -76,9 +75,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.layouts: list[list[str]] = []
-        monkeypatch.setattr(
-            cost_table.Measurement, "times_ms", lambda self_, *rest: self.times_ms(*rest)
-        )
+        monkeypatch.setattr(CostModel, "times_ms", lambda self_, *rest: self.times_ms(*rest))
 
     def times_ms(self, workload: str, layouts: Any) -> dict[str, float]:
         self.layouts.append(list(layouts))
@@ -101,7 +98,7 @@ def test_a_limited_time_is_filled_until_it_holds_when_measured(
     assert timed.most_ms == 6.0
     assert 4.5 < timed.ms <= 6.0
     # By the line through 24 and 48 it would be wider than 100, where it is over.
-    assert len([names for names in clock.layouts if plan_costs.REFERENCE in names]) >= 4
+    assert len([names for names in clock.layouts if REFERENCE in names]) >= 4
 
 
 def test_where_several_limits_are_given_the_first_that_is_reached_counts(
@@ -147,7 +144,7 @@ def test_a_layout_that_is_over_when_it_is_measured_again_keeps_what_it_was_chose
     def times_ms(workload: str, layouts: Any) -> dict[str, float]:
         factor = next(slower)
         return {
-            name: ms * (1.0 if name == plan_costs.REFERENCE else factor)
+            name: ms * (1.0 if name == REFERENCE else factor)
             for name, ms in plain(workload, layouts).items()
         }
 

@@ -177,12 +177,3 @@ def test_compare_trains_the_whole_front(searched: Path, capsys: pytest.CaptureFi
         len(names)
     )
     assert {row["name"] for row in comparison["rows"] if row["role"] == "front"} <= set(names)
-
-
-@pytest.mark.parametrize("names", ['["../x"]', "5", '[["a"]]', '["absent"]'])
-def test_a_front_that_names_other_files_is_refused(
-    searched: Path, capsys: pytest.CaptureFixture[str], names: str
-) -> None:
-    run(derive, searched, *settings("derive.gap=false"))
-    (searched / "pareto.json").write_text(f'{{"front": {names}}}')
-    assert "x.json" not in refused(compare, capsys, searched, "--pareto")

@@ -72,8 +72,8 @@ def test_every_option_reaches_the_cost(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("5 4\nthe 3", ":2: expected counts alone .*'the'"),
-        ("5,4,3", ":1: expected counts alone .*'5,4,3'"),
+        ("5 4\nthe 3", "could not convert .*'the'"),
+        ("5,4,3", "could not convert .*'5,4,3'"),
         ("5 nan", "counts must be finite and at least 0"),
         ("5\n4\n-1", "counts must be finite and at least 0"),
         ("", "not all 0"),

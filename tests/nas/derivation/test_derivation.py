@@ -14,7 +14,7 @@ from nas.costs.budget import LayoutCost, Limit
 from nas.derivation import DERIVATIONS, Derived, Request
 from nas.derivation.config import DeriveConfig
 from nas.derivation.rules import random_layout
-from nas.opponents.config import CompareConfig
+from nas.opponents import CompareConfig
 from tests import tiny
 from utils.pi import softmax
 

@@ -10,8 +10,16 @@ from model import Layout, layout_letters, network_of, parse_layout
 from nas.costs.budget import LayoutCost
 from nas.derivation.base import Request
 from nas.derivation.config import DeriveConfig
-from nas.opponents import OPPONENTS, Contest, NoOpponent, Opponent
-from nas.opponents.equal_cost import TOLERANCE, dense_widths, is_equal, with_width
+from nas.opponents import (
+    OPPONENTS,
+    TOLERANCE,
+    Contest,
+    NoOpponent,
+    Opponent,
+    dense_widths,
+    is_equal,
+    with_width,
+)
 from tests import tiny
 
 CANDIDATES = tiny.candidates("attention", "dense", "identity")

@@ -1,28 +1,67 @@
-"""Opponents of a chosen layout that cost what it costs; the rules stand in nas/derivation."""
+"""Opponents of a chosen layout that cost what it costs, and which of them a comparison has.
+
+The rules stand in nas/derivation.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from model import Candidate, Layout, Network, network_of
 from model.blocks.dense import DenseOptions
 from nas.derivation.base import Request
 from nas.derivation.rules import interleaved, sandwich
+from utils.validation import Section
 
 # A layout counts as equal where its cost lies so near to the chosen one's.
 TOLERANCE = 0.03
 TRIES = 20_000
-# So many more than are wanted are measured at once, because a prediction errs.
-_MORE = 4
-# Predictions err, so somewhat dearer ones are measured too.
-_MEASURED = 1.15
+# So many more than are wanted are measured at once, and somewhat dearer ones: predictions err.
+_MORE, _MEASURED = 4, 1.15
 # Costs are linear in the width, so widths around the line's are measured.
 _AROUND = (1.1, 1.05, 1.0, 0.95, 0.9)
 _PROBE = 0.5
 # Widths are multiples of this: matrix products are no faster for what lies between.
 GRAIN = 8
+
+
+class CompareConfig(Section):
+    """Which opponents the derived layout must beat."""
+
+    opponents: list[str] = Field(
+        default=["interleaved", "par", "sandwich", "random"],
+        description="Rules (or other derivations), and opponents that cost what the chosen layout "
+        "costs: random; permuted, its own blocks in another order; interleaved_short, with fewer "
+        "slots; interleaved_narrow, with narrower dense blocks; sandwich_k, sandwiches of every k.",
+    )
+    equal: Literal["auto", "flops", "parameters", "cache", "latency", "decode", "train_step"] = (
+        Field(
+            default="auto",
+            description="The cost that they share with it, within 3%; interleaved_short, "
+            "interleaved_narrow and sandwich_k may have less (train_step: as much training by the "
+            "clock); auto: latency or another time that it was derived within a budget of, else "
+            "flops.",
+        )
+    )
+    random_layouts: int = Field(
+        default=1, ge=1, description="How many random opponents, each another network."
+    )
+    permutations: int = Field(
+        default=1, ge=1, description="How many permuted opponents, each another network."
+    )
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field(
+        default=[0], min_length=1, description="Retraining seeds, all different."
+    )
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> "CompareConfig":
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: must differ, found {self.seeds}; the same run counts once")
+        return self
 
 
 class NoOpponent(ValueError):
@@ -64,15 +103,11 @@ class Contest:
     predicted: Callable[[Layout], float]
     measured: Callable[[Sequence[Layout]], list[float]]
 
-    def network(self, layout: Layout) -> Network:
-        """The network of a layout."""
-        return network_of(layout, self.request.tie_slots)
-
     def new(self, layouts: Iterable[Layout]) -> Iterator[Layout]:
         """The layouts in their order, each network once and none that is taken."""
         known = set(self.taken)
         for layout in layouts:
-            network = self.network(layout)
+            network = network_of(layout, self.request.tie_slots)
             if network not in known:
                 known.add(network)
                 yield layout
@@ -83,6 +118,24 @@ class Contest:
             return interleaved(self.request).layout
         except ValueError as error:
             raise NoOpponent(str(error)) from None
+
+    def cheap(self, layouts: Sequence[Layout]) -> Iterator[tuple[Layout, float]]:
+        """The layouts that cost no more than the chosen one, but 3%, when they are measured."""
+        for layout, share in zip(layouts, self.measured(layouts), strict=True):
+            if share <= 1.0 + TOLERANCE:
+                yield layout, share
+
+    def slots_of_cost(self, name: str) -> tuple[int, float]:
+        """How many slots of interleaved cost no more than the chosen layout, and their share.
+
+        NoOpponent, of that name, where even one costs more.
+        """
+        whole = self.interleaved()
+        shorter = [whole[:slots] for slots in range(len(whole), 0, -1)]
+        likely = [layout for layout in shorter if self.predicted(layout) <= _MEASURED]
+        for layout, share in self.cheap(likely):
+            return len(layout), share
+        raise NoOpponent(f"{name}: even one slot costs more {self.cost}")
 
 
 def is_equal(share: float) -> bool:
@@ -98,11 +151,11 @@ def random_equal(contest: Contest) -> list[Opponent]:
     NoOpponent where there is none.
     """
     opponents = list[Opponent]()
-    limits = [limit.holds for limit in contest.request.limits]
     likely = (
         layout
         for layout in contest.new(_draws(contest))
-        if is_equal(contest.predicted(layout)) and all(fits(layout) for fits in limits)
+        if is_equal(contest.predicted(layout))
+        and all(limit.holds(layout) for limit in contest.request.limits)
     )
     while len(opponents) < contest.count:
         batch = list(islice(likely, contest.count - len(opponents) + _MORE))
@@ -139,28 +192,23 @@ def permuted(contest: Contest) -> list[Opponent]:
     They cost what it costs, slot by slot; where slots share weights, only some have as many
     parameters. NoOpponent where every permutation takes part already, or has not.
     """
-    equal: Iterator[Layout] = contest.new(_permutations(contest))
+    generator, chosen = np.random.default_rng(contest.request.config.seed), contest.chosen
+    equal: Iterator[Layout] = contest.new(
+        tuple(chosen[place] for place in generator.permutation(len(chosen))) for _ in range(TRIES)
+    )
     if contest.request.tie_slots is not None and contest.cost == "parameters":
         equal = (layout for layout in equal if is_equal(contest.predicted(layout)))
-    layouts = list(islice(equal, contest.count))
-    if not layouts:
-        raise NoOpponent(
-            "permuted: every permutation of the chosen layout takes part already, or has another "
-            f"number of {contest.cost}"
-            if contest.cost == "parameters"
-            else "permuted: every permutation of the chosen layout takes part already"
-        )
     words = "a permutation of the chosen layout"
-    return [
+    opponents = [
         Opponent(f"permuted-{number}", layout, words, contest.predicted(layout))
-        for number, layout in enumerate(layouts)
+        for number, layout in enumerate(islice(equal, contest.count))
     ]
-
-
-def _permutations(contest: Contest) -> Iterator[Layout]:
-    generator = np.random.default_rng(contest.request.config.seed)
-    for _ in range(TRIES):
-        yield tuple(contest.chosen[place] for place in generator.permutation(len(contest.chosen)))
+    if not opponents:
+        raise NoOpponent(
+            "permuted: every permutation of the chosen layout takes part already"
+            + ", or has another number of parameters" * (contest.cost == "parameters")
+        )
+    return opponents
 
 
 def interleaved_short(contest: Contest) -> list[Opponent]:
@@ -168,7 +216,7 @@ def interleaved_short(contest: Contest) -> list[Opponent]:
 
     NoOpponent where the whole of it costs no more, or even one slot costs more.
     """
-    slots, share = most_slots(contest, "interleaved_short")
+    slots, share = contest.slots_of_cost("interleaved_short")
     whole = contest.interleaved()
     if slots == len(whole):
         raise NoOpponent(
@@ -177,20 +225,6 @@ def interleaved_short(contest: Contest) -> list[Opponent]:
         )
     words = f"interleaved of {slots} slots, {contest.cost} {share:.3f}x"
     return [Opponent(f"interleaved-{slots}", whole[:slots], words, share)]
-
-
-def most_slots(contest: Contest, name: str) -> tuple[int, float]:
-    """How many slots of interleaved cost no more than the chosen layout, but 3%, and their share.
-
-    NoOpponent, of that name, where even one costs more.
-    """
-    whole = contest.interleaved()
-    shorter = [whole[:slots] for slots in range(len(whole), 0, -1)]
-    likely = [layout for layout in shorter if contest.predicted(layout) <= _MEASURED]
-    for layout, share in zip(likely, contest.measured(likely), strict=True):
-        if share <= 1.0 + TOLERANCE:
-            return len(layout), share
-    raise NoOpponent(f"{name}: even one slot costs more {contest.cost}")
 
 
 def interleaved_narrow(contest: Contest) -> list[Opponent]:
@@ -202,20 +236,18 @@ def interleaved_narrow(contest: Contest) -> list[Opponent]:
     narrowest = with_width(whole, 0.0)
     one, half, least = contest.measured([whole, with_width(whole, _PROBE), narrowest])
     if one <= 1.0 + TOLERANCE or least > 1.0 + TOLERANCE or one <= half:
-        end = "as it is" if one <= 1.0 + TOLERANCE else "at its narrowest"
-        share = one if one <= 1.0 + TOLERANCE else least
+        share, end = (one, "as it is") if one <= 1.0 + TOLERANCE else (least, "at its narrowest")
         raise NoOpponent(
             f"interleaved_narrow: interleaved costs {share:.3f}x of the chosen layout's "
             f"{contest.cost} {end}"
         )
     factor = 1.0 - (one - 1.0) * (1.0 - _PROBE) / (one - half)
-    layouts = list(dict.fromkeys(with_width(whole, max(0.0, factor * by)) for by in _AROUND))
-    layouts = [layout for layout in layouts if layout != whole] + [narrowest]
-    for layout, share in zip(layouts, contest.measured(layouts), strict=True):
-        if share <= 1.0 + TOLERANCE:
-            (width, *_) = dense_widths(layout)
-            words = f"interleaved with d_ffn {width}, {contest.cost} {share:.3f}x"
-            return [Opponent(f"interleaved-ffn{width}", layout, words, share)]
+    layouts = dict.fromkeys(with_width(whole, max(0.0, factor * by)) for by in _AROUND)
+    narrower = [layout for layout in layouts if layout != whole]
+    for layout, share in contest.cheap([*narrower, narrowest]):
+        (width, *_) = dense_widths(layout)
+        words = f"interleaved with d_ffn {width}, {contest.cost} {share:.3f}x"
+        return [Opponent(f"interleaved-ffn{width}", layout, words, share)]
     raise NoOpponent(f"interleaved_narrow: no width has the chosen layout's {contest.cost}")
 
 
@@ -247,20 +279,23 @@ def sandwich_k(contest: Contest) -> list[Opponent]:
     Press et al. (2020, arXiv 1911.03864, section 5). The order of blocks hardly changes a cost,
     but each is measured, and left out where it costs more by 3%. NoOpponent where none is left.
     """
-    slots, _ = most_slots(contest, "sandwich_k")
-    request, opponents = contest.request, list[Opponent]()
-    k_of: dict[Layout, int] = {}
+    slots, _ = contest.slots_of_cost("sandwich_k")
+    request, k_of = contest.request, dict[Layout, int]()
     for k in range(1, slots // 2 + 1):
         config = request.config.model_copy(update={"k": k})
         # The last two of an even number of slots are one layout.
         k_of.setdefault(sandwich(replace(request, slots=slots, config=config)).layout, k)
-    layouts = [*k_of]
-    new = set(contest.new(layouts))
-    for layout, share in zip(layouts, contest.measured(layouts), strict=True):
-        if share <= 1.0 + TOLERANCE and layout in new:
-            k = k_of[layout]
-            words = f"sandwich, k = {k}, of {slots} slots, {contest.cost} {share:.3f}x"
-            opponents.append(Opponent(f"sandwich-{slots}-k{k}", layout, words, share))
+    new = set(contest.new(k_of))
+    opponents = [
+        Opponent(
+            f"sandwich-{slots}-k{k_of[layout]}",
+            layout,
+            f"sandwich, k = {k_of[layout]}, of {slots} slots, {contest.cost} {share:.3f}x",
+            share,
+        )
+        for layout, share in contest.cheap([*k_of])
+        if layout in new
+    ]
     if not opponents:
         raise NoOpponent(
             f"sandwich_k: no other sandwich of {slots} slots has the chosen layout's {contest.cost}"

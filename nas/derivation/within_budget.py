@@ -1,0 +1,140 @@
+"""The best layout within a budget, where times are limited by measuring it whole, and its width.
+
+What a budget leaves may be spent on the width of dense blocks, so that layouts compare at one cost:
+Nemotron-Flash (arXiv 2511.18890, section 2.2) sets it last, so that one number ranks them.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from model import Layout, TimedCost, layout_letters
+from nas.costs.budget import Budget, Limit
+from nas.costs.model import CostModel, over_text
+from nas.costs.table import MOST_ERROR
+from nas.costs.workloads import WORKLOADS
+from nas.derivation import DERIVATIONS, RULES, SEARCHED, TRAINED
+from nas.derivation.base import Derived, Request
+from nas.opponents import dense_widths, with_width
+from utils.screen import say
+
+Times = tuple[TimedCost, ...]
+# What is scored may be predicted over a limit by so many mean errors of predictions; what is
+# trained or drawn must be predicted below it by one.
+_SLACK, _SAFE = 2.0, -1.0
+# So many of a ranking are measured, and so many more of those predicted well within the limits.
+_BEST, _SAFEST = 12, 4
+_TRIES, _NARROWER = 4, 0.95
+
+
+@dataclass(frozen=True)
+class Within:
+    """What a method derives within a budget."""
+
+    request: Request
+    costs: CostModel
+    budget: Budget
+
+    def best(self) -> tuple[Derived, Times]:
+        """The best of a method's ranking that keeps the budget, and its times measured in one run.
+
+        Limits on what is counted hold exactly. A table's prediction of a time errs by some per
+        cent: layouts that are scored may lie just above a limit too, and what is trained or drawn
+        lies below it. Then the best ones are measured whole, once.
+
+        Raises:
+            NoLayout: no layout is predicted within it.
+            ValueError: none that was measured is within it.
+        """
+        name = self.request.config.method
+        method = DERIVATIONS[name]
+        if name in RULES and name != "random":
+            return self._rule(method(self.request))
+        limits = self._limits(_SLACK if name in SEARCHED else _SAFE)
+        derived = method(replace(self.request, limits=(*self.request.limits, *limits)))
+        if not any(cost in WORKLOADS for cost in self.budget.amounts):
+            return derived, ()
+        ranked, safe = derived.ranked or (derived.layout,), self._limits(_SAFE)
+        more = (one for one in ranked[_BEST:] if all(limit.holds(one) for limit in safe))
+        used = self.costs.use(self.budget, [*ranked[:_BEST], *islice(more, _SAFEST)])
+        for layout, use in used.items():
+            if not use.over:
+                return _chosen(derived, layout), use.times
+        least = min((use.over for use in used.values()), key=lambda over: max(over.values()))
+        raise ValueError(
+            f"derive.budget: no layout was within it when it was measured (the least over by "
+            f"{over_text(least)}); give a larger one, or measure the table again on a quiet "
+            "machine (tools.latency)"
+        )
+
+    def _limits(self, slack: float) -> tuple[Limit, ...]:
+        errors = {name: min(cost.error, MOST_ERROR) for name, cost in self.budget.costs.items()}
+        return self.budget.limits({name: 1.0 + slack * error for name, error in errors.items()})
+
+    def _rule(self, derived: Derived) -> tuple[Derived, Times]:
+        use = self.costs.use(self.budget, [derived.layout])[derived.layout]
+        if use.over:
+            raise ValueError(
+                f"derive.budget: {layout_letters(derived.layout)} ({derived.evidence.method}) is "
+                f"over {self.words}: {over_text(use.over)}; give a larger one, or a method that "
+                f"chooses ({', '.join([*SEARCHED, *TRAINED, 'random'])})"
+            )
+        return derived, use.times
+
+    @property
+    def words(self) -> str:
+        """The budget as an architecture keeps it."""
+        given = self.request.config.budget.model_dump(exclude_none=True)
+        limits = ", ".join(f"{name} {amount}" for name, amount in given.items())
+        relative = any(str(amount).endswith("x") for amount in given.values())
+        return f"{limits} (x of {self.budget.reference_name})" if relative else limits
+
+    def used_words(self, layout: Layout) -> str:
+        """The budget, and how much of what is counted a layout uses of it."""
+        parts = self.costs.counted_parts(self.budget, layout).items()
+        used = ", ".join(f"{name} {part:.1%}" for name, part in parts)
+        return f"{self.words}; used: {used}" if used else self.words
+
+    def filled(self, layout: Layout) -> tuple[Layout, Times, str] | None:
+        """Widen the dense blocks of a layout, all by one factor, as far as every limit allows.
+
+        Costs are linear in the width: they are counted, or measured, at the layout's own width and
+        at twice that. What turns out to be over a limit when it is measured is narrowed. None:
+        nothing was widened, and a line says why.
+
+        Returns:
+            The wider layout, its times, and how wide it is.
+        """
+        double = with_width(layout, 2.0)
+        if double == layout:
+            say("derive.fill: the layout has no dense block to widen")
+            return None
+        one, two = (use.parts for use in self.costs.use(self.budget, [layout, double]).values())
+        # The width that first reaches a limit; a cost that does not rise limits nothing.
+        rising = [name for name in one if two[name] > one[name]]
+        if not rising:
+            say(f"derive.fill: width costs nothing of {', '.join(one)}, so nothing is widened")
+            return None
+        more = max(0.0, min((1.0 - one[name]) / (two[name] - one[name]) for name in rising))
+        for _ in range(_TRIES):
+            wider = with_width(layout, 1.0 + more)
+            if wider == layout:
+                break
+            use = self.costs.use(self.budget, [wider])[wider]
+            if not use.over:
+                factor = sum(dense_widths(wider)) / sum(dense_widths(layout))
+                return wider, use.times, f"d_ffn filled to {factor:.2f}x"
+            say(f"{layout_letters(wider)} is over its {over_text(use.over)}; narrower is tried")
+            more *= _NARROWER / max(use.over.values())
+        say("derive.fill: no wider layout kept the budget, so nothing is widened")
+        return None
+
+
+def _chosen(derived: Derived, layout: Layout) -> Derived:
+    """The derivation whose answer is this layout of its ranking, with that layout's own score."""
+    if layout == derived.layout:
+        return derived
+    place = derived.ranked.index(layout) + 1
+    method = f"{derived.evidence.method}; number {place}, as those before it were over the budget"
+    score = next((one.score for one in derived.considered if one.layout == layout), None)
+    update = {"method": method, "inherited": None if score is None else score.measured()}
+    return replace(derived, layout=layout, evidence=derived.evidence.model_copy(update=update))

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands
 from data import EvaluationStreams
 from model import Architecture, Candidate, LanguageModel, load_model
@@ -33,7 +34,6 @@ from pipeline import cli
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
 from pipeline.run_files import describe, read_result
-from pipeline.trainings import check_key
 from training.run_dir import commit
 from utils.files import write_whole
 

@@ -24,13 +24,13 @@ from benchmarks.arms import COLUMNS, RATE, arms_of
 from benchmarks.arms_figure import arms_figure
 from benchmarks.arms_report import figure_rows, report_lines, trained_arms
 from benchmarks.arms_stages import Training, next_trainings, row_of
+from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, claim, rows_of, train_rows, write_times
 from model import LanguageModel, parse_layout
 from pipeline.costs import cost_model
 from pipeline.experiment import Experiment, load_experiment, with_settings
 from pipeline.jobs import Job, layout_job
 from pipeline.plan import RunPlan, set_up
-from pipeline.trainings import check_key
 from report.plotting import png
 from training.signals import StopRequest
 from utils.files import read_object, write_whole

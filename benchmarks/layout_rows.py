@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.keys import claim_key, key_of
 from model import LanguageModel
 from nas.costs.model import CostModel
 from pipeline import cli, exit_codes
 from pipeline.jobs import Job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import read_result
-from pipeline.trainings import claim_key, key_of
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import csv_of, write_whole

@@ -19,10 +19,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from benchmarks.keys import check_key
 from benchmarks.layout_rows import Commands, Row, rows_of
 from pipeline.experiment import load_experiment
 from pipeline.run_files import read_result
-from pipeline.trainings import check_key
 from report.plotting import colours, dashes, house_style, make_figure, margins, png
 from report.run_files import read_metrics
 from utils.files import csv_of, write_whole

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.keys import check_key, key_of
 from benchmarks.layout_rows import Commands
 from model import load_architecture
 from pipeline import cli
@@ -28,7 +29,6 @@ from pipeline.experiment import Experiment, load_experiment
 from pipeline.jobs import layout_job, run_all, training_result
 from pipeline.plan import set_up
 from pipeline.run_files import read_result
-from pipeline.trainings import check_key, key_of
 from training.run_dir import commit
 from training.signals import StopRequest
 from utils.files import write_whole

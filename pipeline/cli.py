@@ -32,7 +32,7 @@ _MARKS = (
     ("confirm.json", "*/seed-*/experiment.yaml"),  # tools.confirm
 )
 # What a command that was killed may have left before a mark.
-_BEGUN = ("probes/key.json", "finals/key.json", "replay/manifest.json")
+_BEGUN = ("probes/identity.json", "finals/identity.json", "replay/manifest.json")
 # Where these lie, a folder is a part of a run.
 _PARTS = ("identity.json", "seed-*/identity.json")
 _MOST_WORKERS = 1024

@@ -32,8 +32,6 @@ from utils.screen import announce, say
 FACTS = ("commit", "torch", "numpy", "sentencepiece", "processor", "device", "threads", "ranks")
 # Settings outside a phase's identity, which change last digits or what dropout drops.
 SETTINGS = ("micro_batches", "attention", "compile")
-# The facts of a start, then of each time that the training went on with others.
-Conditions = dict[str, tuple[str, ...]]
 
 
 def facts_in(environment: Mapping[str, Any], names: Iterable[str] = FACTS) -> dict[str, str]:
@@ -57,50 +55,31 @@ def unlike_conditions(trainings: Mapping[str, Sequence[Path]]) -> str:
 
     `trainings` are the folders of each row, one for each seed.
     """
+    names, found = (*FACTS, *SETTINGS), list[str]()
     conditions = {
-        row: {folder.name: _conditions(folder) for folder in folders}
+        f"{row} {folder.name}": _conditions(read_object(folder / "environment.json"), names)
         for row, folders in trainings.items()
+        for folder in folders
     }
-    found = [
-        words
-        for fact in (*FACTS, *SETTINGS)
-        if (words := _differing(fact, _by_label(fact, conditions)))
-    ]
+    for name in names:
+        who = dict[str, list[str]]()
+        for label, value_of in conditions.items():
+            who.setdefault(value_of[name], []).append(label)
+        *others, _ = commonest_last = sorted(who, key=lambda value: len(who[value]))
+        if others:
+            labels = [", ".join(who[value]) for value in others] + ["the others"]
+            pairs = zip(commonest_last, labels, strict=True)
+            shown = ", ".join(f"{value} ({label})" for value, label in pairs)
+            found.append(f"{WORDS.get(name, name)} {shown}")
     return f"not trained under equal conditions: {'; '.join(found)}" if found else ""
 
 
-def _conditions(folder: Path) -> Conditions:
-    environment = read_object(folder / "environment.json")
-    names = (*FACTS, *SETTINGS)
+def _conditions(environment: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Facts of a start, and of each time that the training went on with others."""
     times = [facts_in(environment, names), *(facts for _, facts in resumed_on(environment, names))]
-    return {name: tuple(dict.fromkeys(facts[name] for facts in times)) for name in names}
-
-
-def _by_label(
-    fact: str, conditions: Mapping[str, Mapping[str, Conditions]]
-) -> dict[str, tuple[str, ...]]:
-    """The values of a fact by row, or by row and seed where the seeds of a row differ in it."""
-    found = dict[str, tuple[str, ...]]()
-    for row, of_seeds in conditions.items():
-        values = {seed: one[fact] for seed, one in of_seeds.items()}
-        alike = len(set(values.values())) == 1
-        found |= {row if alike else f"{row} {seed}": value for seed, value in values.items()}
-    return found
-
-
-def _differing(fact: str, value_of: Mapping[str, tuple[str, ...]]) -> str:
-    """The values of a fact with those that have them, the commonest last; empty where all agree."""
-    labels = dict[tuple[str, ...], list[str]]()
-    for label, value in value_of.items():
-        labels.setdefault(value, []).append(label)
-    if len(labels) < 2:
-        return ""
-    *_, most = ordered = sorted(labels, key=lambda value: len(labels[value]))
-    who = {value: ", ".join(names) for value, names in labels.items()}
-    if len(labels[most]) > 1:
-        who[most] = "the others"
-    shown = ", ".join(f"{' then '.join(map(_shown, value))} ({who[value]})" for value in ordered)
-    return f"{WORDS.get(fact, fact)} {shown}"
+    return {
+        name: " then ".join(dict.fromkeys(_shown(one[name]) for one in times)) for name in names
+    }
 
 
 def _shown(value: str) -> str:
@@ -110,24 +89,6 @@ def _shown(value: str) -> str:
 
 Row = dict[str, Any]
 Results = Sequence[Mapping[str, Any]]
-COLUMNS = (
-    "name",
-    "role",
-    "layout",
-    "n",
-    "parameters",
-    "flops_per_token",
-    "latency_ms",
-    "train_step_ms",
-    "relative_latency",
-    "nats_per_token",
-    "perplexity",
-    "relative_perplexity",
-    "bits_per_byte",
-    "word_perplexity",
-    "valid_nats_per_token",
-    "equal",
-)
 # What a row may have as much of as the chosen layout, by the word in the column `equal`.
 _EQUALS = {
     "parameters": "parameters",
@@ -143,14 +104,60 @@ def rows_of(
     latency_ms: Mapping[str, float],
     train_step_ms: Mapping[str, float],
 ) -> list[Row]:
-    """One row for each contestant, the chosen layout first."""
-    rows = []
+    """One row for each contestant, the chosen layout first.
+
+    Means over seeds of nats; perplexity is exp of the mean nats.
+    """
+    rows = list[Row]()
     for entry in entries:
-        name = entry.architecture.name
-        times = {"latency_ms": latency_ms.get(name), "train_step_ms": train_step_ms.get(name)}
-        rows.append(_row(entry, results[name]) | times)
-    base = rows[reference_of(entries)]
-    return [row | _beside(row, base) | {"equal": _equal(row, rows[0])} for row in rows]
+        architecture, found = entry.architecture, results[entry.architecture.name]
+        test, nats, valid_nats = (
+            found[0]["test"],
+            _mean_nats(found, "test"),
+            _mean_nats(found, "valid"),
+        )
+        total = Evaluation(
+            nats=nats * test["tokens"],
+            tokens=test["tokens"],
+            bytes=test["bytes"],
+            words=test.get("words"),
+        )
+        rows.append(
+            {
+                "name": architecture.name,
+                "role": entry.role,
+                "layout": architecture.letters(),
+                "n": len(found),
+                "parameters": found[0]["parameters"],
+                "flops_per_token": found[0]["flops_per_token"],
+                "latency_ms": latency_ms.get(architecture.name),
+                "train_step_ms": train_step_ms.get(architecture.name),
+                "relative_latency": None,
+                "nats_per_token": nats,
+                "perplexity": total.perplexity,
+                "relative_perplexity": None,
+                "bits_per_byte": total.bits_per_byte,
+                "word_perplexity": total.word_perplexity,
+                "valid_nats_per_token": valid_nats,
+                "equal": None,
+            }
+        )
+    base, chosen = rows[reference_of(entries)], rows[0]
+    for row in rows:
+        row["relative_latency"] = _times(row, base, "latency_ms")
+        row["relative_perplexity"] = _times(row, base, "perplexity")
+        shares = {word: _times(row, chosen, key) for word, key in _EQUALS.items()}
+        equal = (word for word, share in shares.items() if share is not None and is_equal(share))
+        row["equal"] = " ".join(equal)
+    return rows
+
+
+def _mean_nats(results: Results, split: str) -> float:
+    return statistics.fmean(result[split]["nats_per_token"] for result in results)
+
+
+def _times(row: Row, base: Row, key: str) -> float | None:
+    return None if None in (row[key], base[key]) else row[key] / base[key]
 
 
 def reference_of(entries: Sequence[Contestant]) -> int:
@@ -193,54 +200,6 @@ def intervals_of(chosen: str, nats: Mapping[str, Sequence[float]]) -> dict[str, 
         less = [found.mean, *found.interval]
         intervals[name] |= {"chosen_less_it": less, "p": found.p, "shown": found.shown}
     return intervals
-
-
-def _row(entry: Contestant, results: Results) -> Row:
-    """Means over seeds of nats and bits per byte; perplexity is exp of the mean nats."""
-
-    def mean(split: str, measure: str) -> float:
-        return statistics.fmean(result[split][measure] for result in results)
-
-    test = results[0]["test"]
-    nats = mean("test", "nats_per_token")
-    total = Evaluation(
-        nats=nats * test["tokens"],
-        tokens=test["tokens"],
-        bytes=test["bytes"],
-        words=test.get("words"),
-    )
-    return {
-        "name": entry.architecture.name,
-        "role": entry.role,
-        "layout": entry.architecture.letters(),
-        "n": len(results),
-        "parameters": results[0]["parameters"],
-        "flops_per_token": results[0]["flops_per_token"],
-        "nats_per_token": nats,
-        "perplexity": total.perplexity,
-        "bits_per_byte": total.bits_per_byte,
-        "word_perplexity": total.word_perplexity,
-        "valid_nats_per_token": mean("valid", "nats_per_token"),
-    }
-
-
-def _beside(row: Row, base: Row) -> Row:
-    def times(key: str) -> float | None:
-        return None if None in (row[key], base[key]) else row[key] / base[key]
-
-    return {
-        "relative_latency": times("latency_ms"),
-        "relative_perplexity": times("perplexity"),
-    }
-
-
-def _equal(row: Row, chosen: Row) -> str:
-    """What a row has as much of as the chosen layout, but for the tolerance."""
-    return " ".join(
-        word
-        for word, key in _EQUALS.items()
-        if None not in (row[key], chosen[key]) and is_equal(row[key] / chosen[key])
-    )
 
 
 _TRAIN_STEP = "train_step"
@@ -359,7 +318,7 @@ def finish_comparison(plan: RunPlan, entries: Sequence[Contestant]) -> None:
         "results": results,
     }
     write_whole(plan.run_dir / EXPERIMENT, dump_experiment(as_saved(plan.experiment)))
-    write_whole(plan.run_dir / "comparison.csv", csv_of(rows, COLUMNS))
+    write_whole(plan.run_dir / "comparison.csv", csv_of(rows, list(rows[0])))
     write_whole(plan.run_dir / "comparison.json", json.dumps(table, indent=1) + "\n")
     announce("drawing the report")
     page = drawn("report.page:write_report", plan.run_dir)

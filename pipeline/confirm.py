@@ -1,5 +1,6 @@
 """Two experiments, each searched, derived and retrained with fresh seeds, compared in pairs."""
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, retrain_folder
 from pipeline.trainings import check_fresh, seeded
 from training.signals import StopRequest
+from utils.files import csv_of, write_whole
+from utils.text import aligned
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,7 @@ def train_sides(
     ]
 
     def done(job: Job) -> None:
-        bits = result_of(job.folder, job.experiment.run.seed)["test"]["bits_per_byte"]
-        print(f"{job.name}: test {bits:.4f} bits per byte", flush=True)
+        print(f"{job.name}: done", flush=True)
 
     run_all(jobs, workers=workers, stop=stop, done=done)
 
@@ -100,34 +102,21 @@ def _folder(run: Path, side: Side, seed: int) -> Path:
     return run / side.name / f"seed-{seed}"
 
 
-def result_of(folder: Path, seed: int) -> dict[str, Any]:
-    """The result of a run's chosen architecture."""
-    return read_result(_training(folder, seed) / "result.json")
-
-
-def _training(folder: Path, seed: int) -> Path:
-    name = load_architecture(folder / "architecture.json").name
-    return retrain_folder(folder, name, seed)
-
-
-def unlike_trainings(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> str:
-    """In what the conditions of the trainings differ, in a line; nothing where in nothing."""
-    return unlike_conditions(
-        {side.name: [_training(_folder(run, side, seed), seed) for seed in seeds] for side in sides}
-    )
-
-
-def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dict[str, Any]]:
-    """One row for each side and seed.
+def finish_sides(plan: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> str:
+    """Measure latencies; write RUN/confirm.csv and confirm.json; the table and what may be said.
 
     Raises:
-        ValueError: the tests did not score the same bytes, or best steps were chosen among more or
-            fewer.
+        ValueError: best steps were chosen among more or fewer, or the tests scored other bytes.
     """
-    rows = []
+    rows, trainings, results = list[dict[str, Any]](), dict[str, list[Path]](), {}
+    made = architectures_of(sides, seeds, run)
+    measured = latencies(plan, made)
     for side in sides:
-        results = [result_of(_folder(run, side, seed), seed) for seed in seeds]
-        check_validations({side.name: results})
+        trainings[side.name] = [
+            retrain_folder(_folder(run, side, seed), made[side.name, seed].name, seed)
+            for seed in seeds
+        ]
+        results[side.name] = [read_result(one / "result.json") for one in trainings[side.name]]
         rows += [
             {
                 "experiment": side.name,
@@ -138,45 +127,61 @@ def table_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> list[dic
                 "test_bits_per_byte": result["test"]["bits_per_byte"],
                 "test_bytes": result["test"]["bytes"],
                 "valid_bits_per_byte": result["valid"]["bits_per_byte"],
+                "latency_ms": measured.median_ms.get(f"{side.name}/{seed}"),
             }
-            for seed, result in zip(seeds, results, strict=True)
+            for seed, result in zip(seeds, results[side.name], strict=True)
         ]
+    check_validations(results)
     if len({row["test_bytes"] for row in rows}) > 1:
         raise ValueError("test_bytes: the runs were tested on texts of different lengths")
-    return rows
-
-
-def latencies(plan: RunPlan, sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Latencies:
-    """Forward latency of every derived network, all in turn, by `side/seed`."""
-    architectures = {
-        f"{side.name}/{seed}": _architecture(run, side, seed) for side in sides for seed in seeds
+    one, two = (side.name for side in sides)
+    verdict = verdict_line(rows, one, two)
+    seen = same_networks(made, one, two, seeds), unlike_conditions(trainings)
+    summary = {
+        "verdict": verdict,
+        "remarks": [remark for remark in seen if remark],
+        "latency_note": measured.note,
+        "latency_key": measured.key,
+        "rows": rows,
     }
-    networks = {key: network_hash(architecture) for key, architecture in architectures.items()}
-    once = {networks[key]: architecture for key, architecture in architectures.items()}
-    models = {network: build_model(architecture) for network, architecture in once.items()}
-    latencies = time_models(plan, models)
-    ms = latencies.median_ms
-    median_ms = {key: ms[network] for key, network in networks.items() if network in ms}
-    return replace(latencies, median_ms=median_ms)
+    write_whole(run / "confirm.csv", csv_of(rows, list(rows[0])))
+    write_whole(run / "confirm.json", json.dumps(summary, indent=1) + "\n")
+    return "\n".join([*_table(rows), measured.note, verdict, *filter(None, seen)])
 
 
-def same_networks(one: Side, two: Side, seeds: Sequence[int], run: Path) -> str:
+Architectures = Mapping[tuple[str, int], Architecture]
+
+
+def architectures_of(sides: Sequence[Side], seeds: Sequence[int], run: Path) -> Architectures:
+    """The derived architecture of each side and seed."""
+    return {
+        (side.name, seed): load_architecture(_folder(run, side, seed) / "architecture.json")
+        for side in sides
+        for seed in seeds
+    }
+
+
+def latencies(plan: RunPlan, made: Architectures) -> Latencies:
+    """Forward latency of every derived network, all in turn and each once, by `side/seed`."""
+    networks = {key: network_hash(architecture) for key, architecture in made.items()}
+    once = {networks[key]: architecture for key, architecture in made.items()}
+    found = time_models(plan, {network: build_model(one) for network, one in once.items()})
+    ms = found.median_ms
+    of_each = {f"{name}/{seed}": ms[it] for (name, seed), it in networks.items() if it in ms}
+    return replace(found, median_ms=of_each)
+
+
+def same_networks(made: Architectures, one: str, two: str, seeds: Sequence[int]) -> str:
     """With which seeds the two came to one network, in a line; nothing where with none."""
     alike = [
-        str(seed)
-        for seed in seeds
-        if len({network_hash(_architecture(run, side, seed)) for side in (one, two)}) == 1
+        str(seed) for seed in seeds if len({network_hash(made[it, seed]) for it in (one, two)}) == 1
     ]
     if not alike:
         return ""
     return (
-        f"{one.name} and {two.name} derived one network with {len(alike)} of {len(seeds)} seeds "
+        f"{one} and {two} derived one network with {len(alike)} of {len(seeds)} seeds "
         f"({', '.join(alike)}); trained alike it gives both the same"
     )
-
-
-def _architecture(run: Path, side: Side, seed: int) -> Architecture:
-    return load_architecture(_folder(run, side, seed) / "architecture.json")
 
 
 def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
@@ -194,3 +199,23 @@ def verdict_line(rows: Sequence[Mapping[str, Any]], one: str, two: str) -> str:
     difference = paired_differences(bits[one], {two: bits[two]})[two]
     line = paired_line(one, two, difference, "bits per byte of test")
     return f"{line} seeds, each a search, a derivation and a retraining; {spread}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows for a terminal, with the mean of each side."""
+    cells = [["experiment", "layout", "seed", "MFLOP", "ms", "test bits/byte"]]
+    for name in dict.fromkeys(row["experiment"] for row in rows):
+        side = [row for row in rows if row["experiment"] == name]
+        cells += [_cells(name, row["layout"], str(row["seed"]), [row]) for row in side]
+        cells.append(_cells(name, "", "mean", side))
+    return ["", *aligned(cells, left=2)]
+
+
+def _cells(name: str, layout: str, seed: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    flops, bits = (
+        statistics.fmean(row[key] for row in rows)
+        for key in ("flops_per_token", "test_bits_per_byte")
+    )
+    times = [row["latency_ms"] for row in rows]
+    latency = "-" if None in times else f"{statistics.fmean(times):.2f}"
+    return [name, layout, seed, f"{flops / 1e6:.3f}", latency, f"{bits:.4f}"]

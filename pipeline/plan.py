@@ -217,11 +217,6 @@ class RunPlan:
         except ValueError as error:
             raise ValueError(f"retrain.{error}") from None
 
-    @property
-    def half_length(self) -> int:
-        """Steps of a training of half length, without a fine-tuning that may follow."""
-        return max(1, self.stages.first // 2)
-
     @cached_property
     def forward(self) -> Forward:
         """How losses are computed."""

@@ -33,7 +33,6 @@ from pipeline.devices import busy_lines
 from pipeline.experiment import Experiment
 from pipeline.plan import RunPlan
 from pipeline.reports import drawn, show_report
-from pipeline.search_cost import constraints_of, costs_file, finish_costs, guards_of, search_costs
 from pipeline.summary import (
     memory_line,
     optimiser_line,
@@ -47,7 +46,7 @@ from pipeline.summary import (
 )
 from training.evaluation import Evaluation, joined
 from training.optim import build_optimiser, rate_of
-from training.run_dir import FolderLock, is_claimed
+from training.run_dir import is_claimed
 from training.state import TrainState
 from training.step import WeightStep
 from training.trainer import Trainer
@@ -128,8 +127,11 @@ def search_trainer(plan: RunPlan) -> Trainer:
     config = schedules.config
     weights_batches, alpha_batches = plan.search_batches
     streams = ["weights"] if alpha_batches is None else ["weights", "alpha"]
-    heeded = search_costs(plan)
-    constraints = constraints_of(plan, heeded)
+    constraints, files = tuple[Constraint, ...](), dict[str, str]()
+    if config.cost.on:
+        from pipeline.search_cost import bounds_of
+
+        constraints, files = bounds_of(plan)
     state = _first_state(plan, model, schedules, streams, constraints)
     plan.ranks.seed(plan.seed)
     rate = rate_of(config.optimiser, schedules.steps)
@@ -146,7 +148,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
         title="search",
         folder=folder,
         identity=plan.search_identity,
-        files=plan.files() | costs_file(heeded),
+        files=plan.files() | files,
         summary="\n".join(summary),
         steps=schedules.steps,
         state=state,
@@ -154,7 +156,7 @@ def search_trainer(plan: RunPlan) -> Trainer:
         step=step,
         nets=_nets(partial(plan.validate, plan.streams("valid")), config),
         columns=partial(_search_columns, schedules, plan.adds_nothing, constraints),
-        recorders=[trajectory, *guards_of(plan)],
+        recorders=[trajectory],
         resumed=lambda state: trajectory.resume(folder / "pi.npz", state),
         before_checkpoint=lambda: trajectory.save(folder / "pi.npz"),
         trackers=plan.trackers(folder, plan.search_identity),
@@ -317,26 +319,15 @@ def finish_searches(plan: RunPlan, seeds: Sequence[int]) -> None:
         return
     folders = [plan.search_folder(seed) for seed in seeds]
     for seed, folder in zip(seeds, folders, strict=True):
-        with _locked(folder):
-            write_pi_csv(folder / "pi.npz", folder / "pi.csv")
-            _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
+        write_pi_csv(folder / "pi.npz", folder / "pi.csv")
+        _show_pi(plan, folder, f", seed {seed}" if len(seeds) > 1 else "")
     _show_together(plan, seeds, folders)
     if plan.experiment.run.figures:
         announce("drawing the figures")
         for folder in folders:
-            with _locked(folder):
-                drawn("report.search_figures:write_search_figures", folder)
+            drawn("report.search_figures:write_search_figures", folder)
     show_report(plan)
     print(f"next: {_next(plan, seeds)}")
-
-
-def _locked(folder: Path) -> FolderLock:
-    """Keep others out of the folder of a search that is done; nobody trains there for long."""
-    try:
-        return FolderLock(folder)
-    except ValueError:
-        announce(f"waiting for another process that has {folder}")
-        return FolderLock(folder, wait=True)
 
 
 def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
@@ -351,7 +342,10 @@ def _show_pi(plan: RunPlan, folder: Path, which: str) -> None:
     if plan.experiment.search.alpha_learns:
         # Alpha's steps do not depend on how long draws are held, so no memory is needed.
         lines = guard_lines(folder / "pi.npz", plan.schedules(), plan.adds_nothing)
-    lines = [*finish_costs(plan, folder), *lines]
+    if plan.experiment.search.cost.on:
+        from pipeline.search_cost import finish_costs
+
+        lines = [*finish_costs(plan, folder), *lines]
     # The warnings of the text were printed before step 0.
     warnings = [line for line in lines if line.startswith("warning: ")]
     of_text = text_warnings(plan.prepared, plan.training_batches())
@@ -372,9 +366,7 @@ def _show_together(plan: RunPlan, seeds: Sequence[int], folders: Sequence[Path])
     for line in [*lines, *caveats]:
         print(line)
     for folder in folders:
-        # Another process may say the same of the same search now, or go on in its folder.
-        with _locked(folder):
-            log_once(folder / "train.log", [*lines, *caveats])
+        log_once(folder / "train.log", [*lines, *caveats])
 
 
 def _agreement(plan: RunPlan, seeds: Sequence[int]) -> tuple[list[str], list[str]]:

@@ -7,23 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model import layout_letters
-from nas.costs.budget import Amount, Budget, LayoutCost, Limit, parse_amount
+from nas.costs.budget import Budget, LayoutCost, Limit, parse_amount
 from nas.derivation.base import Networks
 from nas.derivation.ranking import networks_by_score
 from nas.search.constraint import Constraint, cost_constraint, share_constraint
-from nas.search.diagnostics import COST_REMEDY, MOST_NOTHING
 from nas.search.trajectory import load_pi
 from pipeline.costs import cost_model
 from pipeline.derive import reference_layout, request_of
 from pipeline.plan import RunPlan
-from pipeline.run_files import reading
-from training.state import Metrics, TrainState
-from utils.files import append_line, csv_of, read_object, write_whole
+from utils.files import csv_of, read_object, write_whole
 from utils.pi import log_softmax, softmax
-from utils.screen import announce
 
 FILE, PATH = "costs.json", "cost.csv"
 _MOST_STEPS = 200
@@ -52,29 +47,47 @@ class SearchCosts:
         """A cost as a multiple of the reference's."""
         return f"{cost / self.reference_cost:.3f}x"
 
+    def to_json(self) -> str:
+        """As RUN/search/seed-N/costs.json has it."""
+        return json.dumps(asdict(self), indent=1) + "\n"
 
-def search_costs(plan: RunPlan) -> SearchCosts | None:
-    """The costs of the plan's search: those that it began with, else measured or counted now.
 
-    The first process measures and tells the others. None where the search has no target.
+def bounds_of(plan: RunPlan) -> tuple[tuple[Constraint, ...], dict[str, str]]:
+    """The bounds on pi that the experiment asks for, and what is saved of them before step 0.
+
+    The bound that holds first stands first.
 
     Raises:
-        ValueError: the costs are not to be had.
+        ValueError: the costs are not to be had, or every candidate adds something.
         Lost: another process of the run is gone.
     """
-    if plan.experiment.search.cost.target is None:
-        return None
+    config, bounds, files = plan.experiment.search.cost, list[Constraint](), dict[str, str]()
+    if config.most_nothing is not None:
+        if not any(plan.adds_nothing.values()):
+            raise ValueError(
+                "search.cost.most_nothing: every candidate adds something; leave it out, or add "
+                "identity to model.candidates"
+            )
+        share = (plan.adds_nothing, len(plan.slots), config.most_nothing)
+        bounds.append(share_constraint(*share, config.rate))
+    if config.target is not None:
+        costs = search_costs(plan)
+        labels = [candidate.label for candidate in plan.candidates]
+        bounds.append(cost_constraint(costs.cost, labels, costs.most, config.rate))
+        files[FILE] = costs.to_json()
+    return tuple(bounds), files
+
+
+def search_costs(plan: RunPlan) -> SearchCosts:
+    """The costs that the plan's search began with, else measured or counted now.
+
+    The first process measures and tells the others.
+    """
     folder, text = plan.search_folder(plan.seed), None
     if plan.ranks.is_first:
-        if (folder / "identity.json").exists():
-            text = _as_json(read_costs(folder))
-        else:
-            text = _as_json(_fresh(plan))
+        begun = (folder / "identity.json").exists()
+        text = (read_costs(folder) if begun else _fresh(plan)).to_json()
     return SearchCosts(**json.loads(plan.ranks.broadcast_str(text)))
-
-
-def _as_json(costs: SearchCosts) -> str:
-    return json.dumps(asdict(costs), indent=1) + "\n"
 
 
 def _fresh(plan: RunPlan) -> SearchCosts:
@@ -87,9 +100,9 @@ def _fresh(plan: RunPlan) -> SearchCosts:
     assert config.target is not None
     derive = plan.experiment.derive.model_copy(update={"reference": config.reference})
     reference = reference_layout(request_of(plan, derive, []), "search.cost.reference")
-    costs = cost_model(plan).costs([config.name])
-    amounts: dict[str, Amount] = {config.name: parse_amount(config.name, config.target)}
-    budget = Budget(amounts, costs, reference, config.reference, 0, "search.cost.target")
+    costs, amount = cost_model(plan).costs([config.name]), parse_amount(config.name, config.target)
+    key = "search.cost.target"
+    budget = Budget({config.name: amount}, costs, reference, config.reference, 0, key)
     budget.check(plan.candidates, len(plan.slots))
     cost = costs[config.name]
     if not cost(reference):
@@ -109,118 +122,35 @@ def _fresh(plan: RunPlan) -> SearchCosts:
 
 def read_costs(folder: Path) -> SearchCosts:
     """The costs that the search of a folder began with."""
-    with reading(folder / FILE):
-        return SearchCosts(**read_object(folder / FILE))
-
-
-def costs_file(costs: SearchCosts | None) -> dict[str, str]:
-    """What a search saves before step 0."""
-    return {} if costs is None else {FILE: _as_json(costs)}
-
-
-@dataclass
-class NothingGuard:
-    """Says once, in the step in which it comes to it, that costs drive pi to identity.
-
-    `idle_C` says of each candidate, in alpha's order, whether it adds nothing; without a log
-    nothing is said.
-    """
-
-    idle_C: Sequence[bool]
-    log: Path | None
-    _warned: bool = False
-
-    def __call__(self, state: TrainState, metrics: Metrics) -> None:
-        """Look at pi after a step (a hook of the loop)."""
-        if self._warned or self.log is None:
-            return
-        pi_LC = softmax(state.parameters["alpha"].detach().numpy())
-        share = float(pi_LC.mean(axis=0)[list(self.idle_C)].sum())
-        if share > MOST_NOTHING:
-            self._warned = True
-            line = (
-                f"warning: after step {state.step} candidates that add nothing have {share:.0%} of "
-                f"pi (above {MOST_NOTHING:.0%}). {COST_REMEDY}"
-            )
-            announce(line)
-            append_line(self.log, line)
-
-
-def guards_of(plan: RunPlan) -> list[NothingGuard]:
-    """The guard of a search that heeds a cost."""
-    if plan.experiment.search.cost.target is None:
-        return []
-    log = plan.search_folder(plan.seed) / "train.log" if plan.ranks.is_first else None
-    return [NothingGuard(list(plan.adds_nothing.values()), log)]
-
-
-def constraints_of(plan: RunPlan, costs: SearchCosts | None) -> tuple[Constraint, ...]:
-    """The bounds on pi that the experiment asks for; the one that holds first stands first."""
-    config, bounds = plan.experiment.search.cost, list[Constraint]()
-    if config.most_nothing is not None:
-        if not any(plan.adds_nothing.values()):
-            raise ValueError(
-                "search.cost.most_nothing: every candidate adds something; leave it out, or add "
-                "identity to model.candidates"
-            )
-        most, slots = config.most_nothing, len(plan.slots)
-        bounds.append(share_constraint(plan.adds_nothing, slots, most, config.rate))
-        if costs is not None:
-            _check_both(plan.adds_nothing, slots, most, costs)
-    if costs is not None:
-        labels = [candidate.label for candidate in plan.candidates]
-        bounds.append(cost_constraint(costs.cost, labels, costs.most, config.rate))
-    return tuple(bounds)
-
-
-def _check_both(
-    adds_nothing: Mapping[str, bool], slots: int, most_nothing: float, costs: SearchCosts
-) -> None:
-    """Raise ValueError where pi cannot cost so little with so little that adds nothing."""
-    idle, other = (
-        min(costs.by_label[label] for label, none in adds_nothing.items() if none == wanted)
-        for wanted in (True, False)
-    )
-    least = costs.rest + slots * min(other, most_nothing * idle + (1.0 - most_nothing) * other)
-    if least > costs.most:
-        raise ValueError(
-            f"search.cost: with most_nothing {most_nothing:g} pi costs "
-            f"{costs.times_reference(least)} of {costs.reference} or more, above the target "
-            f"{costs.times_reference(costs.most)}; raise either"
-        )
-
-
-@dataclass(frozen=True)
-class CostPath:
-    """What pi was expected to cost after some steps, and two layouts that it names.
-
-    N steps: of pi, of each slot's likeliest candidate, of the likeliest layout within the target.
-    """
-
-    step_N: NDArray[np.int64]
-    expected_N: NDArray[np.float64]
-    argmax_N: NDArray[np.float64]
-    within_N: NDArray[np.float64]
+    return SearchCosts(**read_object(folder / FILE))
 
 
 def cost_path(
-    alpha_NLC: NDArray[Any], labels: Sequence[str], costs: SearchCosts, networks: Networks
-) -> CostPath:
-    """The path of at most 200 steps, the last one among them."""
-    rows = np.unique(np.linspace(0, len(alpha_NLC) - 1, _MOST_STEPS).round().astype(int))
-    value_C = np.array([costs.by_label[label] for label in labels])
-    alpha_NLC = alpha_NLC[rows].astype(np.float64)
+    arrays: Mapping[str, Any], costs: SearchCosts, networks: Networks
+) -> list[dict[str, float]]:
+    """What pi was expected to cost after some steps, and two layouts that it names.
+
+    `expected` of pi, `argmax` of each slot's likeliest candidate, `within` of the likeliest layout
+    within the target.
+    """
+    steps = len(arrays["alpha"])
+    rows = np.unique(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int))
+    value_C = np.array([costs.by_label[str(label)] for label in arrays["labels"]])
     limit = (Limit(costs.cost, costs.most),)
-    within = list[float]()
-    for alpha_LC in alpha_NLC:
-        _, choice = next(networks_by_score(log_softmax(alpha_LC), networks, limit))
-        within.append(costs.rest + float(value_C[list(choice)].sum()))
-    return CostPath(
-        step_N=rows + 1,
-        expected_N=costs.rest + (softmax(alpha_NLC) * value_C).sum(axis=(1, 2)),
-        argmax_N=costs.rest + value_C[alpha_NLC.argmax(axis=2)].sum(axis=1),
-        within_N=np.array(within),
-    )
+
+    def cost(choice: Sequence[int]) -> float:
+        return costs.rest + float(value_C[list(choice)].sum())
+
+    path = []
+    for row in rows.tolist():
+        alpha_LC = arrays["alpha"][row].astype(np.float64)
+        _, within = next(networks_by_score(log_softmax(alpha_LC), networks, limit))
+        expected = costs.rest + float((softmax(alpha_LC) * value_C).sum())
+        argmax = cost(alpha_LC.argmax(axis=1).tolist())
+        path.append(
+            {"step": row + 1, "expected": expected, "argmax": argmax, "within": cost(within)}
+        )
+    return path
 
 
 def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
@@ -228,15 +158,10 @@ def finish_costs(plan: RunPlan, folder: Path) -> list[str]:
     if plan.experiment.search.cost.target is None:
         return []
     costs = read_costs(folder)
-    arrays = load_pi(folder / "pi.npz")
-    labels = [str(label) for label in arrays["labels"]]
     networks = Networks(plan.candidates, plan.sizes["tie_slots"])
-    path = cost_path(arrays["alpha"], labels, costs, networks)
-    columns = ("step", "expected", "argmax", "within")
-    values = zip(path.step_N, path.expected_N, path.argmax_N, path.within_N, strict=True)
-    rows = [dict(zip(columns, map(float, row), strict=True)) for row in values]
-    write_whole(folder / PATH, csv_of([{**row, "step": int(row["step"])} for row in rows], columns))
-    last = {name: costs.times_reference(rows[-1][name]) for name in columns[1:]}
+    path = cost_path(load_pi(folder / "pi.npz"), costs, networks)
+    write_whole(folder / PATH, csv_of(path, list(path[0])))
+    last = {name: costs.times_reference(value) for name, value in path[-1].items()}
     return [
         f"{costs.name} over that of {costs.reference}: expected of pi {last['expected']}, target "
         f"{costs.times_reference(costs.most)}; argmax {last['argmax']}, likeliest layout within "

@@ -1,11 +1,10 @@
-"""Short and full trainings of layouts for derivations, the key that they share, and their seeds."""
+"""Short and full trainings of layouts for derivations, and their seeds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from model import Layout, layout_letters, load_architecture
 from nas.derivation import TRAINED, Length
@@ -13,66 +12,12 @@ from pipeline.experiment import Experiment, with_settings
 from pipeline.jobs import Countdown, Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import read_result, remove_weights
-from training.run_dir import commit
+from training.run_dir import claim
 from training.signals import StopRequest
-from utils.files import read_object, write_whole
+from utils.files import write_whole
 from utils.screen import say
 
-_REMEDY = "give another --run"
-
-
-def key_of(experiment: Experiment, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """What a table belongs to: rows under another key are not comparable with its rows."""
-    run = experiment.run.model_dump(mode="json", include={"precision", "threads", "validate_every"})
-    data, model = experiment.data.model_dump(mode="json"), experiment.model.identity()
-    return {
-        "run": run,
-        "data": data,
-        "model": model,
-        "retrain": experiment.retrain.identity(),
-        **inputs,
-    }
-
-
-def claim_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> None:
-    """Say in a key file what results belong to; check it where it is there already.
-
-    Raises:
-        ValueError: the results there belong to another key.
-        OSError: the file cannot be written.
-    """
-    if path.exists():
-        check_key(path, key, remedy)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps({**key, "commit": commit()}, indent=1) + "\n")
-
-
-def check_key(path: Path, key: Mapping[str, Any], remedy: str = _REMEDY) -> dict[str, Any]:
-    """The content of a key file; ValueError where its results belong to another key."""
-    known = read_object(path)
-    ours: Any = json.loads(json.dumps(key))
-    theirs: Any = {name: known.get(name) for name in ours}
-    names = list[str]()
-    # Down to the first value that differs.
-    while isinstance(theirs, dict) and isinstance(ours, dict) and theirs != ours:
-        both = sorted(theirs.keys() | ours.keys())
-        name = next((name for name in both if theirs.get(name) != ours.get(name)), None)
-        if name is None:  # null on one side, absent on the other
-            break
-        names.append(name)
-        theirs, ours = theirs.get(name), ours.get(name)
-    if theirs == ours:
-        return known
-    # A key may be left out where it is at its default.
-    was, now = ("not given" if value is None else value for value in (theirs, ours))
-    raise ValueError(
-        f"{path}: {'.'.join(names)} is {was}, now {now}; rows under another key are no "
-        f"comparison: {remedy}"
-    )
-
-
-PROBES, FINALS, KEY = "probes", "finals", "key.json"
+PROBES, FINALS = "probes", "finals"
 _DIVERGED = "diverged.json"
 # Seeds of trainings: far from those of searches and retrainings, and others for each derive.seed.
 _FIRST_SEED, _SEEDS = 1000, 100
@@ -118,9 +63,10 @@ class LayoutTrainings:
         return [inf if nats is None else nats for nats in map(_nats_of, jobs)]
 
     def _claim(self, length: Length) -> None:
-        folder = self._folder(length)
-        key = key_of(self._experiment(length), self.plan.inputs())
-        claim_key(folder / KEY, key, f"give another --run, or remove {folder} to train again")
+        experiment = self._experiment(length)
+        run = experiment.run.model_dump(mode="json", include={"threads", "validate_every"})
+        sections = {"model": experiment.model.identity(), "retrain": experiment.retrain.identity()}
+        claim(self._folder(length), self.plan.identity(run=run, **sections), {})
 
     def _folder(self, length: Length) -> Path:
         return self.plan.run_dir / (PROBES if length == "half" else FINALS)
@@ -129,7 +75,7 @@ class LayoutTrainings:
         settings: dict[str, object] = {"run.threads": 1}
         if length == "full":
             return with_settings(self.plan.experiment, settings)
-        steps = settings["retrain.steps"] = self.plan.half_length
+        steps = settings["retrain.steps"] = max(1, self.plan.stages.first // 2)
         try:
             return with_settings(self.plan.experiment, settings, ["retrain.epochs"])
         except ValueError as error:

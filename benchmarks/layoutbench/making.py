@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.keys import check_key, claim_key, key_of
 from benchmarks.layoutbench.table import (
     LayoutTable,
     Row,
@@ -26,7 +27,6 @@ from pipeline.experiment import Experiment
 from pipeline.jobs import Job, layout_job, run_all, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import read_result
-from pipeline.trainings import check_key, claim_key, key_of
 from training.signals import StopRequest
 from utils.files import write_whole
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.keys import check_key, key_of
 from benchmarks.layoutbench.making import LAYOUTS, train_layouts
 from benchmarks.ranking import Ranking, ranking
 from model import Layout, Network, layout_letters, network_of
@@ -26,7 +27,7 @@ from pipeline.jobs import Job, layout_job, training_result
 from pipeline.plan import RunPlan
 from pipeline.run_files import check_validations, read_result, remove_weights
 from pipeline.supernet_scores import SupernetScores
-from pipeline.trainings import check_fresh, check_key, key_of
+from pipeline.trainings import check_fresh
 from training.signals import StopRequest
 
 TOLERANCE = 0.03
@@ -216,7 +217,7 @@ class Ranked:
     @property
     def training_steps(self) -> int:
         """Steps of a training, without a fine-tuning that may follow."""
-        return self.steps or self.plan.half_length
+        return self.steps or max(1, self.plan.stages.first // 2)
 
     def train(self, *, workers: int, stop: StopRequest) -> None:
         """Train every layout with every seed as `train_layouts` does; those that are done stay."""

@@ -284,7 +284,7 @@ class Tables:
 
 def read_tables(plan: RunPlan, full: Path, half: Path) -> Tables:
     """Both tables; ValueError where one does not belong to this experiment."""
-    steps = {"retrain.steps": plan.half_length}
+    steps = {"retrain.steps": max(1, plan.stages.first // 2)}
     of_half = with_settings(plan.experiment, steps, ["retrain.epochs"])
     inputs = plan.inputs()
     return Tables(

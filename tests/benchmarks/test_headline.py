@@ -25,10 +25,10 @@ from benchmarks.arms_report import (
 )
 from benchmarks.arms_stages import next_trainings
 from benchmarks.headline import check_same_trainings, job_of
+from benchmarks.keys import key_of
 from benchmarks.layout_rows import Row
 from model import LanguageModel
 from pipeline.experiment import load_experiment
-from pipeline.trainings import key_of
 from utils.files import csv_of
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.keys import key_of
 from benchmarks.layoutbench.table import networks_of
 from pipeline.experiment import load_experiment
-from pipeline.trainings import key_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"

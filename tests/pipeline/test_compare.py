@@ -233,10 +233,11 @@ def test_the_next_command_repeats_the_settings_and_works(
     known = json.loads(path.read_text())
     path.write_text(json.dumps(known | {"torch": "1.13.0", "device": "H100", "threads": 64}))
     run(compare, *words[2:], "--set", "compare.opponents=[interleaved]")
+    others = {name: f"{known[name]} (the others)" for name in ("torch", "device", "threads")}
     remark = (
-        f"not trained under equal conditions: torch 1.13.0 (layout-addi), {known['torch']} "
-        f"(interleaved); device H100 (layout-addi), {known['device']} (interleaved); threads 64 "
-        f"(layout-addi), {known['threads']} (interleaved)"
+        f"not trained under equal conditions: torch 1.13.0 (layout-addi seed-0), {others['torch']};"
+        f" device H100 (layout-addi seed-0), {others['device']}; threads 64 (layout-addi seed-0), "
+        f"{others['threads']}"
     )
     assert json.loads((derived / "comparison.json").read_text())["remarks"] == [remark]
     assert capsys.readouterr().out.count(remark) == 2, "beforehand, and under the table"

@@ -35,20 +35,20 @@ def test_of_equal_conditions_nothing_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"torch": "1.13.0"}, "torch 1.13.0 (b), 2.13.0 (the others)"),
-        ({"device": "NVIDIA H100"}, "device NVIDIA H100 (b), cpu (the others)"),
-        ({"threads": 64}, "threads 64 (b), 2 (the others)"),
-        ({"processor": "q"}, "processor q (b), p (the others)"),
-        ({"ranks": 2}, "ranks 2 (b), 1 (the others)"),
-        ({"micro_batches": 4}, "micro_batches 4 (b), 1 (the others)"),
-        ({"attention": "fused"}, "attention fused (b), auto (the others)"),
-        ({"compile": True}, "compile True (b), False (the others)"),
-        ({"packages": {"numpy": "1.26"}}, "numpy 1.26 (b), 2.0 (the others)"),
-        ({"commit": None}, f"program unknown (b), {'0' * 12} (the others)"),
-        ({"commit": f"{COMMITS[0]}-changed"}, f"program {'0' * 12}-changed (b), {'0' * 12} "
+        ({"torch": "1.13.0"}, "torch 1.13.0 (b seed-0), 2.13.0 (the others)"),
+        ({"device": "NVIDIA H100"}, "device NVIDIA H100 (b seed-0), cpu (the others)"),
+        ({"threads": 64}, "threads 64 (b seed-0), 2 (the others)"),
+        ({"processor": "q"}, "processor q (b seed-0), p (the others)"),
+        ({"ranks": 2}, "ranks 2 (b seed-0), 1 (the others)"),
+        ({"micro_batches": 4}, "micro_batches 4 (b seed-0), 1 (the others)"),
+        ({"attention": "fused"}, "attention fused (b seed-0), auto (the others)"),
+        ({"compile": True}, "compile True (b seed-0), False (the others)"),
+        ({"packages": {"numpy": "1.26"}}, "numpy 1.26 (b seed-0), 2.0 (the others)"),
+        ({"commit": None}, f"program unknown (b seed-0), {'0' * 12} (the others)"),
+        ({"commit": f"{COMMITS[0]}-changed"}, f"program {'0' * 12}-changed (b seed-0), {'0' * 12} "
          "(the others)"),
         ({"resumed": [{"step": 5, "threads": 1}, {"step": 6, "threads": 2}]},
-         "threads 2 then 1 (b), 2 (the others)"),
+         "threads 2 then 1 (b seed-0), 2 (the others)"),
     ],
 )  # fmt: skip
 def test_what_differs_is_named_with_the_row(
@@ -57,10 +57,9 @@ def test_what_differs_is_named_with_the_row(
     assert said(tmp_path, a=[{}], b=[changed], c=[{}]) == f"{HEAD}{words}"
 
 
-def test_seeds_of_a_row_are_told_apart_and_two_rows_by_name(tmp_path: Path) -> None:
+def test_seeds_of_a_row_are_told_apart(tmp_path: Path) -> None:
     other = {"commit": COMMITS[1], "threads": 1}
-    assert said(tmp_path / "1", a=[{}, other], b=[{}, {}]) == (
+    assert said(tmp_path, a=[{}, other], b=[{}, {}]) == (
         f"{HEAD}program {'f' * 12} (a seed-1), {'0' * 12} (the others); threads 1 (a seed-1), 2 "
         "(the others)"
     )
-    assert said(tmp_path / "2", a=[{}], b=[{"threads": 1}]) == f"{HEAD}threads 2 (a), 1 (b)"

@@ -1,9 +1,7 @@
 """Phase 1: what is trained and validated, and what is said and drawn of finished searches."""
 
 import math
-import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,19 +12,16 @@ import torch
 
 import search
 from model import Agreement
-from nas.search.trajectory import write_pi_csv
 from nas.statistics.agreement import agreement
-from pipeline.caveats import log_once
 from pipeline.derive import derive as derive_by
 from pipeline.plan import RunPlan
 from pipeline.retrain import retrain_trainer
-from pipeline.search import _locked, finish_searches, run_searches, search_trainer
+from pipeline.search import finish_searches, run_searches, search_trainer
 from tests.nas.derivation.test_derivation import write
 from tests.pipeline.conftest import PlanWith
 from tests.runs import code_of, run
-from tests.training.test_trainer import others_may_have
 from training.console import Screen
-from training.run_dir import FolderLock, claim
+from training.run_dir import claim
 
 
 @pytest.mark.parametrize(("position", "together"), [("pre", 1), ("post", 0)])
@@ -226,50 +221,3 @@ def test_a_figure_that_cannot_be_drawn_keeps_no_search_from_its_turn(
     for seed in ran:
         assert (plan.search_folder(seed) / "pi.csv").exists()
         assert "kappa" in (plan.search_folder(seed) / "train.log").read_text()
-
-
-def test_what_is_added_to_a_search_that_is_done_is_added_under_its_lock(
-    plan_with: PlanWith, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = dict[str, bool]()
-
-    def looks(name: str, write_it: Callable[..., object], folder: Path) -> None:
-        def writes(*arguments: Any, **more: Any) -> object:
-            free[name] = others_may_have(folder)
-            return write_it(*arguments, **more)
-
-        monkeypatch.setattr(f"pipeline.search.{name}", writes)
-
-    plan = written(plan_with("run.figures=false"), wandering(1))
-    for name, write_it in (("log_once", log_once), ("write_pi_csv", write_pi_csv)):
-        looks(name, write_it, plan.search_folder(0))
-    finish_searches(plan, [0])
-    assert free == {"log_once": False, "write_pi_csv": False}
-    assert others_may_have(plan.search_folder(0))
-
-
-def test_another_process_in_the_folder_of_a_search_that_is_done_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (has, told), (wait, go_on) = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        lock = FolderLock(tmp_path)
-        os.write(told, b".")
-        os.read(wait, 1)
-        lock.release()
-        os._exit(0)
-    assert os.read(has, 1) == b"."
-    lines = list[str]()
-
-    def announce(line: str) -> None:
-        lines.append(line)
-        os.write(go_on, b".")
-
-    monkeypatch.setattr("pipeline.search.announce", announce)
-    with _locked(tmp_path):
-        assert not others_may_have(tmp_path)
-    assert lines == [f"waiting for another process that has {tmp_path}"]
-    assert os.waitpid(child, 0)[1] == 0
-    for end in (has, told, wait, go_on):
-        os.close(end)

@@ -13,6 +13,7 @@ from nas.costs.latency import Latencies
 from nas.statistics.intervals import paired_interval, smallest_visible
 from pipeline.confirm import (
     Side,
+    architectures_of,
     check_sides,
     latencies,
     same_networks,
@@ -222,13 +223,14 @@ def test_seeds_with_which_both_came_to_one_network_are_said_and_it_is_timed_once
         folder.mkdir(parents=True)
         made = load_architecture(path).model_copy(update={"slots": slots, "evidence": None})
         (folder / "architecture.json").write_text(made.to_json())
-    said = same_networks(*sides, [7, 8], tmp_path)
+    made = architectures_of(sides, [7, 8], tmp_path)
+    said = same_networks(made, "one", "two", [7, 8])
     assert said.startswith("one and two derived one network with 1 of 2 seeds (7); ")
-    assert same_networks(*sides, [8], tmp_path) == ""
+    assert same_networks(made, "one", "two", [8]) == ""
     monkeypatch.setattr(
         "pipeline.confirm.time_models",
         lambda bench, models: Latencies({key: 2.0 + i for i, key in enumerate(models)}, "", {}),
     )
     nothing: Any = None
-    found = latencies(nothing, sides, [7, 8], tmp_path).median_ms
+    found = latencies(nothing, made).median_ms
     assert found == {"one/7": 2.0, "two/7": 2.0, "one/8": 3.0, "two/8": 4.0}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import retrain
+from benchmarks.keys import key_of
 from benchmarks.layoutbench import __main__ as layoutbench
 from benchmarks.layoutbench.making import (
     flops_limit,
@@ -20,7 +21,6 @@ from benchmarks.layoutbench.table import LayoutTable, Row, all_layouts, as_csv, 
 from model import parse_layout
 from pipeline.experiment import load_experiment
 from pipeline.plan import set_up
-from pipeline.trainings import key_of
 from tests.refusal import refused
 from training.signals import StopRequest
 

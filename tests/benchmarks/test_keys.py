@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.trainings import claim_key
+from benchmarks.keys import claim_key
 
 
 def test_a_claimed_key_stays_as_it_is_and_another_is_refused(tmp_path: Path) -> None:
